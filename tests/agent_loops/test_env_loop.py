@@ -1,0 +1,285 @@
+"""Each of the invariants 1-5 and 7-9 of docs/design.md, and what happens when the world fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.agent_loops.episode import Episode, mean_numbers
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policy import Completion, ScriptedPolicy
+from verl_agentic.errors import ConfigError, DataError, EnvError, PolicyError
+from verl_agentic.types import Message, SegmentKind, StopReason
+
+
+def script(*turns: str) -> ScriptedPolicy:
+    """Plays `turns` in order, by the number of assistant messages so far."""
+    return ScriptedPolicy(
+        lambda messages: turns[sum(m.role == "assistant" for m in messages)], encode=encode, end_ids=[END]
+    )
+
+
+async def play(policy: object, env: FakeEnv | None = None, limits: EpisodeLimits = LIMITS) -> tuple[Episode, FakeEnv]:
+    env = env or FakeEnv(ROW)
+    episode = await run_episode(
+        ROW,
+        make_env=lambda row: env,
+        policy=policy,  # type: ignore[arg-type]
+        codec=CharCodec(),
+        limits=limits,
+        request_id="r",
+        filler_id=0,
+    )
+    return episode, env
+
+
+def sampled_text(episode: Episode) -> str:
+    (trajectory,) = episode.trajectories
+    return decode([t for t, m in zip(trajectory.response_ids, trajectory.response_mask, strict=True) if m])
+
+
+async def test_the_sampled_ids_are_the_trained_ids_and_only_they_have_mask_1() -> None:
+    episode, _ = await play(script("call:a", "call:b", "it is 42"))
+    (trajectory,) = episode.trajectories
+    assert decode(trajectory.prompt_ids) == "<user>question<assistant>"
+    assert decode(trajectory.response_ids) == "call:a$\n<tool>42<assistant>call:b$\n<tool>42<assistant>it is 42$"
+    assert sampled_text(episode) == "call:a$call:b$it is 42$"
+    assert episode.stop_reason is StopReason.ANSWERED
+
+
+async def test_segments_tell_who_wrote_what_in_which_turn() -> None:
+    episode, _ = await play(script("call:a", "42"))
+    (trajectory,) = episode.trajectories
+    spans = [(s.kind, s.turn, decode(trajectory.response_ids[s.start : s.end])) for s in trajectory.segments()]
+    assert spans == [
+        (SegmentKind.MODEL, 0, "call:a$"),
+        (SegmentKind.TOOL, 0, "\n<tool>42<assistant>"),
+        (SegmentKind.MODEL, 1, "42$"),
+    ]
+
+
+async def test_turn_rewards_lie_on_the_last_model_token_of_their_turn_and_the_outcome_on_the_last_of_all() -> None:
+    episode, _ = await play(script("call:a", "42"), FakeEnv(ROW, turn_reward=0.25))
+    (rewards,) = episode.token_rewards()
+    where = {i: r for i, r in enumerate(rewards) if r}
+    # "call:a$" is tokens 0-6; "\n<tool>42<assistant>" 7-26; "42$" 27-29, which earns its turn and the outcome.
+    assert where == {6: 0.25, 29: 1.25}
+    assert all(m for r, m in zip(rewards, episode.trajectories[0].response_mask, strict=True) if r)
+
+
+async def test_an_answer_that_stands_only_in_tool_output_scores_0() -> None:
+    episode, env = await play(script("call:a", "I do not know"))
+    assert env.transcript is not None
+    assert "42" in [m.content for m in env.transcript.messages]
+    assert episode.reward.outcome == 0.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_turns": 2}, StopReason.MAX_TURNS),
+        ({"max_response_tokens": 40}, StopReason.MAX_TOKENS),  # cut in mid-turn: 7 + 20 + 7 + 6 of the observation
+        ({"max_response_tokens": 30}, StopReason.MAX_TOKENS),
+        ({"max_context_tokens": 60}, StopReason.CONTEXT_FULL),
+    ],
+)
+async def test_every_budget_ends_the_episode_with_its_reason_on_a_trainable_token(
+    limits: dict[str, int], reason: StopReason
+) -> None:
+    episode, env = await play(script(*["call:a"] * 9), limits=replace(LIMITS, **limits))
+    (trajectory,) = episode.trajectories
+    assert episode.stop_reason is reason
+    assert trajectory.response_mask[-1] == 1
+    assert len(trajectory.response_ids) <= limits.get("max_response_tokens", 200)
+    assert len(trajectory.token_ids) <= limits.get("max_context_tokens", 300)
+    assert (env.closed, env.scored) == (1, 1)
+
+
+async def test_a_turn_that_is_cut_is_neither_carried_out_nor_lost_to_the_scorer() -> None:
+    steps: list[object] = []
+    env = FakeEnv(ROW, step_hook=steps.append)
+    episode, env = await play(script("the answer is 42, because"), env, replace(LIMITS, max_turn_tokens=16))
+    assert episode.stop_reason is StopReason.MAX_TOKENS
+    assert steps == []
+    assert env.transcript is not None and env.transcript.final_answer == "the answer is 42"
+
+
+class Failing:
+    def __init__(self, error: BaseException | None = None, *, hang: bool = False) -> None:
+        self.error, self.hang = error, hang
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        if self.hang:
+            await asyncio.sleep(3600)
+        if self.error:
+            raise self.error
+        return Completion(token_ids=[], log_probs=[], finish_reason="stop")
+
+
+async def raising(_: object) -> None:
+    raise ConnectionError("sandbox gone")
+
+
+async def hanging(_: object) -> None:
+    await asyncio.sleep(3600)
+
+
+SHORT = replace(LIMITS, turn_timeout_s=0.05, score_timeout_s=0.05, close_timeout_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "reason", "error"),
+    [
+        (script("call:a"), FakeEnv(ROW, step_hook=raising), StopReason.INFRA_ERROR, "sandbox gone"),
+        (script("call:a"), FakeEnv(ROW, step_hook=hanging), StopReason.TIMEOUT, None),
+        (Failing(RuntimeError("server gone")), FakeEnv(ROW), StopReason.INFRA_ERROR, "server gone"),
+        (Failing(hang=True), FakeEnv(ROW), StopReason.TIMEOUT, None),
+        (Failing(), FakeEnv(ROW), StopReason.INFRA_ERROR, "1 to 200 tokens, got 0"),
+    ],
+    ids=["env raises", "env hangs", "server raises", "server hangs", "empty turn"],
+)
+async def test_what_fails_around_the_policy_makes_a_void_row_and_not_a_reward(
+    policy: object, env: FakeEnv, reason: StopReason, error: str | None
+) -> None:
+    episode, env = await play(policy, env, SHORT)
+    (trajectory,) = episode.trajectories
+    assert episode.stop_reason is reason and episode.is_void
+    assert trajectory.response_ids and not any(trajectory.response_mask)
+    assert episode.token_rewards() == [[0.0] * len(trajectory.response_ids)]
+    assert error is None or error in (episode.error or "")
+    assert (env.closed, env.scored) == (1, 0)
+
+
+async def test_the_episode_deadline_ends_an_endless_episode() -> None:
+    async def slow(_: object) -> None:
+        await asyncio.sleep(0.03)
+
+    limits = replace(
+        LIMITS, max_turns=10_000, max_response_tokens=10**6, max_context_tokens=10**6, episode_timeout_s=0.2
+    )
+    episode, env = await play(script(*["call:a"] * 10_000), FakeEnv(ROW, step_hook=slow), limits)
+    assert episode.stop_reason is StopReason.TIMEOUT and env.closed == 1
+
+
+async def test_a_scorer_that_fails_is_an_error_and_not_a_reward_of_0() -> None:
+    class Scoreless(FakeEnv):
+        async def score(self, transcript: object) -> object:  # type: ignore[override]
+            raise KeyError("ground_truth")
+
+    episode, env = await play(script("42"), Scoreless(ROW))
+    assert episode.is_void and "ground_truth" in (episode.error or "") and env.closed == 1
+
+
+async def test_cancellation_closes_the_environment_once_and_goes_on() -> None:
+    env = FakeEnv(ROW, step_hook=hanging)
+    task = asyncio.create_task(play(script("call:a"), env))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (env.started, env.closed) == (1, 1)
+
+
+async def test_an_aborted_turn_makes_the_episode_void() -> None:
+    class Aborted:
+        async def generate(self, prompt_ids: Sequence[int], **_: object) -> Completion:
+            return Completion(token_ids=[65], log_probs=[0.0], finish_reason="aborted")
+
+    episode, _ = await play(Aborted())
+    assert episode.stop_reason is StopReason.CANCELLED and episode.is_void
+
+
+async def test_an_environment_that_cannot_be_made_is_a_void_episode() -> None:
+    def broken(_: object) -> FakeEnv:
+        raise OSError("no disk")
+
+    episode = await run_episode(
+        ROW, make_env=broken, policy=script("42"), codec=CharCodec(), limits=LIMITS, request_id="r", filler_id=7
+    )
+    assert episode.is_void and episode.trajectories[0].response_ids == [7] and "no disk" in (episode.error or "")
+
+
+async def test_an_environment_that_cannot_be_closed_does_not_cost_the_episode(caplog: pytest.LogCaptureFixture) -> None:
+    class Leaky(FakeEnv):
+        async def close(self) -> None:
+            raise OSError("busy")
+
+    episode, _ = await play(script("42"), Leaky(ROW))
+    assert episode.reward.outcome == 1.0
+    assert "may have leaked" in caplog.text
+
+
+async def test_a_prompt_that_fills_the_context_is_the_users_error() -> None:
+    env = FakeEnv(ROW)
+    with pytest.raises(DataError, match="the prompt has 25 tokens and max_context_tokens is 25"):
+        await play(script("42"), env, replace(LIMITS, max_context_tokens=25))
+    assert env.closed == 1
+
+
+async def test_siblings_are_not_held_up_by_one_that_hangs() -> None:
+    hung = play(script("call:a"), FakeEnv(ROW, step_hook=hanging), replace(SHORT, turn_timeout_s=0.5))
+    quick = [play(script("42")) for _ in range(8)]
+    hung_task = asyncio.create_task(hung)
+    results = await asyncio.wait_for(asyncio.gather(*quick), 0.4)
+    assert all(episode.reward.outcome == 1.0 for episode, _ in results)
+    assert (await hung_task)[0].stop_reason is StopReason.TIMEOUT
+
+
+async def test_fractions_of_stop_reasons_sum_to_1() -> None:
+    episodes = [
+        (await play(script("42")))[0],
+        (await play(Failing(RuntimeError("x"))))[0],
+        (await play(script(*["call:a"] * 4)))[0],
+    ]
+    means = mean_numbers([e.numbers() for e in episodes])
+    fractions = {k: v for k, v in means.items() if k.startswith("stop/")}
+    assert len(fractions) == len(StopReason)
+    assert sum(fractions.values()) == pytest.approx(1.0)
+    assert means["acc"] == pytest.approx(1 / 3) and means["used_tool"] == pytest.approx(1 / 3)
+
+
+turns = st.lists(
+    st.one_of(st.text("ab4 2é", max_size=12), st.sampled_from(["call:a", "call:b"])), min_size=9, max_size=9
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(turns=turns, max_turns=st.integers(1, 5), response=st.integers(1, 90), context=st.integers(26, 120))
+def test_invariants_hold_for_any_script_and_any_budget(
+    turns: list[str], max_turns: int, response: int, context: int
+) -> None:
+    limits = EpisodeLimits(max_turns=max_turns, max_response_tokens=response, max_context_tokens=context)
+    episode, env = asyncio.run(play(script(*turns), limits=limits))
+    (trajectory,) = episode.trajectories
+    assert trajectory.response_mask[-1] == 1
+    assert len(trajectory.response_ids) <= response and len(trajectory.token_ids) <= context
+    assert "".join(f"{t}$" for t in turns).startswith(sampled_text(episode))
+    (rewards,) = episode.token_rewards()
+    assert sum(rewards) == episode.reward.total
+    assert all(m == 1 for r, m in zip(rewards, trajectory.response_mask, strict=True) if r)
+    covered = [i for s in trajectory.segments() for i in range(s.start, s.end)]
+    assert covered == list(range(len(trajectory.response_ids)))
+    assert env.closed == 1 and episode.stop_reason not in (StopReason.CANCELLED, StopReason.INFRA_ERROR)
+
+
+@pytest.mark.parametrize("bad", [{"max_turn": 3}, {"max_turns": 0}, {"turn_timeout_s": -1.0}])
+def test_limits_refuse_unknown_keys_and_impossible_values(bad: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        EpisodeLimits.from_mapping(bad, max_response_tokens=8, max_context_tokens=16)
+
+
+@pytest.mark.parametrize("error", [EnvError("env"), PolicyError("policy")])
+def test_errors_survive_pickling(error: Exception) -> None:
+    import pickle
+
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error)

@@ -1,0 +1,1 @@
+"""Reinforcement learning for LLM agents, as a plugin for an unmodified verl."""

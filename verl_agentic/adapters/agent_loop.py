@@ -1,0 +1,185 @@
+"""Our episode as a verl agent loop: `rollout.agent.default_agent_loop=env_agent`.
+
+The environment is chosen by `rollout.custom.agentic.env` (or by the row: `extra_info.env`), its options by
+`rollout.custom.agentic.env_config`, budgets and deadlines by `rollout.custom.agentic.limits`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from uuid import uuid4
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.experimental.agent_loop.tool_parser import ToolParser
+
+from verl_agentic.agent_loops.codec import ChatTemplateCodec
+from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.agent_loops.episode import Episode
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policy import Completion
+from verl_agentic.env import EnvRow, load_env
+from verl_agentic.errors import ConfigError
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.types import Message
+
+_SECTION = "actor_rollout_ref.rollout.custom.agentic"
+_KEYS = {"env", "env_config", "limits", "required"}
+
+
+class EnvAgentOutput(AgentLoopOutput):
+    """verl's output of one training row, with a reward per token and the turn of every token."""
+
+    token_rewards: list[float] = []
+    turn_ids: list[int] = []
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the columns that are stored; the same ones for every row."""
+        columns = super().as_dict()
+        columns["rm_scores"] = torch.tensor(columns.pop("token_rewards"), dtype=torch.float32)
+        columns["turn_ids"] = torch.tensor(columns.pop("turn_ids"), dtype=torch.int64)
+        return columns
+
+
+class ServerPolicy:
+    """verl's rollout servers as a policy."""
+
+    def __init__(self, client: Any, *, sampling_params: Mapping[str, Any], stop_token_ids: Sequence[int]) -> None:
+        self._client = client
+        self._sampling_params = dict(sampling_params)
+        if stop_token_ids:
+            self._sampling_params["stop_token_ids"] = list(stop_token_ids)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Samples one turn on a server; the log-probs are those of the processed distribution."""
+        output = await self._client.generate(
+            request_id=request_id,
+            prompt_ids=list(prompt_ids),
+            sampling_params={**self._sampling_params, "max_tokens": max_tokens},
+        )
+        if output.stop_reason in ("aborted", "abort"):
+            finish = "aborted"
+        else:
+            # verl's servers say "completed" for both; a full budget without a word from the server is a cut.
+            finish = output.extra_fields.get("finish_reason") or (
+                "length" if len(output.token_ids) >= max_tokens else "stop"
+            )
+        return Completion(
+            token_ids=output.token_ids,
+            log_probs=output.log_probs,
+            finish_reason=finish,
+            min_weights_version=output.extra_fields.get("min_global_steps"),
+            max_weights_version=output.extra_fields.get("max_global_steps"),
+        )
+
+
+class EnvAgentLoop(AgentLoopBase):
+    """Plays one episode per session and hands its training rows to verl."""
+
+    def __init__(self, *args: Any, tools: Any = None, **kwargs: Any) -> None:
+        """Reads the section `rollout.custom.agentic`, with `kwargs` of an agent loop YAML laid over it.
+
+        Raises:
+            ConfigError: unknown keys, no environment, or multimodal models.
+        """
+        named = {key: kwargs.pop(key) for key in list(kwargs) if key in _KEYS}
+        super().__init__(*args, **kwargs)
+        self._settings = {**_section(self.rollout_config), **_plain(named)}
+        unknown = sorted(set(self._settings) - _KEYS)
+        if unknown:
+            raise ConfigError(f"unknown keys in {_SECTION}, got {unknown}; known ones: {sorted(_KEYS)}")
+        if self.processor is not None:
+            raise ConfigError(
+                "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
+            )
+        self._codec = ChatTemplateCodec(
+            builder=self.continuous_token_builder,
+            parser=ToolParser.get_tool_parser(self.rollout_config.multi_turn.format, self.tokenizer),
+            tokenizer=self.tokenizer,
+        )
+        self._limits = EpisodeLimits.from_mapping(
+            self._settings.get("limits") or {},
+            max_response_tokens=self.rollout_config.response_length,
+            max_context_tokens=self.rollout_config.prompt_length + self.rollout_config.response_length,
+        )
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        """Plays the row of `kwargs` and returns its training rows, the final one last.
+
+        Raises:
+            ConfigError, DataError: what no retry can help; verl marks the whole group as failed.
+        """
+        row = _to_row(kwargs)
+        env_id = row.extra.get("env") or self._settings.get("env")
+        if not env_id:
+            raise ConfigError(f"no environment chosen; set {_SECTION}.env, or extra_info.env in every row")
+        make_env = functools.partial(load_env(env_id), **(self._settings.get("env_config") or {}))
+        policy = ServerPolicy(
+            self.server_manager, sampling_params=sampling_params, stop_token_ids=self._codec.stop_token_ids
+        )
+        episode = await run_episode(
+            row,
+            make_env=make_env,
+            policy=policy,
+            codec=self._codec,
+            limits=self._limits,
+            request_id=uuid4().hex,
+            filler_id=cast("Any", self.tokenizer).eos_token_id,
+        )
+        return _to_outputs(episode, with_log_probs=bool(sampling_params.get("logprobs")))
+
+
+def _section(rollout_config: Any) -> dict[str, Any]:
+    custom = rollout_config.get("custom") or {}
+    return _plain(custom.get("agentic") or {})
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    plain = OmegaConf.to_container(values, resolve=True) if isinstance(values, DictConfig) else values
+    return dict(cast("Mapping[str, Any]", plain))
+
+
+def _to_row(kwargs: Mapping[str, Any]) -> EnvRow:
+    reward_model = kwargs.get("reward_model") or {}
+    return EnvRow(
+        prompt=tuple(Message.from_dict(message) for message in kwargs["raw_prompt"]),
+        ground_truth=reward_model.get("ground_truth"),
+        data_source=str(kwargs.get("data_source", "")),
+        extra=kwargs.get("extra_info") or {},
+    )
+
+
+def _to_outputs(episode: Episode, *, with_log_probs: bool) -> list[AgentLoopOutput]:
+    # verl copies the last row's score and reward_extra_info over the earlier ones: our scores are per token.
+    numbers = episode.numbers()
+    metrics = AgentLoopMetrics(generate_sequences=episode.generate_s, tool_calls=episode.env_s)
+    return [
+        EnvAgentOutput(
+            prompt_ids=trajectory.prompt_ids,
+            response_ids=trajectory.response_ids,
+            response_mask=trajectory.response_mask,
+            response_logprobs=trajectory.log_probs if with_log_probs else None,
+            reward_score=episode.reward.total,
+            num_turns=len(episode.messages),
+            metrics=metrics,
+            extra_fields=_extra_fields(episode, trajectory, numbers),
+            token_rewards=rewards,
+            turn_ids=trajectory.turn_ids,
+        )
+        for trajectory, rewards in zip(episode.trajectories, episode.token_rewards(), strict=True)
+    ]
+
+
+def _extra_fields(episode: Episode, trajectory: Trajectory, numbers: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "min_global_steps": episode.min_weights_version,
+        "max_global_steps": episode.max_weights_version,
+        "reward_extra_info": dict(numbers),
+        "stop_reason": episode.stop_reason.value,
+        "segments": [[s.start, s.end, s.kind.value, s.turn] for s in trajectory.segments(episode.context_kinds)],
+    }

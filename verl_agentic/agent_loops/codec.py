@@ -1,0 +1,143 @@
+"""Between messages and tokens: how a conversation becomes ids, and sampled ids become an action."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from verl_agentic.types import Action, Message, ToolCall
+
+Schema = Mapping[str, Any]
+_MALFORMED = "malformed tool call; write one JSON object with the keys name and arguments, and close the call"
+
+
+@dataclass(frozen=True)
+class ContextTokens:
+    """Tokens that carry new messages to the policy, as an edit at the end of the stream."""
+
+    removed: int
+    """How many tokens at the end of the stream the template takes back."""
+    token_ids: Sequence[int]
+    """What is appended, separators and the header of the next turn included."""
+
+
+class Codec(Protocol):
+    """One protocol of turns: chat-template tool calls, tags, ..."""
+
+    @property
+    def stop_token_ids(self) -> Sequence[int]:
+        """Ids that end a turn beside the model's own end-of-turn tokens."""
+        ...
+
+    async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
+        """Returns the ids of the first prompt, up to and with the header of the policy's turn."""
+        ...
+
+    async def encode_context(
+        self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
+    ) -> ContextTokens:
+        """Returns the edit that appends `new` messages to a stream that ends with a turn of the policy."""
+        ...
+
+    async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
+        """Returns what the policy did with the tokens it sampled in `turn`."""
+        ...
+
+
+class ContextBuilder(Protocol):
+    """The part of verl's Continuous Token builder that is used here."""
+
+    def build_initial_tokens(self, messages: list[dict[str, Any]], *, tools: list[Any] | None = None) -> list[int]: ...
+
+    def merge_context_tokens(
+        self,
+        previous_messages: list[dict[str, Any]],
+        updated_messages: list[dict[str, Any]],
+        runtime_token_ids: list[int],
+        *,
+        tools: list[Any] | None = None,
+    ) -> Any: ...
+
+
+class CallParser(Protocol):
+    """The part of verl's tool parsers that is used here."""
+
+    @property
+    def stop_token_ids(self) -> list[int]: ...
+
+    async def extract_tool_calls(self, responses_ids: list[int], tools: Any = None) -> tuple[str, list[Any]]: ...
+
+
+class ChatTemplateCodec:
+    """Tool calls as the model's chat template writes them, through verl's token builder and tool parsers."""
+
+    def __init__(self, *, builder: ContextBuilder, parser: CallParser, tokenizer: Any) -> None:
+        self._builder = builder
+        self._parser = parser
+        self._tokenizer = tokenizer
+        self._special_tokens = sorted(set(tokenizer.all_special_tokens), key=len, reverse=True)
+
+    @property
+    def stop_token_ids(self) -> Sequence[int]:
+        """What the tool parser needs to see as the end of a turn."""
+        return tuple(self._parser.stop_token_ids)
+
+    async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
+        """Returns the rendered prompt; see `Codec.encode_prompt`."""
+        return await asyncio.to_thread(
+            self._builder.build_initial_tokens, [m.to_dict() for m in messages], tools=_tools(tools)
+        )
+
+    async def encode_context(
+        self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
+    ) -> ContextTokens:
+        """Returns the edit that verl's token builder makes; see `Codec.encode_context`."""
+        before = [m.to_dict() for m in previous]
+        merged = await asyncio.to_thread(
+            self._builder.merge_context_tokens,
+            before,
+            before + [m.to_dict() for m in new],
+            list(stream),
+            tools=_tools(tools),
+        )
+        removed = merged.removed_prefix_token_count
+        return ContextTokens(removed, merged.token_ids[len(stream) - removed :])
+
+    async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
+        """Returns the parsed turn; calls that the parser found but cannot be run carry an error."""
+        ids = list(token_ids)
+        text = await asyncio.to_thread(self._tokenizer.decode, ids)
+        content, calls = await self._parser.extract_tool_calls(ids)
+        parsed = [_to_tool_call(call, call_id=f"call_{turn}_{i}") for i, call in enumerate(calls)]
+        for i in range(len(parsed), self._count_openings(text)):
+            parsed.append(ToolCall("", {}, f"call_{turn}_{i}", error=_MALFORMED))
+        return Action(turn=turn, text=text, content=self._strip_special(content), tool_calls=tuple(parsed))
+
+    def _count_openings(self, text: str) -> int:
+        # verl's parsers drop a call that they cannot read. Those that name their opening tag let us count the
+        # attempts, so that the policy is told instead of the episode ending as if it had answered.
+        opening = getattr(self._parser, "tool_call_start_token", None)
+        return text.count(opening) if opening else 0
+
+    def _strip_special(self, text: str) -> str:
+        for token in self._special_tokens:
+            text = text.replace(token, "")
+        return text.strip()
+
+
+def _tools(schemas: Sequence[Schema]) -> list[Any] | None:
+    # A template takes "no tools" as None; an empty list makes some print an empty tool section.
+    return [dict(schema) for schema in schemas] or None
+
+
+def _to_tool_call(call: Any, *, call_id: str) -> ToolCall:
+    try:
+        arguments = json.loads(call.arguments)
+    except (TypeError, ValueError) as cause:
+        return ToolCall(call.name, {}, call_id, error=f"the arguments are no JSON: {cause}")
+    if not isinstance(arguments, dict):
+        return ToolCall(call.name, {}, call_id, error=f"the arguments must be a JSON object, got {arguments!r}")
+    return ToolCall(str(call.name), arguments, call_id)

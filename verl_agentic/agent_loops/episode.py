@@ -1,0 +1,78 @@
+"""The record of a finished episode, and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.types import VOID_REASONS, Action, Message, Reward, SegmentKind, StopReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """A finished episode."""
+
+    trajectories: tuple[Trajectory, ...]
+    """The training rows, in the order they were played; at least one, and none is empty."""
+    stop_reason: StopReason
+    messages: tuple[Message, ...]
+    """The conversation, prompt included."""
+    actions: tuple[Action, ...]
+    reward: Reward
+    turn_rewards: Mapping[int, float]
+    context_kinds: Mapping[int, SegmentKind]
+    """Turn -> who wrote the observation that answers it."""
+    info: Mapping[str, float]
+    """What the environment's observations counted, summed over the episode."""
+    error: str | None
+    """What failed, when the episode is void."""
+    generate_s: float
+    """Time spent waiting for the policy, in seconds."""
+    env_s: float
+    """Time spent waiting for the environment, in seconds."""
+    min_weights_version: int | None
+    max_weights_version: int | None
+
+    @property
+    def is_void(self) -> bool:
+        """True when the episode says nothing about the policy."""
+        return self.stop_reason in VOID_REASONS
+
+    def token_rewards(self) -> list[list[float]]:
+        """Returns `[R]` rewards per trajectory; the outcome lies in the last one. All zero when void."""
+        rewards = []
+        for index, trajectory in enumerate(self.trajectories):
+            is_last = index == len(self.trajectories) - 1
+            turns = set(trajectory.turn_ids)
+            rewards.append(
+                trajectory.token_rewards(
+                    outcome=self.reward.total if is_last else 0.0,
+                    turn_rewards={t: r for t, r in self.turn_rewards.items() if t in turns},
+                )
+            )
+        return rewards
+
+    def numbers(self) -> dict[str, float]:
+        """Returns the episode as scalars under the same keys for every episode.
+
+        `acc` is the raw outcome; `stop/<reason>` are one-hot, so their means are fractions that sum to 1.
+        """
+        return {
+            "acc": self.reward.outcome,
+            "void": float(self.is_void),
+            "num_turns": float(len(self.actions)),
+            "model_tokens": float(sum(t.num_model_tokens for t in self.trajectories)),
+            "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
+            "tool_calls": float(self.info.get("tool_calls", 0.0)),
+            "tool_errors": float(self.info.get("tool_errors", 0.0)),
+            "used_tool": float(self.info.get("tool_calls", 0.0) > 0),
+            "generate_s": self.generate_s,
+            "env_s": self.env_s,
+            **{f"stop/{reason.value}": float(reason is self.stop_reason) for reason in StopReason},
+        }
+
+
+def mean_numbers(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of every key over episodes; all must have the same keys."""
+    return {key: sum(n[key] for n in numbers) / len(numbers) for key in numbers[0]} if numbers else {}

@@ -1,0 +1,77 @@
+"""What the loop asks of a policy: token ids in, sampled ids and their log-probs out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from verl_agentic.types import Message
+
+FinishReason = Literal["stop", "length", "aborted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What a policy sampled in one turn."""
+
+    token_ids: Sequence[int]
+    log_probs: Sequence[float] | None
+    finish_reason: FinishReason
+    min_weights_version: int | None = None
+    """Version of the weights that sampled the first token; None when the policy does not say."""
+    max_weights_version: int | None = None
+
+
+class Policy(Protocol):
+    """Anything that samples tokens: verl's server, an inference engine, a script."""
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Samples one turn.
+
+        Args:
+            prompt_ids: the whole stream so far.
+            messages: the same conversation as messages; a policy that speaks tokens ignores it.
+            max_tokens: most tokens to sample, at least 1.
+            request_id: the same for all turns of an episode, so that a server can reuse its cache.
+
+        Raises:
+            PolicyError: the server failed; the trajectory becomes void.
+        """
+        ...
+
+
+class ScriptedPolicy:
+    """Plays texts given by a function of the conversation: for tests and for demonstrations."""
+
+    def __init__(
+        self,
+        next_text: Callable[[Sequence[Message]], str | Awaitable[str]],
+        *,
+        encode: Callable[[str], Sequence[int]],
+        end_ids: Sequence[int],
+    ) -> None:
+        """Makes a policy that answers a conversation with `next_text(messages)`.
+
+        Args:
+            next_text: the text of the coming turn, without its end-of-turn token.
+            encode: text -> ids, special tokens in the text included.
+            end_ids: the ids that end a turn; counted as sampled.
+        """
+        self._next_text = next_text
+        self._encode = encode
+        self._end_ids = list(end_ids)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Returns the scripted turn, cut to `max_tokens`; its log-probs are 0."""
+        text = self._next_text(messages)
+        if not isinstance(text, str):
+            text = await text
+        token_ids = [*self._encode(text), *self._end_ids]
+        finish: FinishReason = "length" if len(token_ids) > max_tokens else "stop"
+        token_ids = token_ids[:max_tokens]
+        return Completion(token_ids=token_ids, log_probs=[0.0] * len(token_ids), finish_reason=finish)

@@ -1,0 +1,185 @@
+"""What an environment is, the common kind (a set of tools), and how one is found by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+from verl_agentic.errors import ConfigError, EnvError, boundary
+from verl_agentic.paths import envs_dir
+from verl_agentic.tools.base import Tool, ToolResult
+from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvRow:
+    """The dataset row that an episode plays."""
+
+    prompt: tuple[Message, ...]
+    ground_truth: Any = None
+    data_source: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """The row's `extra_info`; shared by the siblings of a group: never change it in place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """What a scorer sees of an episode: who said what, never one flat string."""
+
+    messages: tuple[Message, ...]
+    actions: tuple[Action, ...]
+    stop_reason: StopReason
+
+    @property
+    def final_answer(self) -> str:
+        """What the policy wrote outside tool calls in its last turn; empty when it never spoke."""
+        return self.actions[-1].content if self.actions else ""
+
+
+class Env(Protocol):
+    """One living environment, used by exactly one trajectory.
+
+    The loop calls `start` once, `step` once per turn, `score` once when the episode is over (unless it is void)
+    and `close` exactly once whatever happens, also after a failed `start`. Anything but `AgenticError` that
+    escapes is taken for a failure of the environment, and the trajectory is void.
+    """
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools whose schemas go into the prompt; may be empty."""
+        ...
+
+    async def start(self) -> tuple[Message, ...]:
+        """Prepares the environment and returns the messages of the prompt."""
+        ...
+
+    async def step(self, action: Action) -> Observation:
+        """Carries out one turn of the policy."""
+        ...
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Returns what the episode earned, while the environment is still alive."""
+        ...
+
+    async def close(self) -> None:
+        """Releases everything; must not fail when `start` did not succeed."""
+        ...
+
+
+EnvFactory = Callable[[EnvRow], Env]
+
+
+class ToolEnv:
+    """An environment that is a chat with tools: calls are answered, a turn without a call is the answer.
+
+    A subclass gives `score`, and `start` or `close` where it keeps state.
+    """
+
+    def __init__(
+        self, row: EnvRow, tools: Sequence[Tool], *, max_parallel_calls: int = 4, tool_timeout_s: float = 30.0
+    ) -> None:
+        self.row = row
+        self._tools = {tool.name: tool for tool in tools}
+        self._slots = asyncio.Semaphore(max_parallel_calls)
+        self._tool_timeout_s = tool_timeout_s
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools, in the order they were given."""
+        return tuple(self._tools.values())
+
+    async def start(self) -> tuple[Message, ...]:
+        """Returns the prompt of the row."""
+        return self.row.prompt
+
+    async def step(self, action: Action) -> Observation:
+        """Runs the calls of the turn side by side and answers them in order; no call ends the episode."""
+        if not action.tool_calls:
+            return Observation(stop=StopReason.ANSWERED)
+        results = await asyncio.gather(*(self._answer(call) for call in action.tool_calls))
+        failed = sum(result.is_error for result in results)
+        return Observation(
+            messages=tuple(
+                Message("tool", result.content, name=call.name, call_id=call.call_id)
+                for call, result in zip(action.tool_calls, results, strict=True)
+            ),
+            info={"tool_calls": float(len(results)), "tool_errors": float(failed)},
+        )
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Returns what the episode earned; every environment has its own."""
+        raise NotImplementedError(f"{type(self).__name__} must define score()")
+
+    async def close(self) -> None:
+        """Nothing to release unless a subclass keeps something."""
+
+    async def _answer(self, call: ToolCall) -> ToolResult:
+        if call.error is not None:
+            return ToolResult(f"Error: {call.error}", is_error=True)
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return ToolResult(f"Error: unknown tool {call.name!r}; known tools: {sorted(self._tools)}", is_error=True)
+        async with self._slots:
+            try:
+                with boundary(EnvError, f"tool {call.name!r}"):
+                    return await asyncio.wait_for(tool.call(call.arguments), self._tool_timeout_s)
+            except asyncio.TimeoutError:
+                return ToolResult(f"Error: no result within {self._tool_timeout_s:g} s", is_error=True)
+
+
+def load_env(env_id: str) -> Callable[..., Env]:
+    """Returns `make_env(row, **config)` of an environment.
+
+    Args:
+        env_id: the name of a bundled environment (`python_math`), the path of a folder that holds a package
+            (`./my_env`), or an importable module (`my_package.my_env`).
+
+    Raises:
+        ConfigError: nothing is found there, it does not import, or it has no `make_env`.
+    """
+    module = _env_module(env_id)
+    make_env = getattr(module, "make_env", None)
+    if not callable(make_env):
+        raise ConfigError(f"environment {env_id!r} has no function make_env(row, **config), got {module.__file__}")
+    return cast("Callable[..., Env]", make_env)
+
+
+def _env_module(env_id: str) -> ModuleType:
+    is_path = "/" in env_id or env_id.startswith(".")
+    folder = Path(env_id).resolve() if is_path else envs_dir() / env_id
+    with boundary(ConfigError, f"importing environment {env_id!r}"):
+        if (folder / "__init__.py").is_file():
+            return _import_folder(folder)
+        if not is_path and importlib.util.find_spec(env_id.split(".")[0]) is not None:
+            return importlib.import_module(env_id)
+    known = sorted(p.parent.name for p in envs_dir().glob("*/__init__.py"))
+    raise ConfigError(
+        f"unknown environment, got {env_id!r}; use one of {known}, the path of a folder with an __init__.py, "
+        "or an importable module"
+    )
+
+
+def _import_folder(folder: Path) -> ModuleType:
+    name = f"verl_agentic_env_{folder.name}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(folder / "__init__.py"):
+        return known
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,77 @@
+"""Every error this package raises, in one tree.
+
+    AgenticError
+    ├── ConfigError              (ValueError)    what the user wrote cannot work
+    │   └── MissingDependencyError (ImportError) an optional package is needed
+    ├── DataError                (ValueError)    a row, checkpoint or file is not what it should be
+    ├── PluginError              (RuntimeError)  the verl plugin did not load, or not completely
+    ├── PolicyError              (RuntimeError)  the generation server failed
+    ├── EnvError                 (RuntimeError)  an environment failed, not the policy
+    │   ├── SandboxError                         the sandbox failed, not the code in it
+    │   └── DeadlineError        (TimeoutError)  work was still running at its deadline
+    └── ScoringError             (RuntimeError)  a scorer failed; never a reward of 0
+
+All of them pickle, because they cross process boundaries inside Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class AgenticError(Exception):
+    """Base of every error of this package."""
+
+
+class ConfigError(AgenticError, ValueError):
+    """A configuration that cannot work; the message names the key, the value and the way out."""
+
+
+class MissingDependencyError(ConfigError, ImportError):
+    """An optional dependency is not installed; the message names the `pip install`."""
+
+
+class DataError(AgenticError, ValueError):
+    """A dataset row, checkpoint or file that is not what it should be."""
+
+
+class PluginError(AgenticError, RuntimeError):
+    """The plugin is not, or not completely, loaded into verl."""
+
+
+class PolicyError(AgenticError, RuntimeError):
+    """The policy's generation server failed or answered something impossible."""
+
+
+class EnvError(AgenticError, RuntimeError):
+    """The environment failed: infrastructure, not the policy's doing."""
+
+
+class SandboxError(EnvError):
+    """The sandbox itself failed; failures of the code inside it are results, not errors."""
+
+
+class DeadlineError(EnvError, TimeoutError):
+    """Work was still running at its deadline and has been cancelled."""
+
+
+class ScoringError(AgenticError, RuntimeError):
+    """A scorer raised, hung or left its range."""
+
+
+@contextmanager
+def boundary(error: type[AgenticError], what: str) -> Iterator[None]:
+    """Attributes any foreign exception that escapes the block to the layer it crossed.
+
+    Errors of this package pass unchanged, so the innermost attribution wins.
+
+    Raises:
+        error: with `what`, the original type and message, chained to the original exception.
+    """
+    try:
+        yield
+    except AgenticError:
+        raise
+    except Exception as cause:
+        raise error(f"{what} failed, got {type(cause).__name__}: {cause}") from cause

@@ -1,0 +1,34 @@
+"""What a tool is: a JSON schema that the policy sees, and a coroutine that answers a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool answers."""
+
+    content: str
+    is_error: bool = False
+    """True when the call did not do what it was meant to; the policy reads why in `content`."""
+
+
+class Tool(Protocol):
+    """One thing the policy may call."""
+
+    @property
+    def name(self) -> str:
+        """The name the policy calls it by."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The OpenAI function schema (`{"type": "function", "function": {...}}`), given to the chat template."""
+        ...
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Answers one call. Wrong arguments are a result with `is_error`; an exception is a failed environment."""
+        ...

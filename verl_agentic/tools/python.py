@@ -1,0 +1,55 @@
+"""The `python` tool: runs code in a fresh process and answers with what it printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verl_agentic.sandbox.base import CommandResult, Limits, Sandbox
+from verl_agentic.tools.base import ToolResult
+
+
+class PythonTool:
+    """Runs the argument `code` in a sandbox; every call starts from nothing."""
+
+    name = "python"
+
+    def __init__(self, sandbox: Sandbox, *, limits: Limits) -> None:
+        self._sandbox = sandbox
+        self._limits = limits
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The OpenAI function schema: one required string, `code`."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": "Runs Python code and returns what it prints.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"code": {"type": "string", "description": "The code to run."}},
+                    "required": ["code"],
+                },
+            },
+        }
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Answers with stdout, then stderr and the reason when the code failed."""
+        code = arguments.get("code")
+        if not isinstance(code, str) or set(arguments) != {"code"}:
+            return ToolResult('Error: the arguments must be {"code": "<string>"}', is_error=True)
+        result = await self._sandbox.run_python(code, limits=self._limits)
+        return ToolResult(_render(result), is_error=not result.ok)
+
+
+def _render(result: CommandResult) -> str:
+    text = result.stdout.rstrip("\n")
+    if result.truncated:
+        text += "\n[output truncated]"
+    if result.timed_out:
+        return f"{text}\nError: the code was stopped after {result.wall_s:.1f} s".lstrip("\n")
+    if not result.ok:
+        last_line = result.stderr.strip().rsplit("\n", 1)[-1]
+        return f"{text}\nError: {last_line or f'exit code {result.exit_code}'}".lstrip("\n")
+    return text or "[no output]"

@@ -1,0 +1,123 @@
+"""The token-level record of an episode: ids, mask, log-probs and turn ids, kept aligned by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from verl_agentic.types import Segment, SegmentKind
+
+
+@dataclass(kw_only=True)
+class Trajectory:
+    """One training row: a prompt, and a response in which sampled tokens and observations alternate.
+
+    Tokens enter through `append_sampled` and `append_context` only, so `response_mask` is 1 exactly on the
+    tokens that the policy sampled, and the ids that are trained on are the ids that were sampled.
+    """
+
+    prompt_ids: list[int]
+    response_ids: list[int] = field(default_factory=list)
+    response_mask: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    """Log-probs of the sampled tokens, 0.0 on all others."""
+    turn_ids: list[int] = field(default_factory=list)
+    """Turn of every response token; an observation belongs to the turn it answers."""
+    has_log_probs: bool = True
+    """False when the policy gave none for some turn; `log_probs` then means nothing."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Prompt and response, the stream that the policy has seen."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def num_model_tokens(self) -> int:
+        """Number of tokens that the policy sampled."""
+        return sum(self.response_mask)
+
+    def append_sampled(self, token_ids: Sequence[int], log_probs: Sequence[float] | None, *, turn: int) -> None:
+        """Appends what the policy sampled in `turn`: mask 1.
+
+        Args:
+            token_ids: the ids as sampled, stop token included when it was sampled.
+            log_probs: one per token, or None when the policy does not give them.
+            turn: index of the turn, from 0, never falling.
+        """
+        assert log_probs is None or len(log_probs) == len(token_ids), (len(token_ids), log_probs)
+        self.has_log_probs &= log_probs is not None
+        self._append(token_ids, mask=1, log_probs=log_probs or [0.0] * len(token_ids), turn=turn)
+
+    def append_context(self, token_ids: Sequence[int], *, turn: int) -> None:
+        """Appends tokens that the policy did not sample (observations, separators, forced text): mask 0."""
+        self._append(token_ids, mask=0, log_probs=[0.0] * len(token_ids), turn=turn)
+
+    def drop_tail(self, count: int) -> None:
+        """Removes the last `count` response tokens (a chat template may own the separator that ended a turn)."""
+        assert 0 <= count <= len(self.response_ids), (count, len(self.response_ids))
+        keep = len(self.response_ids) - count
+        for column in (self.response_ids, self.response_mask, self.log_probs, self.turn_ids):
+            del column[keep:]
+
+    def trim_context(self) -> None:
+        """Removes trailing tokens that the policy did not sample, so that the last token is trainable."""
+        tail = 0
+        while tail < len(self.response_mask) and not self.response_mask[-1 - tail]:
+            tail += 1
+        self.drop_tail(tail)
+
+    def void(self, *, filler_id: int) -> None:
+        """Takes the row out of the loss: mask 0 everywhere, and at least one token, as trainers need."""
+        if not self.response_ids:
+            self.append_context([filler_id], turn=0)
+        self.response_mask = [0] * len(self.response_ids)
+
+    def segments(self, context_kinds: Mapping[int, SegmentKind] | None = None) -> tuple[Segment, ...]:
+        """Returns the spans of one author and turn, in order and without gaps.
+
+        Args:
+            context_kinds: turn -> author of the observation after it; TOOL where a turn is not named.
+        """
+        kinds = context_kinds or {}
+        spans: list[Segment] = []
+        start = 0
+        keys = list(zip(self.response_mask, self.turn_ids, strict=True))
+        for end in range(1, len(keys) + 1):
+            if end == len(keys) or keys[end] != keys[start]:
+                sampled, turn = keys[start]
+                kind = SegmentKind.MODEL if sampled else kinds.get(turn, SegmentKind.TOOL)
+                spans.append(Segment(start, end, kind, turn))
+                start = end
+        return tuple(spans)
+
+    def token_rewards(self, *, outcome: float, turn_rewards: Mapping[int, float]) -> list[float]:
+        """Returns `[R]` rewards that lie on sampled tokens only; their sum is the whole reward.
+
+        Args:
+            outcome: goes to the last sampled token.
+            turn_rewards: turn -> reward, to the last sampled token of that turn (of the nearest earlier turn
+                when that turn has none).
+        """
+        rewards = [0.0] * len(self.response_ids)
+        last_of_turn = {t: i for i, (t, m) in enumerate(zip(self.turn_ids, self.response_mask, strict=True)) if m}
+        if not last_of_turn:
+            return rewards
+        for turn, value in turn_rewards.items():
+            home = max((t for t in last_of_turn if t <= turn), default=min(last_of_turn))
+            rewards[last_of_turn[home]] += value
+        rewards[max(last_of_turn.values())] += outcome
+        return rewards
+
+    def check(self) -> None:
+        """Asserts the record's invariants: aligned columns, turns in order, no log-prob on an observation."""
+        columns = (self.response_mask, self.log_probs, self.turn_ids)
+        assert all(len(c) == len(self.response_ids) for c in columns), "columns are not aligned"
+        assert set(self.response_mask) <= {0, 1}, "mask values other than 0 and 1"
+        assert self.turn_ids == sorted(self.turn_ids), "turn ids fall"
+
+    def _append(self, token_ids: Sequence[int], *, mask: int, log_probs: Sequence[float], turn: int) -> None:
+        assert not self.turn_ids or turn >= self.turn_ids[-1], f"turn {turn} after turn {self.turn_ids[-1]}"
+        self.response_ids.extend(token_ids)
+        self.response_mask.extend([mask] * len(token_ids))
+        self.log_probs.extend(log_probs)
+        self.turn_ids.extend([turn] * len(token_ids))

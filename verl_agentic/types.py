@@ -1,0 +1,162 @@
+"""The nouns that every layer shares: messages, tool calls, actions, observations, rewards, stop reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+from verl_agentic.errors import DataError, ScoringError
+
+Role = Literal["system", "user", "assistant", "tool"]
+_ROLES = ("system", "user", "assistant", "tool")
+
+
+class StopReason(str, Enum):
+    """Why an episode ended; exactly one per episode."""
+
+    ANSWERED = "answered"  # the policy gave a final answer
+    ENV_DONE = "env_done"  # the environment reached a terminal state
+    MAX_TURNS = "max_turns"
+    MAX_TOKENS = "max_tokens"  # a response budget (of the turn or of the episode) ran out
+    CONTEXT_FULL = "context_full"  # prompt and response fill the model's context
+    NO_ACTION = "no_action"  # the environment needed an action and the policy gave none
+    TIMEOUT = "timeout"  # still running at a wall-clock deadline: void
+    INFRA_ERROR = "infra_error"  # environment or server failed: the trajectory is void
+    CANCELLED = "cancelled"  # the server aborted the turn and did not resume it: void
+
+
+VOID_REASONS = frozenset({StopReason.TIMEOUT, StopReason.INFRA_ERROR, StopReason.CANCELLED})
+"""Ends that say nothing about the policy: mask 0, out of the loss and of the group statistics.
+
+A wall-clock deadline measures machines, not policies (whose budgets are turns and tokens), so `timeout` is one of them.
+"""
+
+
+class SegmentKind(str, Enum):
+    """Who wrote a span of the response."""
+
+    MODEL = "model"
+    TOOL = "tool"
+    USER = "user"
+    FRAMEWORK = "framework"  # separators, forced or injected text
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A span of `response_ids` with one author."""
+
+    start: int
+    """Offset of the first token in `response_ids`."""
+    end: int
+    """Offset one past the last token."""
+    kind: SegmentKind
+    turn: int
+    """Turn of the model tokens, or the turn whose action this observation answers."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call that the policy asked for."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    call_id: str = ""
+    error: str | None = None
+    """Why the call cannot run (malformed JSON, arguments that are no object); None when it can."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One chat message with text content."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    name: str = ""
+    """Name of the tool that a `tool` message answers for."""
+    call_id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the message in the form that chat templates take."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": dict(c.arguments)}}
+                for c in self.tool_calls
+            ]
+        if self.name:
+            message["name"] = self.name
+        if self.call_id:
+            message["tool_call_id"] = self.call_id
+        return message
+
+    @classmethod
+    def from_dict(cls, message: Mapping[str, Any]) -> Message:
+        """Returns the message of a dataset row.
+
+        Raises:
+            DataError: unknown role, or content that is not text (multimodal content is not supported).
+        """
+        role, content = message.get("role"), message.get("content")
+        if role not in _ROLES:
+            raise DataError(f"unknown message role, got {role!r}; use one of {_ROLES}")
+        if not isinstance(content, str):
+            raise DataError(
+                f"message content must be text, got {type(content).__name__} in a {role!r} message; "
+                "multimodal content is not supported: use verl's own tool_agent loop for such rows"
+            )
+        return cls(
+            role=role, content=content, name=message.get("name") or "", call_id=message.get("tool_call_id") or ""
+        )
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the policy did in one turn, parsed."""
+
+    turn: int
+    text: str
+    """The sampled text, decoded without special tokens removed."""
+    content: str
+    """The text outside tool calls."""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def to_message(self) -> Message:
+        """Returns the assistant message that stands for this turn in the chat."""
+        return Message("assistant", self.content, tool_calls=self.tool_calls)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the environment answers to an action."""
+
+    messages: tuple[Message, ...] = ()
+    reward: float = 0.0
+    """Reward of the turn that this observation answers; reaches the last model token of that turn."""
+    stop: StopReason | None = None
+    """Set when the episode is over."""
+    info: Mapping[str, float] = field(default_factory=dict)
+    """Numbers to add up over the episode and report as metrics."""
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What a finished episode earned."""
+
+    outcome: float
+    """The raw outcome, before shaping; dynamic sampling filters on it."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Shaping terms by name, already weighted; added to the outcome."""
+
+    def __post_init__(self) -> None:
+        for name, value in {"outcome": self.outcome, **self.parts}.items():
+            if not math.isfinite(value):
+                raise ScoringError(f"reward part {name!r} is not finite, got {value}; mend the scorer")
+
+    @property
+    def total(self) -> float:
+        """The outcome plus all shaping terms."""
+        return self.outcome + sum(self.parts.values())
