@@ -7,6 +7,8 @@ killed at its deadline; the parent neither hangs nor leaks.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import json
 import os
 import selectors
@@ -92,13 +94,22 @@ class _Verifier:
             process.stdin.flush()
             return json.loads(_read_line(process.stdout.fileno(), timeout_s))
         except (OSError, EOFError, ValueError) as cause:
-            process.kill()
-            process.wait()
-            self._process = None
+            self._stop(process)
             raise ScoringError(
                 f"math-verify gave no verdict within {timeout_s:g} s, got {type(cause).__name__} on {request[:200]!r}; "
                 "the verifier was stopped and starts again with the next answer"
             ) from cause
+
+    def close(self) -> None:
+        """Ends the child, if this process started one."""
+        if self._process is not None and self._pid == os.getpid():
+            self._stop(self._process)
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = None
+        process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate()
 
 
 def _read_line(descriptor: int, timeout_s: float) -> bytes:
@@ -117,3 +128,4 @@ def _read_line(descriptor: int, timeout_s: float) -> bytes:
 
 
 _VERIFIER = _Verifier()
+atexit.register(_VERIFIER.close)

@@ -1,0 +1,32 @@
+"""The chat codec of a model folder, outside a training run: the same verl classes that rollouts use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.agent_loops.codec import ChatTemplateCodec
+from verl_agentic.errors import DataError, boundary
+
+
+def load_codec(model_path: str, *, tool_format: str = "hermes") -> tuple[Any, ChatTemplateCodec]:
+    """Returns tokenizer and codec of a Hugging Face folder.
+
+    Args:
+        model_path: folder, or name on the hub, with config, tokenizer and chat template.
+        tool_format: name of a verl tool parser, as in `rollout.multi_turn.format`.
+
+    Raises:
+        DataError: the folder is not loadable, or verl has no such parser.
+    """
+    from transformers import AutoConfig
+    from verl.experimental.agent_loop.tool_parser import ToolParser
+    from verl.utils.tokenizer import hf_tokenizer
+    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    with boundary(DataError, f"loading the tokenizer of {model_path!r}"):
+        tokenizer = hf_tokenizer(model_path)
+        builder = create_continuous_token_builder(
+            tokenizer, hf_model_type=AutoConfig.from_pretrained(model_path).model_type
+        )
+        parser = ToolParser.get_tool_parser(tool_format, tokenizer)
+    return tokenizer, ChatTemplateCodec(builder=builder, parser=parser, tokenizer=tokenizer)

@@ -1,0 +1,79 @@
+"""Dataset rows in the form that verl's RLHFDataset reads, as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.env import EnvRow
+from verl_agentic.errors import DataError
+from verl_agentic.types import Message
+
+
+def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
+    """Writes rows for `data.train_files` or `data.val_files`; returns how many. The file appears whole or not at all."""
+    return write_json_lines((_to_json(row, index) for index, row in enumerate(rows)), path)
+
+
+def read_rows(path: Path) -> list[EnvRow]:
+    """Reads what `write_rows` wrote.
+
+    Raises:
+        DataError: the file is missing or a line is not a row; the message names file and line.
+    """
+    return [_from_json(row, f"{path}:{number}") for number, row in read_json_lines(path)]
+
+
+def write_json_lines(records: Iterable[dict[str, Any]], path: Path) -> int:
+    """Writes one JSON object per line; returns how many. The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    count = 0
+    with partial.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            count += 1
+    partial.replace(path)
+    return count
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line number from 1, object) of a file of JSON objects, one per line.
+
+    Raises:
+        DataError: the file is missing, or a line is no JSON object.
+    """
+    if not path.is_file():
+        raise DataError(f"no such data file, got {path}; make it first")
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                record = json.loads(line)
+            except ValueError as cause:
+                raise DataError(f"{path}:{number} is no JSON, got {line[:80]!r}; write one object per line") from cause
+            if not isinstance(record, dict):
+                raise DataError(f"{path}:{number} is no JSON object, got {line[:80]!r}; write one object per line")
+            yield number, record
+
+
+def _to_json(row: EnvRow, index: int) -> dict[str, Any]:
+    return {
+        "data_source": row.data_source,
+        "prompt": [message.to_dict() for message in row.prompt],
+        "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
+        "extra_info": {**row.extra, "index": index},
+    }
+
+
+def _from_json(row: dict[str, Any], where: str) -> EnvRow:
+    missing = sorted({"prompt", "reward_model"} - set(row))
+    if missing:
+        raise DataError(f"{where} lacks {missing}, got the keys {sorted(row)}; a row has prompt and reward_model")
+    return EnvRow(
+        prompt=tuple(Message.from_dict(message) for message in row["prompt"]),
+        ground_truth=row["reward_model"].get("ground_truth"),
+        data_source=row.get("data_source", ""),
+        extra=row.get("extra_info") or {},
+    )
