@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, cast
 
-from verl_agentic.errors import ConfigError, EnvError, boundary
+from verl_agentic.errors import AgenticError, ConfigError, EnvError, boundary
 from verl_agentic.paths import envs_dir
 from verl_agentic.tools.base import Tool, ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
@@ -128,10 +128,16 @@ class ToolEnv:
             return ToolResult(f"Error: unknown tool {call.name!r}; known tools: {sorted(self._tools)}", is_error=True)
         async with self._slots:
             try:
-                with boundary(EnvError, f"tool {call.name!r}"):
-                    return await asyncio.wait_for(tool.call(call.arguments), self._tool_timeout_s)
+                return await asyncio.wait_for(_call(tool, call), self._tool_timeout_s)
+            except AgenticError:
+                raise  # some of ours are timeouts too
             except asyncio.TimeoutError:
                 return ToolResult(f"Error: no result within {self._tool_timeout_s:g} s", is_error=True)
+
+
+async def _call(tool: Tool, call: ToolCall) -> ToolResult:
+    with boundary(EnvError, f"tool {call.name!r}"):
+        return await tool.call(call.arguments)
 
 
 def load_env(env_id: str) -> Callable[..., Env]:

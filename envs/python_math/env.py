@@ -31,8 +31,9 @@ def make_env(row: EnvRow, *, code_timeout_s: float = 10.0, memory_mb: int = 512)
 
     Args:
         row: question and ground truth.
-        code_timeout_s: wall and CPU time of one tool call, in seconds.
+        code_timeout_s: wall time of one tool call, in seconds.
         memory_mb: address space of one tool call, in MiB.
     """
-    limits = Limits(wall_s=code_timeout_s, cpu_s=max(1, int(code_timeout_s)), memory_mb=memory_mb, output_bytes=2_000)
+    cpu_s = int(code_timeout_s) + 1  # a second more, so that the wall limit speaks first
+    limits = Limits(wall_s=code_timeout_s, cpu_s=cpu_s, memory_mb=memory_mb, output_bytes=2_000)
     return PythonMathEnv(row, [PythonTool(_sandbox(), limits=limits)], tool_timeout_s=10 * code_timeout_s)

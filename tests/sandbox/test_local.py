@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import time
@@ -97,4 +98,4 @@ async def test_no_more_processes_run_than_allowed() -> None:
     code = "import time; a = time.monotonic(); time.sleep(0.2); print(a, time.monotonic())"
     results = await asyncio.gather(*(sandbox.run_python(code, limits=LIMITS) for _ in range(3)))
     spans = sorted(tuple(map(float, r.stdout.split())) for r in results)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
@@ -33,8 +34,8 @@ _KEYS = {"env", "env_config", "limits", "required"}
 class EnvAgentOutput(AgentLoopOutput):
     """verl's output of one training row, with a reward per token and the turn of every token."""
 
-    token_rewards: list[float] = []
-    turn_ids: list[int] = []
+    token_rewards: list[float] = Field(default_factory=list)
+    turn_ids: list[int] = Field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the columns that are stored; the same ones for every row."""

@@ -13,7 +13,7 @@ from verl_agentic.types import Message
 
 
 def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
-    """Writes rows for `data.train_files` or `data.val_files`; returns how many. The file appears whole or not at all."""
+    """Writes rows for `data.train_files` or `data.val_files`; returns how many."""
     return write_json_lines((_to_json(row, index) for index, row in enumerate(rows)), path)
 
 

@@ -1,0 +1,41 @@
+"""The environment of the quickstart, with its real sandbox and its real verifier."""
+
+from __future__ import annotations
+
+import pytest
+
+from verl_agentic.env import EnvRow, Transcript, load_env
+from verl_agentic.types import Action, Message, StopReason, ToolCall
+
+ROW = EnvRow(prompt=(Message("user", "What is 37*84?"),), ground_truth="3108")
+
+
+def call(code: object) -> Action:
+    return Action(turn=0, text="", content="", tool_calls=(ToolCall("python", {"code": code}),))
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        ("print(37*84)", "3108"),
+        ("37*84", "[no output]"),
+        ("print(1)\n1/0", "1\nError: ZeroDivisionError: division by zero"),
+        ("while True: pass", "Error: the code was stopped after"),
+        ("print('x' * 9000)", "[output truncated]"),
+        (7, 'Error: the arguments must be {"code": "<string>"}'),
+    ],
+)
+async def test_the_tool_runs_the_code_and_answers_with_what_it_printed(code: object, answer: str) -> None:
+    env = load_env("python_math")(ROW, code_timeout_s=1.5)
+    (message,) = (await env.step(call(code))).messages
+    assert message.role == "tool" and answer in message.content and len(message.content) < 2_100
+
+
+@pytest.mark.parametrize(("said", "outcome"), [(r"\boxed{3108}", 1.0), (r"\boxed{3109}", 0.0), ("3108", 0.0)])
+async def test_only_a_boxed_right_answer_of_the_policy_succeeds(said: str, outcome: float) -> None:
+    env = load_env("python_math")(ROW)
+    actions = (call("print(37*84)"), Action(turn=1, text=said, content=said))
+    transcript = Transcript(
+        messages=(Message("tool", r"\boxed{3108}"),), actions=actions, stop_reason=StopReason.ANSWERED
+    )
+    assert (await env.score(transcript)).outcome == outcome

@@ -1,0 +1,122 @@
+"""Environments: tool calls are answered whatever the policy wrote, and environments are found by their id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_agentic.env import EnvRow, ToolEnv, Transcript, load_env
+from verl_agentic.errors import ConfigError, DataError, EnvError, ScoringError
+from verl_agentic.tools.base import ToolResult
+from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
+
+ROW = EnvRow(prompt=(Message("user", "q"),), ground_truth="1")
+
+
+class Echo:
+    name = "echo"
+    schema: Mapping[str, Any] = {}
+
+    def __init__(self) -> None:
+        self.running = self.most_running = 0
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        await asyncio.sleep(arguments.get("delay", 0.01))
+        self.running -= 1
+        if "raise" in arguments:
+            raise OSError("broken pipe")
+        return ToolResult(str(arguments.get("text")))
+
+
+def act(*calls: ToolCall, content: str = "") -> Action:
+    return Action(turn=0, text="", content=content, tool_calls=calls)
+
+
+def env(**options: Any) -> ToolEnv:
+    return ToolEnv(ROW, [Echo()], **options)
+
+
+async def test_a_turn_without_a_call_is_the_answer() -> None:
+    assert (await env().step(act(content="1"))).stop is StopReason.ANSWERED
+
+
+async def test_several_calls_are_answered_in_order_and_run_side_by_side_up_to_the_limit() -> None:
+    tool = Echo()
+    calls = [ToolCall("echo", {"text": i, "delay": 0.05 / (i + 1)}, f"c{i}") for i in range(5)]
+    observation = await ToolEnv(ROW, [tool], max_parallel_calls=2).step(act(*calls))
+    assert [(m.role, m.content, m.name, m.call_id) for m in observation.messages] == [
+        ("tool", str(i), "echo", f"c{i}") for i in range(5)
+    ]
+    assert tool.most_running == 2
+    assert observation.info == {"tool_calls": 5.0, "tool_errors": 0.0} and observation.stop is None
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (ToolCall("nope", {}), "unknown tool 'nope'; known tools: ['echo']"),
+        (ToolCall("", {}, error="malformed tool call"), "malformed tool call"),
+        (ToolCall("echo", {"delay": 60}), "no result within 0.1 s"),
+    ],
+    ids=["unknown", "malformed", "too slow"],
+)
+async def test_a_call_that_cannot_be_run_is_answered_with_the_reason_and_counted(call: ToolCall, says: str) -> None:
+    observation = await env(tool_timeout_s=0.1).step(act(call, ToolCall("echo", {"text": "fine"})))
+    assert says in observation.messages[0].content and observation.messages[1].content == "fine"
+    assert observation.info == {"tool_calls": 2.0, "tool_errors": 1.0} and observation.stop is None
+
+
+async def test_a_tool_that_raises_is_a_failed_environment() -> None:
+    with pytest.raises(EnvError, match="tool 'echo' failed, got OSError: broken pipe"):
+        await env().step(act(ToolCall("echo", {"raise": True})))
+
+
+def test_the_final_answer_is_what_the_policy_wrote_last() -> None:
+    actions = (act(content="first"), act(content="last"))
+    assert Transcript(messages=(), actions=actions, stop_reason=StopReason.ANSWERED).final_answer == "last"
+    assert Transcript(messages=(), actions=(), stop_reason=StopReason.MAX_TOKENS).final_answer == ""
+
+
+def test_environments_are_loaded_by_name_by_folder_and_by_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("by_folder", "by_module"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helper.py").write_text(f"NAME = {name!r}\n")
+        (tmp_path / name / "__init__.py").write_text(
+            "from .helper import NAME\ndef make_env(row, **config):\n    return NAME\n"
+        )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load_env(str(tmp_path / "by_folder"))(ROW) == "by_folder"
+    assert load_env("by_module")(ROW) == "by_module"
+    assert load_env("python_math")(ROW).tools[0].name == "python"
+    assert load_env("python_math") is load_env("python_math")
+
+
+@pytest.mark.parametrize("env_id", ["no_such_env", "./no/such/folder", "json"])
+def test_an_unknown_environment_says_what_there_is(env_id: str) -> None:
+    with pytest.raises(ConfigError, match=r"python_math|make_env"):
+        load_env(env_id)
+
+
+def test_an_environment_that_does_not_import_names_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("import no_such_module_anywhere\n")
+    with pytest.raises(ConfigError, match="No module named 'no_such_module_anywhere'"):
+        load_env(str(tmp_path))
+
+
+def test_multimodal_content_is_refused_with_a_way_out() -> None:
+    with pytest.raises(DataError, match="multimodal content is not supported: use verl's own tool_agent"):
+        Message.from_dict({"role": "user", "content": [{"type": "image"}]})
+
+
+def test_a_reward_that_is_not_finite_is_an_error() -> None:
+    with pytest.raises(ScoringError, match="'format' is not finite, got nan"):
+        Reward(1.0, {"format": float("nan")})
+    assert Reward(1.0, {"format": -0.25}).total == 0.75
