@@ -8,6 +8,19 @@ from typing import Any
 from verl_agentic.sandbox.base import CommandResult, Limits, Sandbox
 from verl_agentic.tools.base import ToolResult
 
+SCHEMA: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "python",
+        "description": "Runs Python code and returns what it prints.",
+        "parameters": {
+            "type": "object",
+            "properties": {"code": {"type": "string", "description": "The code to run."}},
+            "required": ["code"],
+        },
+    },
+}
+
 
 class PythonTool:
     """Runs the argument `code` in a sandbox; every call starts from nothing."""
@@ -21,18 +34,7 @@ class PythonTool:
     @property
     def schema(self) -> Mapping[str, Any]:
         """The OpenAI function schema: one required string, `code`."""
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": "Runs Python code and returns what it prints.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"code": {"type": "string", "description": "The code to run."}},
-                    "required": ["code"],
-                },
-            },
-        }
+        return SCHEMA
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Answers with stdout, then stderr and the reason when the code failed."""

@@ -1,0 +1,75 @@
+"""Demonstrations of mixed quality: enough of every move for RL to tell the good from the bad.
+
+Most demonstrations guess, some call the tool with a broken call, some copy an operand wrongly. A model that imitates
+them all can do everything that the task needs and mostly does not, which is what a policy gradient can mend.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from verl_agentic.types import Message
+
+from .tasks import Task
+
+Kind = Literal["tool", "guess", "malformed", "wrong_operand"]
+MIXTURE: dict[Kind, float] = {"tool": 0.34, "guess": 0.50, "malformed": 0.08, "wrong_operand": 0.08}
+"""Share of each kind."""
+
+
+def demonstrator(task: Task, *, rng: random.Random, kind: Kind | None = None) -> Callable[[Sequence[Message]], str]:
+    """Returns the text of each turn as a function of the conversation so far.
+
+    Args:
+        task: the question.
+        rng: source of every choice.
+        kind: what is demonstrated; drawn from `MIXTURE` when None.
+    """
+    kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
+    guess = boxed(str(_guess(task, rng)))
+    if kind == "guess":
+        return lambda messages: guess
+    expression = _miscopied(task, rng) if kind == "wrong_operand" else task.expression
+    call = tool_call(f"print({expression})")
+    if kind == "malformed":
+        call = _broken(call, rng)
+
+    def next_text(messages: Sequence[Message]) -> str:
+        if messages[-1].role != "tool":
+            return call
+        result = messages[-1].content
+        return boxed(result) if result.isdigit() else guess
+
+    return next_text
+
+
+def tool_call(code: str) -> str:
+    """Returns a call of the tool as the policy should write it."""
+    call = json.dumps({"name": "python", "arguments": {"code": code}})
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def boxed(answer: str) -> str:
+    """Returns a final answer as the policy should write it."""
+    return rf"\boxed{{{answer}}}"
+
+
+def _guess(task: Task, rng: random.Random) -> int:
+    """Returns a number of about the right size."""
+    return max(1, round(task.left * task.right * rng.uniform(0.5, 1.5)))
+
+
+def _miscopied(task: Task, rng: random.Random) -> str:
+    """Returns the expression with one digit replaced by another."""
+    text = task.expression
+    at = rng.choice([i for i, c in enumerate(text) if c.isdigit()])
+    other = rng.choice([d for d in "123456789" if d != text[at]])
+    return text[:at] + other + text[at + 1 :]
+
+
+def _broken(call: str, rng: random.Random) -> str:
+    """Returns a call that is no valid JSON, in one of the ways that models break them."""
+    return rng.choice([call.replace(')"}}', ")}}"), call.replace('"}}', '"}'), call.replace('"arguments": {', "")])

@@ -1,0 +1,55 @@
+"""Multiplications that a tiny model cannot do in its head; train and test never share an operand."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Split = Literal["train", "test"]
+_LOW, _HIGH = 10, 999
+_TEST_SHARE = 0.2
+_OPERAND_SEED = 20240  # which numbers are held out is part of the task, not of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One question with its answer."""
+
+    task_id: str
+    left: int
+    right: int
+
+    @property
+    def question(self) -> str:
+        """What the policy is asked."""
+        return f"What is {self.expression}?"
+
+    @property
+    def expression(self) -> str:
+        """The product as Python and as the question writes it."""
+        return f"{self.left}*{self.right}"
+
+    @property
+    def answer(self) -> str:
+        """The right answer."""
+        return str(self.left * self.right)
+
+
+def operands(split: Split) -> list[int]:
+    """Returns the numbers that tasks of a split are made of; the two splits are disjoint."""
+    numbers = list(range(_LOW, _HIGH + 1))
+    random.Random(_OPERAND_SEED).shuffle(numbers)
+    cut = int(len(numbers) * _TEST_SHARE)
+    return sorted(numbers[:cut] if split == "test" else numbers[cut:])
+
+
+def make_tasks(*, split: Split, count: int, seed: int) -> list[Task]:
+    """Returns `count` different tasks; the same arguments give the same tasks."""
+    numbers, rng = operands(split), random.Random(f"{split}/{seed}")
+    if not 0 <= count <= len(numbers) ** 2:
+        raise ValueError(f"count must be 0 to {len(numbers) ** 2} for split {split!r}, got {count}")
+    pairs: dict[tuple[int, int], None] = {}
+    while len(pairs) < count:
+        pairs[rng.choice(numbers), rng.choice(numbers)] = None
+    return [Task(task_id=f"{split}-{a}x{b}", left=a, right=b) for a, b in pairs]

@@ -1,0 +1,148 @@
+"""Builds a tiny Qwen2 with random weights, a tokenizer and a chat template with tools: nothing is downloaded.
+
+The tokenizer is a byte-level BPE trained on the chat template's own text, so any text encodes and the fixed parts of
+a conversation take few tokens. Digits are always single tokens, which makes numbers easy to copy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.tools.python import SCHEMA
+
+CHAT_TEMPLATE = """\
+{%- if tools or messages[0].role == 'system' -%}
+<|im_start|>system
+{%- if messages[0].role == 'system' %}{{ '\\n' + messages[0].content }}{% endif -%}
+{%- for tool in tools or [] %}
+{{- '\\n' + tool.function.name + '(' + (tool.function.parameters.properties | join(', ')) + '): ' }}
+{{- tool.function.description }}
+{%- endfor -%}
+{{ '<|im_end|>\\n' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role == 'user' -%}
+{{ '<|im_start|>user\\n' + message.content + '<|im_end|>\\n' }}
+{%- elif message.role == 'assistant' -%}
+{{ '<|im_start|>assistant\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}
+{%- if message.content or not loop.first %}{{ '\\n' }}{% endif -%}
+{{ '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}
+{%- endfor -%}
+{{ '<|im_end|>\\n' }}
+{%- elif message.role == 'tool' -%}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif -%}
+{{ '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif -%}
+{%- elif message.role == 'system' and not loop.first -%}
+{{ '<|im_start|>system\\n' + message.content + '<|im_end|>\\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
+"""
+_START, _END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
+_TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+_MAX_VOCAB_SIZE = 1024
+_MAX_POSITIONS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """The size of a model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+
+
+PRESETS = {
+    "0.3m": Preset(layers=2, hidden=96, heads=4, kv_heads=2, intermediate=256),
+    "1m": Preset(layers=3, hidden=160, heads=5, kv_heads=5, intermediate=432),
+    "2m": Preset(layers=4, hidden=192, heads=6, kv_heads=6, intermediate=512),
+    "10m": Preset(layers=6, hidden=384, heads=6, kv_heads=6, intermediate=1024),
+}
+
+
+def make_tiny_model(out: Path, *, preset: str = "2m", seed: int = 0) -> int:
+    """Writes model, tokenizer and chat template into the folder `out`; returns the number of parameters.
+
+    The same arguments give the same bytes.
+
+    Args:
+        out: the folder; made if it is missing, its model files are replaced.
+        preset: one of `PRESETS`.
+        seed: of the random weights.
+
+    Raises:
+        ConfigError: unknown preset, or `out` is a file.
+    """
+    if preset not in PRESETS:
+        raise ConfigError(f"unknown preset, got {preset!r}; use one of {sorted(PRESETS)}")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; name a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = _make_tokenizer()
+    tokenizer.save_pretrained(out)
+    return _save_model(out, PRESETS[preset], tokenizer, seed)
+
+
+def _save_model(out: Path, preset: Preset, tokenizer: Any, seed: int) -> int:
+    import torch
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=preset.hidden,
+        intermediate_size=preset.intermediate,
+        num_hidden_layers=preset.layers,
+        num_attention_heads=preset.heads,
+        num_key_value_heads=preset.kv_heads,
+        max_position_embeddings=_MAX_POSITIONS,
+        tie_word_embeddings=True,
+        initializer_range=preset.hidden**-0.5 / 2,
+        bos_token_id=None,
+        eos_token_id=eos,
+        pad_token_id=pad,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config).to(torch.float32)
+    model.generation_config = GenerationConfig(eos_token_id=[eos, pad], pad_token_id=pad)
+    model.save_pretrained(out)
+    return model.num_parameters()
+
+
+def _make_tokenizer() -> Any:
+    from tokenizers import AddedToken
+    from transformers import Qwen2Tokenizer
+
+    # Qwen2's own splitting rules: digits stand alone, and AutoTokenizer builds the same class from the files.
+    tokenizer = Qwen2Tokenizer().train_new_from_iterator(_corpus(), _MAX_VOCAB_SIZE, show_progress=False)
+    tokenizer.add_special_tokens({"eos_token": _END, "pad_token": _PAD, "additional_special_tokens": [_START]})
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in _TAGS])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.model_max_length = _MAX_POSITIONS
+    return tokenizer
+
+
+def _corpus() -> Iterator[str]:
+    """Yields the pieces of conversations about arithmetic, as the special tokens and tags split them."""
+    rng = random.Random(0)
+    function = SCHEMA["function"]
+    for _ in range(200):
+        left, right = rng.randint(10, 999), rng.randint(10, 999)
+        yield f"system\n{function['name']}(code): {function['description']}"
+        yield f"user\nWhat is {left}*{right}?"
+        yield f'\n{{"name": "python", "arguments": {{"code": "print({left}*{right})"}}}}\n'
+        yield f"user\n\n{left * right}\n"
+        yield "assistant\n"
+        yield rf"\boxed{{{left * right}}}"

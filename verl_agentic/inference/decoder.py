@@ -1,0 +1,265 @@
+"""The model's forward pass over slots of the cache, without what a tiny model spends most of its time on.
+
+A module call, a config look-up and a mask per layer cost more than the arithmetic of a model of a few million
+parameters. For the Llama-shaped family the pass is written out over fused weights; any other causal model runs through
+its own transformers modules on the same slots.
+
+Axes: B rows, T new tokens, H heads, K key-value heads, D head size, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.inference.kv_cache import CacheShape, SlotCache
+
+_FUSED_TYPES = frozenset({"llama", "qwen2", "qwen3"})
+_STATIC_ROPE = frozenset({"default", "linear", "llama3"})
+
+
+@dataclass(frozen=True)
+class Span:
+    """The new tokens of the rows in slots `start` to `start + B`."""
+
+    ids_BT: Tensor
+    """Padded on the right."""
+    positions_BT: Tensor
+    mask_B1TL: Tensor
+    """Additive: 0 where a token may look, -inf elsewhere; L positions of the slots."""
+    tokens: tuple[Tensor, Tensor]
+    """Row and column of every token that is no padding."""
+    start: int
+    last_B: Tensor
+    """Column of the last real token of every row."""
+
+
+class Decoder(Protocol):
+    """A causal language model over slots."""
+
+    cache_shape: CacheShape
+
+    def forward(self, span: Span, cache: SlotCache) -> Tensor:
+        """Stores keys and values of the new tokens and returns `[B, V]` logits of each row's last one."""
+        ...
+
+    def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Takes new weights by their names in the state dict."""
+        ...
+
+
+def make_decoder(model: Any) -> Decoder:
+    """Returns the fastest decoder that computes `model`.
+
+    Raises:
+        ConfigError: the model does not attend to its whole past in every layer.
+    """
+    config = model.config
+    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if layer_types != {"full_attention"}:
+        raise ConfigError(
+            f"the engine serves models with full attention in every layer, got {sorted(layer_types)}; use vLLM"
+        )
+    rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    is_fused = config.model_type in _FUSED_TYPES and rope_type in _STATIC_ROPE
+    return FusedDecoder(model) if is_fused else ModuleDecoder(model)
+
+
+def _cache_shape(model: Any) -> CacheShape:
+    config = model.config
+    weight = model.get_input_embeddings().weight
+    return CacheShape(
+        layers=config.num_hidden_layers,
+        kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        dtype=weight.dtype,
+        device=weight.device,
+    )
+
+
+def _store(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: Span) -> None:
+    """Writes the keys and values of the real tokens into their slots."""
+    rows, columns = span.tokens
+    slots, positions = rows + span.start, span.positions_BT[rows, columns]
+    cache.keys[layer][slots, :, positions] = keys_BKTD[rows, :, columns]
+    cache.values[layer][slots, :, positions] = values_BKTD[rows, :, columns]
+
+
+@dataclass
+class _Layer:
+    """Fused weights of one layer."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    out: Tensor
+    out_bias: Tensor | None
+    post_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class FusedDecoder:
+    """Llama, Qwen2 and Qwen3, written out."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.cache_shape = _cache_shape(model)
+        config = model.config
+        self._heads = config.num_attention_heads
+        self._eps = config.rms_norm_eps
+        self._scale = self.cache_shape.head_dim**-0.5
+        self._cos, self._sin = self._rotary_table(config.max_position_embeddings)
+        self._fuse()
+
+    def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Takes new weights; see `Decoder.update`."""
+        load_weights(self._model, weights)
+        self._fuse()
+
+    @torch.inference_mode()
+    def forward(self, span: Span, cache: SlotCache) -> Tensor:
+        """Returns logits; see `Decoder.forward`."""
+        hidden = F.embedding(span.ids_BT, self._embedding)
+        cos, sin = self._cos[span.positions_BT][:, None], self._sin[span.positions_BT][:, None]
+        for index, layer in enumerate(self._layers):
+            hidden = hidden + self._attend(index, layer, hidden, cos, sin, span, cache)
+            normed = F.rms_norm(hidden, self._shape, layer.post_norm, self._eps)
+            gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
+        last = hidden[torch.arange(hidden.shape[0], device=hidden.device), span.last_B]
+        return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
+
+    def _attend(
+        self, index: int, layer: _Layer, hidden: Tensor, cos: Tensor, sin: Tensor, span: Span, cache: SlotCache
+    ) -> Tensor:
+        batch, new = span.ids_BT.shape
+        kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
+        normed = F.rms_norm(hidden, self._shape, layer.input_norm, self._eps)
+        qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(batch, new, self._heads + 2 * kv, size).transpose(1, 2)
+        queries, keys, values = qkv.split([self._heads, kv, kv], dim=1)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            queries = F.rms_norm(queries, (size,), layer.q_norm, self._eps)
+            keys = F.rms_norm(keys, (size,), layer.k_norm, self._eps)
+        queries, keys = _rotate(queries, cos, sin), _rotate(keys, cos, sin)
+        _store(cache, index, keys, values, span)
+        slots, length = slice(span.start, span.start + batch), span.mask_B1TL.shape[-1]
+        attended = F.scaled_dot_product_attention(
+            queries,
+            cache.keys[index, slots, :, :length],
+            cache.values[index, slots, :, :length],
+            attn_mask=span.mask_B1TL,
+            scale=self._scale,
+            enable_gqa=kv != self._heads,
+        )
+        return F.linear(attended.transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
+
+    def _rotary_table(self, positions: int) -> tuple[Tensor, Tensor]:
+        rotary = self._model.model.rotary_emb
+        angles = torch.arange(positions, device=rotary.inv_freq.device)[:, None].float() * rotary.inv_freq.float()
+        angles = torch.cat([angles, angles], dim=-1)
+        dtype = self.cache_shape.dtype
+        return (angles.cos() * rotary.attention_scaling).to(dtype), (angles.sin() * rotary.attention_scaling).to(dtype)
+
+    @torch.no_grad()
+    def _fuse(self) -> None:
+        model = self._model.model
+        self._embedding = model.embed_tokens.weight.detach()
+        self._head = self._model.lm_head.weight.detach()
+        self._final_norm = model.norm.weight.detach()
+        self._shape = (self._embedding.shape[1],)
+        self._layers = [_fuse_layer(layer) for layer in model.layers]
+
+
+def _fuse_layer(layer: Any) -> _Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    return _Layer(
+        input_norm=layer.input_layernorm.weight.detach(),
+        qkv=torch.cat([p.weight.detach() for p in projections]),
+        qkv_bias=None if projections[0].bias is None else torch.cat([p.bias.detach() for p in projections]),
+        q_norm=getattr(getattr(attention, "q_norm", None), "weight", None),
+        k_norm=getattr(getattr(attention, "k_norm", None), "weight", None),
+        out=attention.o_proj.weight.detach(),
+        out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
+        post_norm=layer.post_attention_layernorm.weight.detach(),
+        gate_up=torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()]),
+        down=mlp.down_proj.weight.detach(),
+    )
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Applies rotary position embedding (halves, as Llama stores them). Paper: https://arxiv.org/abs/2104.09864."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+class ModuleDecoder:
+    """Any causal model of transformers, through its own modules."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model.eval()
+        self.cache_shape = _cache_shape(model)
+
+    def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Takes new weights; see `Decoder.update`."""
+        load_weights(self._model, weights)
+
+    @torch.inference_mode()
+    def forward(self, span: Span, cache: SlotCache) -> Tensor:
+        """Returns logits; see `Decoder.forward`."""
+        output = self._model(
+            input_ids=span.ids_BT,
+            position_ids=span.positions_BT,
+            attention_mask=span.mask_B1TL,
+            past_key_values=_SlotView(cache, span),
+            use_cache=True,
+        )
+        return output.logits[torch.arange(span.ids_BT.shape[0], device=span.ids_BT.device), span.last_B]
+
+
+class _SlotView:
+    """What a transformers model sees of the slots, in the place of its own cache."""
+
+    is_compileable = False
+
+    def __init__(self, cache: SlotCache, span: Span) -> None:
+        self._cache, self._span = cache, span
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Stores the new keys and values and returns those of all positions."""
+        _store(self._cache, layer, keys, values, self._span)
+        slots = slice(self._span.start, self._span.start + keys.shape[0])
+        length = self._span.mask_B1TL.shape[-1]
+        return self._cache.keys[layer, slots, :, :length], self._cache.values[layer, slots, :, :length]
+
+    def get_seq_length(self, *_: Any) -> int:
+        """Returns 0: positions are given with every call."""
+        return 0
+
+
+@torch.no_grad()
+def load_weights(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Copies tensors into a model by their names in its state dict; those that are not named stay.
+
+    Raises:
+        DataError: a name or a shape that the model does not have.
+    """
+    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    for name, tensor in weights:
+        target = own.get(name)
+        if target is None or target.shape != tensor.shape:
+            found = None if target is None else tuple(target.shape)
+            raise DataError(
+                f"weights do not fit the model, got {name!r} with shape {tuple(tensor.shape)} where the model has "
+                f"{found}; trainer and server must load the same model"
+            )
+        target.copy_(tensor)

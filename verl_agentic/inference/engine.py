@@ -1,0 +1,256 @@
+"""The engine: an async face over a scheduler that runs in one thread of its own.
+
+The event loop never waits for arithmetic, and the thread sleeps on a condition while there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from verl_agentic.errors import ConfigError, DataError, PolicyError, boundary
+from verl_agentic.inference.decoder import make_decoder
+from verl_agentic.inference.request import Generation, Running, SamplingParams
+from verl_agentic.inference.scheduler import EngineConfig, Scheduler
+
+T = TypeVar("T")
+
+
+class InferenceEngine:
+    """Serves one model to many concurrent callers."""
+
+    def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
+        """Takes over `model`, a causal language model of transformers, on the device where it is.
+
+        Raises:
+            ConfigError: a model that the engine cannot serve.
+        """
+        self._decoder = make_decoder(model.eval())
+        self._scheduler = Scheduler(self._decoder, tokenizer, config or EngineConfig())
+        self._max_positions: int = model.config.max_position_embeddings
+        self._vocab_size: int = model.get_input_embeddings().weight.shape[0]
+        self._end_ids = _end_ids(model, tokenizer)
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._paused = self._closed = False
+        self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, config: EngineConfig | None = None, *, device: str = "cpu", dtype: str = "float32"
+    ) -> InferenceEngine:
+        """Returns an engine that serves a Hugging Face folder.
+
+        Raises:
+            DataError: the folder is not loadable.
+        """
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        with boundary(DataError, f"loading the model {str(path)!r}"):
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+            tokenizer = AutoTokenizer.from_pretrained(path)
+        return cls(model.to(device), tokenizer, config)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, request_id: str | None = None
+    ) -> Generation:
+        """Samples one continuation. Cancelling the call frees its place in the batch.
+
+        While the engine is paused, the request waits.
+
+        Args:
+            prompt_ids: the whole stream; the part that an earlier request has left in the cache is not computed again.
+            params: how to sample.
+            request_id: only for the caller's own records; the cache goes by the tokens.
+
+        Raises:
+            ConfigError: the prompt is empty, holds unknown ids, or does not fit.
+            PolicyError: a step of the model failed, or the engine was closed.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Generation] = loop.create_future()
+        request = self._make_request(prompt_ids, params, lambda outcome: _settle(loop, future, outcome))
+        self._command(lambda: self._submit(request))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._command(lambda: self._scheduler.drop(request))
+            raise
+
+    async def update_weights(self, weights: Iterable[tuple[str, Tensor]], *, version: int) -> None:
+        """Takes new weights between two steps and forgets all keys and values of the old ones.
+
+        What is running is aborted first, with what it has: no sequence mixes weights unnoticed, and a client that
+        resumes (verl's asynchronous one) sends it again.
+
+        Raises:
+            DataError: names or shapes that the model does not have.
+        """
+
+        def update() -> None:
+            self._scheduler.finish_all("aborted")
+            self._scheduler.forget()
+            self._decoder.update(weights)
+            self._scheduler.weights_version = version
+
+        await self._call(update)
+
+    async def abort_all(self) -> int:
+        """Ends all requests with what they have and pauses; returns how many."""
+
+        def abort() -> int:
+            self._paused = True
+            return self._scheduler.finish_all("aborted")
+
+        return await self._call(abort)
+
+    async def resume(self) -> None:
+        """Ends the pause."""
+
+        def resume() -> None:
+            self._paused = False
+
+        await self._call(resume)
+
+    async def clear_cache(self) -> None:
+        """Forgets all kept prefixes; what is running goes on."""
+        await self._call(self._scheduler.forget_prefixes)
+
+    async def release_memory(self) -> None:
+        """Ends all requests as aborted and gives the cache's memory back."""
+
+        def release() -> None:
+            self._scheduler.finish_all("aborted")
+            self._scheduler.forget()
+
+        await self._call(release)
+
+    def stats(self) -> dict[str, float]:
+        """Returns what runs now, and totals since the start."""
+        scheduler = self._scheduler
+        return {
+            "running": float(len(scheduler.running)),
+            "waiting": float(len(scheduler.waiting)),
+            "cached_tokens": float(scheduler.cached_tokens),
+            **{name: float(count) for name, count in scheduler.counts.items()},
+        }
+
+    async def close(self) -> None:
+        """Ends all requests with an error, and the thread."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def _make_request(
+        self, prompt_ids: Sequence[int], params: SamplingParams, deliver: Callable[[Generation | Exception], None]
+    ) -> Running:
+        room = self._max_positions - len(prompt_ids)
+        if not prompt_ids or room < 1:
+            raise ConfigError(
+                f"a prompt must have 1 to {self._max_positions - 1} tokens, got {len(prompt_ids)}; shorten it"
+            )
+        if not 0 <= min(prompt_ids) <= max(prompt_ids) < self._vocab_size:
+            raise ConfigError(
+                f"a prompt id lies outside the vocabulary of {self._vocab_size}, got {min(prompt_ids)} to "
+                f"{max(prompt_ids)}; use the model's own tokenizer"
+            )
+        generator = None
+        if params.seed is not None:
+            generator = torch.Generator(device=self._decoder.cache_shape.device).manual_seed(params.seed)
+        return Running(
+            prompt_ids=prompt_ids,
+            params=params,
+            max_tokens=min(room, params.max_tokens or room),
+            stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids),
+            deliver=deliver,
+            generator=generator,
+        )
+
+    def _submit(self, request: Running) -> None:
+        try:
+            self._scheduler.submit(request)
+        except ConfigError as error:
+            request.deliver(error)
+
+    def _command(self, command: Callable[[], None]) -> None:
+        with self._wake:
+            if self._closed:
+                raise PolicyError("the inference engine is closed, got a new request; start another engine")
+            self._commands.append(command)
+            self._wake.notify()
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        """Runs a function in the engine's thread, between two steps."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def command() -> None:
+            try:
+                _settle(loop, future, function())
+            except Exception as error:
+                _settle(loop, future, error)
+
+        self._command(command)
+        return await future
+
+    def _run(self) -> None:
+        scheduler = self._scheduler
+        while True:
+            with self._wake:
+                self._wake.wait_for(self._has_work)
+                commands = list(self._commands)
+                self._commands.clear()
+                if self._closed:
+                    break
+            for command in commands:
+                command()
+            if not self._paused and (scheduler.running or scheduler.waiting):
+                self._step()
+        for request in scheduler.running + list(scheduler.waiting):
+            request.deliver(PolicyError("the inference engine was closed while the request was served; send it again"))
+
+    def _has_work(self) -> bool:
+        is_busy = bool(self._scheduler.running or self._scheduler.waiting) and not self._paused
+        return self._closed or bool(self._commands) or is_busy
+
+    def _step(self) -> None:
+        try:
+            self._scheduler.step()
+        except Exception as cause:  # the callers get it, and the engine goes on with the next request
+            error = PolicyError(f"a step of the model failed, got {type(cause).__name__}: {cause}")
+            error.__cause__ = cause
+            self._scheduler.fail_running(error)
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    ids: set[int] = set()
+    for value in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+        ids.update([value] if isinstance(value, int) else value or ())
+    return frozenset(ids)
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], outcome: Any) -> None:
+    """Hands an outcome to a future of another thread's loop; one that is gone or done is left alone."""
+
+    def settle() -> None:
+        if future.done():
+            return
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

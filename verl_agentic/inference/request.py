@@ -1,0 +1,114 @@
+"""What is asked of the engine, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from verl_agentic.errors import ConfigError
+
+FinishReason = Literal["stop", "length", "aborted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How one request samples; the names are vLLM's."""
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = -1
+    """-1 and 0 are off."""
+    max_tokens: int | None = None
+    """Most new tokens; None is whatever the context leaves."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the generation."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Ids that end the generation, beside the model's own end tokens."""
+    include_stop_str_in_output: bool = True
+    """False takes back the tokens that a stop text touches."""
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    """Makes this request's sampling independent of its neighbours and repeatable."""
+    logprobs: bool = True
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "temperature": self.temperature >= 0,
+            "top_p": 0 < self.top_p <= 1,
+            "top_k": self.top_k >= -1,
+            "max_tokens": self.max_tokens is None or self.max_tokens >= 1,
+            "repetition_penalty": self.repetition_penalty > 0,
+            "stop": all(self.stop),
+        }
+        for name, is_good in bounds.items():
+            if not is_good:
+                raise ConfigError(f"sampling parameter {name} is out of range, got {getattr(self, name)!r}; mend it")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
+        """Returns the parameters that a dict in verl's or vLLM's form names.
+
+        Raises:
+            ConfigError: a name that is not known here.
+        """
+        known = {item.name for item in fields(cls)}
+        given = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ConfigError(f"unknown sampling parameters, got {unknown}; known ones: {sorted(known)}")
+        stop = given.get("stop") or ()
+        given["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+        given["stop_token_ids"] = tuple(given.get("stop_token_ids") or ())
+        # vLLM counts alternatives here, and 0 alternatives still means the sampled token's own log-prob.
+        given["logprobs"] = given.get("logprobs", True) not in (None, False)
+        return cls(**given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What one request got."""
+
+    token_ids: list[int]
+    """The sampled ids, the stop token included."""
+    log_probs: list[float] | None
+    """`log_softmax(logits / temperature)` of each sampled id over the whole vocabulary, as a trainer computes it."""
+    finish_reason: FinishReason
+    num_cached_tokens: int
+    """Prompt tokens that did not have to be computed."""
+    weights_version: int
+
+
+@dataclass(eq=False, kw_only=True)
+class Running:
+    """A request while it is served; owned by the engine's thread."""
+
+    prompt_ids: Sequence[int]
+    params: SamplingParams
+    max_tokens: int
+    stop_ids: frozenset[int]
+    deliver: Any
+    """Called once with a `Generation` or an exception."""
+    generator: Any = None
+    """Its own random generator, when it has a seed."""
+    token_ids: list[int] = None  # type: ignore[assignment]
+    """Prompt and sampled ids."""
+    log_probs: list[float] = None  # type: ignore[assignment]
+    computed: int = 0
+    """Tokens whose keys and values lie in its slot."""
+    cached: int = 0
+
+    def __post_init__(self) -> None:
+        self.token_ids, self.log_probs = list(self.prompt_ids), []
+
+    @property
+    def num_new(self) -> int:
+        """Number of sampled tokens."""
+        return len(self.token_ids) - len(self.prompt_ids)
+
+    @property
+    def needed(self) -> int:
+        """Most tokens the slot will have to hold."""
+        return len(self.prompt_ids) + self.max_tokens

@@ -1,0 +1,298 @@
+"""Which requests run, in which slots, and one step of all of them: the engine without its thread.
+
+Slots `0 .. decoding` hold requests that sample one token a step; the slots behind them hold requests whose prompt is
+still being computed. Both ranges stay gapless, so that a batch is a slice of the cache and nothing is gathered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.inference.decoder import Decoder, Span
+from verl_agentic.inference.kv_cache import PrefixStore, SlotCache, common_length
+from verl_agentic.inference.request import FinishReason, Generation, Running
+from verl_agentic.inference.sampling import sample
+
+_POSITION_STEP = 64  # slots grow by multiples of this many positions
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """How much the engine may use."""
+
+    max_cached_tokens: int = 262_144
+    """Most tokens whose keys and values are in memory: slots of running requests and kept prefixes together."""
+    max_running: int = 256
+    """Most requests in the batch."""
+    prefill_tokens: int = 2_048
+    """Most prompt tokens of one step; decoding goes on between two such steps."""
+    prefix_reuse: bool = True
+    """Keep the cache of finished requests for those that begin with the same tokens."""
+    seed: int = 0
+    """Of the randomness of requests without a seed of their own."""
+
+
+class Scheduler:
+    """Serves requests step by step; used by one thread."""
+
+    def __init__(self, decoder: Decoder, tokenizer: Any, config: EngineConfig) -> None:
+        self._decoder = decoder
+        self._tokenizer = tokenizer
+        self._config = config
+        self._cache = SlotCache(decoder.cache_shape)
+        self._prefixes = PrefixStore()
+        self._device = decoder.cache_shape.device
+        self._generator = torch.Generator(device=self._device).manual_seed(config.seed)
+        self.waiting: deque[Running] = deque()
+        self._decoding: list[Running] = []
+        self._filling: list[Running] = []
+        self.weights_version = 0
+        self.counts = {"generated_tokens": 0, "prefill_tokens": 0, "prefix_hit_tokens": 0, "steps": 0}
+
+    @property
+    def running(self) -> list[Running]:
+        """All requests that have a slot, in the order of the slots."""
+        return self._decoding + self._filling
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that memory is held for."""
+        return self._cache.slots * self._cache.positions + self._prefixes.num_tokens
+
+    def submit(self, request: Running) -> None:
+        """Queues a request.
+
+        Raises:
+            ConfigError: it could never fit into the configured memory.
+        """
+        if _round_up(request.needed) > self._config.max_cached_tokens:
+            raise ConfigError(
+                f"a request of {len(request.prompt_ids)} prompt and up to {request.max_tokens} new tokens does not fit "
+                f"into max_cached_tokens={self._config.max_cached_tokens}; raise it, or ask for fewer tokens"
+            )
+        self.waiting.append(request)
+
+    def step(self) -> None:
+        """Admits what fits, computes one piece of the new prompts, and one token of every running request."""
+        self.counts["steps"] += 1
+        self._admit()
+        if self._filling:
+            self._fill()
+        if self._decoding:
+            self._decode()
+
+    def drop(self, request: Running) -> None:
+        """Forgets a request whose caller has gone."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+        elif request in self.running:
+            self._release(request)
+
+    def finish_all(self, reason: FinishReason) -> int:
+        """Ends every running and waiting request with what it has; returns how many."""
+        ended = self.running + list(self.waiting)
+        for request in ended:
+            self.drop(request)
+            self._deliver(request, reason)
+        return len(ended)
+
+    def fail_running(self, error: Exception) -> None:
+        """Answers every running request with an error; what they had computed is not kept."""
+        failed, self._decoding, self._filling = self.running, [], []
+        for request in failed:
+            request.deliver(error)
+
+    def forget_prefixes(self) -> None:
+        """Empties the store of finished requests."""
+        self._prefixes.clear()
+
+    def forget(self) -> None:
+        """Empties the cache; nothing may be running."""
+        assert not self.running
+        self._prefixes.clear()
+        self._cache.shrink()
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self._config.max_running:
+            request = self.waiting[0]
+            if not self._make_room(request):
+                return
+            prefix, length = self._prefixes.find(request.prompt_ids) if self._config.prefix_reuse else (None, 0)
+            # The last prompt token is always computed: its logits choose the first new token.
+            length = min(length, len(request.prompt_ids) - 1)
+            source, shared = self._shared_with_running(request)
+            if source is not None and shared > length:
+                if source.computed < shared:
+                    return  # a sibling is computing this very prompt: wait for it and copy
+                length = shared
+                self._cache.move(self.running.index(source), len(self.running), length=length)
+            elif prefix is not None:
+                self._cache.load(len(self.running), prefix, length=length)
+            request.computed = request.cached = length
+            self.counts["prefix_hit_tokens"] += length
+            self._filling.append(self.waiting.popleft())
+
+    def _make_room(self, request: Running) -> bool:
+        slots = len(self.running) + 1
+        positions = _round_up(max(request.needed, *(r.needed for r in self.running), 0))
+        budget = self._config.max_cached_tokens
+        if not self.running and self._cache.slots * max(positions, self._cache.positions) > budget:
+            self._cache.shrink()
+        grown_slots = slots if slots <= self._cache.slots else min(2 * slots, self._config.max_running)
+        for wanted in (max(grown_slots, self._cache.slots), max(slots, self._cache.slots)):
+            size = wanted * max(positions, self._cache.positions)
+            if size <= budget:
+                self._prefixes.evict(max_tokens=budget - size)
+                self._cache.grow(slots=wanted, positions=positions)
+                return True
+        return False
+
+    def _shared_with_running(self, request: Running) -> tuple[Running | None, int]:
+        best, best_length = None, 0
+        if self._config.prefix_reuse:
+            for other in self.running:
+                length = min(common_length(other.prompt_ids, request.prompt_ids), len(request.prompt_ids) - 1)
+                if length > best_length:
+                    best, best_length = other, length
+        return best, best_length
+
+    def _fill(self) -> None:
+        """Computes the next piece of the prompts that are being filled; those that are done begin to decode."""
+        width = max(1, self._config.prefill_tokens // len(self._filling))
+        pieces = [r.token_ids[r.computed : min(len(r.token_ids), r.computed + width)] for r in self._filling]
+        logits_BV = self._decoder.forward(self._span(self._filling, pieces, len(self._decoding)), self._cache)
+        self.counts["prefill_tokens"] += sum(map(len, pieces))
+        for request, piece in zip(self._filling, pieces, strict=True):
+            request.computed += len(piece)
+        done = [i for i, r in enumerate(self._filling) if r.computed == len(r.token_ids)]
+        if not done:
+            return
+        finished = [self._filling[i] for i in done]
+        tokens = sample(logits_BV[done], finished, generator=self._generator)
+        for request in finished:
+            self._start_decoding(request)
+        self._advance(finished, *tokens)
+
+    def _start_decoding(self, request: Running) -> None:
+        """Brings a filled request to the end of the decoding range, by swapping it with the first filling one."""
+        at, first = self._filling.index(request), len(self._decoding)
+        if at > 0:
+            other = self._filling[0]
+            spare = self._cache.save(first, other.token_ids[: other.computed])
+            self._cache.move(first + at, first, length=request.computed)
+            self._cache.load(first + at, spare, length=other.computed)
+            self._filling[0], self._filling[at] = request, other
+        self._decoding.append(self._filling.pop(0))
+
+    def _decode(self) -> None:
+        rows = list(self._decoding)
+        pieces = [r.token_ids[r.computed :] for r in rows]
+        logits_BV = self._decoder.forward(self._span(rows, pieces, 0), self._cache)
+        for request in rows:
+            request.computed += 1
+        self._advance(rows, *sample(logits_BV, rows, generator=self._generator))
+
+    def _span(self, rows: list[Running], pieces: list[list[int]], start: int) -> Span:
+        width = max(map(len, pieces))
+        lengths = torch.tensor([len(p) for p in pieces], device=self._device)
+        past = torch.tensor([r.computed for r in rows], device=self._device)
+        columns = torch.arange(width, device=self._device)
+        ids_BT = torch.tensor([p + [0] * (width - len(p)) for p in pieces], device=self._device)
+        is_real_BT = columns < lengths[:, None]
+        # Padding sits at its row's first position: it sees something, and nobody sees it.
+        positions_BT = torch.where(is_real_BT, past[:, None] + columns, 0)
+        reach = max(r.computed + len(p) for r, p in zip(rows, pieces, strict=True))
+        can_see = torch.arange(reach, device=self._device) <= positions_BT[:, :, None]
+        mask = torch.zeros(can_see.shape, dtype=self._decoder.cache_shape.dtype, device=self._device)
+        return Span(
+            ids_BT=ids_BT,
+            positions_BT=positions_BT,
+            mask_B1TL=mask.masked_fill_(~can_see, -torch.inf)[:, None],
+            tokens=torch.nonzero(is_real_BT, as_tuple=True),  # type: ignore[arg-type]
+            start=start,
+            last_B=lengths - 1,
+        )
+
+    def _advance(self, rows: list[Running], ids: list[int], log_probs: list[float]) -> None:
+        """Appends the sampled tokens and ends what is finished."""
+        self.counts["generated_tokens"] += len(rows)
+        for request, token, log_prob in zip(rows, ids, log_probs, strict=True):
+            request.token_ids.append(token)
+            request.log_probs.append(log_prob)
+            reason = self._finish_reason(request, token)
+            if reason is not None:
+                self._release(request)
+                self._deliver(request, reason)
+
+    def _finish_reason(self, request: Running, token: int) -> FinishReason | None:
+        if token in request.stop_ids:
+            return "stop"
+        if request.params.stop and self._hits_stop_text(request):
+            return "stop"
+        return "length" if request.num_new >= request.max_tokens else None
+
+    def _hits_stop_text(self, request: Running) -> bool:
+        """Looks for a stop text that the newest token completes."""
+        new = request.token_ids[len(request.prompt_ids) :]
+        # A token has at least one byte, so a stop text spans no more tokens than it has bytes.
+        reach = max(len(text.encode()) for text in request.params.stop) + 4
+        tail = self._tokenizer.decode(new[-reach:])
+        hit = next((text for text in request.params.stop if text in tail), None)
+        if hit is not None and not request.params.include_stop_str_in_output:
+            while new and hit in self._tokenizer.decode(new[-reach:]):
+                new.pop()
+            keep = self._before(new, hit)
+            del request.token_ids[len(request.prompt_ids) + keep :], request.log_probs[keep:]
+        return hit is not None
+
+    def _before(self, new: list[int], stop: str) -> int:
+        """Returns how many tokens stand before the first one that begins the stop text."""
+        for keep in range(max(0, len(new) - len(stop.encode())), len(new) + 1):
+            if stop.startswith(self._tokenizer.decode(new[keep:])):
+                return keep
+        return len(new)
+
+    def _release(self, request: Running) -> None:
+        """Frees the request's slot, keeps its cache as a prefix, and closes the gap."""
+        slot = self.running.index(request)
+        computed = request.token_ids[: request.computed]
+        request.computed = len(computed)
+        if self._config.prefix_reuse:
+            self._prefixes.add(self._cache.save(slot, computed))
+            room = self._config.max_cached_tokens - self._cache.slots * self._cache.positions
+            self._prefixes.evict(max_tokens=room)
+        if request in self._decoding:
+            last = self._decoding[-1]
+            self._cache.move(len(self._decoding) - 1, slot, length=last.computed)
+            self._decoding[slot] = last
+            self._decoding.pop()
+            slot = len(self._decoding)  # the gap is now in front of the filling range
+            if self._filling:
+                last = self._filling[-1]
+                self._cache.move(slot + len(self._filling), slot, length=last.computed)
+                self._filling.insert(0, self._filling.pop())
+        else:
+            at, last = self._filling.index(request), self._filling[-1]
+            self._cache.move(len(self.running) - 1, slot, length=last.computed)
+            self._filling[at] = last
+            self._filling.pop()
+
+    def _deliver(self, request: Running, reason: FinishReason) -> None:
+        request.deliver(
+            Generation(
+                token_ids=request.token_ids[len(request.prompt_ids) :],
+                log_probs=request.log_probs if request.params.logprobs else None,
+                finish_reason=reason,
+                num_cached_tokens=request.cached,
+                weights_version=self.weights_version,
+            )
+        )
+
+
+def _round_up(positions: int) -> int:
+    return -(-positions // _POSITION_STEP) * _POSITION_STEP
