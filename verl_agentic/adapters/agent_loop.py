@@ -14,7 +14,7 @@ from uuid import uuid4
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from verl_agentic.agent_loops.codec import ChatTemplateCodec
@@ -79,6 +79,7 @@ class ServerPolicy:
         )
 
 
+@register("env_agent")
 class EnvAgentLoop(AgentLoopBase):
     """Plays one episode per session and hands its training rows to verl."""
 

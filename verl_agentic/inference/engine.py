@@ -133,6 +133,11 @@ class InferenceEngine:
 
         await self._call(release)
 
+    @property
+    def weights_version(self) -> int:
+        """Version of the weights that sample now."""
+        return self._scheduler.weights_version
+
     def stats(self) -> dict[str, float]:
         """Returns what runs now, and totals since the start."""
         scheduler = self._scheduler

@@ -1,0 +1,32 @@
+"""The critic's model without flash-attention: verl 0.9 asks for it by name, and then for trl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.utils import model as verl_model
+
+from verl_agentic.adapters.cpu.platform import is_chosen
+from verl_agentic.errors import DataError, boundary
+
+
+def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+    """Returns a model with a value per token; the head is new unless the folder holds one.
+
+    Raises:
+        DataError: transformers cannot load the folder as a token classifier.
+    """
+    from transformers import AutoModelForTokenClassification
+
+    with boundary(DataError, f"loading {local_path!r} with a value head"):
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation=getattr(model_config, "_attn_implementation", None) or "sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+
+if is_chosen():
+    verl_model.load_valuehead_model = load_valuehead_model

@@ -1,0 +1,71 @@
+"""verl's replay buffer with a shorter wait between two polls, and with the numbers of the episodes as metrics.
+
+`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: a fixed 2 s). The metrics `episode/*` are the
+means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections import defaultdict
+from typing import Any
+
+import transfer_queue as tq
+from verl.trainer.ppo.v1 import replay_buffer
+
+from verl_agentic.errors import ConfigError
+
+
+def _init(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        poll_s = (self.sampler_kwargs or {}).get("poll_interval_s")
+        if poll_s is not None:
+            if not 0 < poll_s <= 60:
+                raise ConfigError(
+                    f"trainer.v1.sampler.sampler_kwargs.poll_interval_s must be above 0 and at most 60, got {poll_s!r}"
+                )
+            self.poll_interval = float(poll_s)
+
+    return init
+
+
+def _sample(original: Any) -> Any:
+    @functools.wraps(original)
+    def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        batch, metrics = original(self, global_steps, partition_id, batch_size)
+        if partition_id != "val":
+            metrics = {**metrics, **episode_metrics(batch.keys, partition_id)}
+        return batch, metrics
+
+    return sample
+
+
+def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
+    """Returns the means over episodes of the numbers that their last rows carry; empty for other agent loops."""
+    last_of_session: dict[tuple[str, str], str] = {}
+    for key in keys:
+        uid, session, _ = key.rsplit("_", 2)
+        last_of_session[uid, session] = max(last_of_session.get((uid, session), key), key, key=_row_index)
+    rows = list(last_of_session.values())
+    fetched = tq.kv_batch_get(keys=rows, partition_id=partition_id, select_fields=["extra_fields"]) if rows else {}
+    if "extra_fields" not in fetched:
+        return {}
+    sums: dict[str, list[float]] = defaultdict(list)
+    for extra in fetched["extra_fields"]:
+        extra = getattr(extra, "data", extra)
+        for name, value in (extra.get("reward_extra_info") or {}).items():
+            if isinstance(value, numbers.Real):
+                sums[name].append(float(value))
+    return {f"episode/{name}": sum(values) / len(values) for name, values in sums.items()}
+
+
+def _row_index(key: str) -> int:
+    return int(key.rsplit("_", 1)[1])
+
+
+replay_buffer.ReplayBuffer.__init__ = _init(replay_buffer.ReplayBuffer.__init__)
+for _cls in (replay_buffer.ReplayBuffer, replay_buffer.ReplayBufferAsync):
+    _cls.sample = _sample(_cls.sample)

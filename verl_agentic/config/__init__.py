@@ -1,0 +1,1 @@
+"""Hydra configurations, found by `hydra.searchpath: [pkg://verl_agentic.config]`."""
