@@ -81,6 +81,12 @@ ADAPTERS = (
         chosen_by="actor_rollout_ref.rollout.checkpoint_engine.backend=object_store",
     ),
     Adapter(
+        module="shuffled_rewards",
+        needs="verl.trainer.ppo.core_algos",
+        gives="estimator grpo_shuffled (a control)",
+        chosen_by="algorithm.adv_estimator=grpo_shuffled",
+    ),
+    Adapter(
         module="replay_buffer",
         needs="verl.trainer.ppo.v1.replay_buffer",
         gives="poll interval and metrics episode/*",

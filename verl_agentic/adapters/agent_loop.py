@@ -7,6 +7,7 @@ The environment is chosen by `rollout.custom.agentic.env` (or by the row: `extra
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
@@ -14,8 +15,8 @@ from uuid import uuid4
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
+from verl.experimental.agent_loop import tool_parser
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
-from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from verl_agentic.agent_loops.codec import ChatTemplateCodec
 from verl_agentic.agent_loops.env_loop import run_episode
@@ -28,6 +29,8 @@ from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import Message
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
+# verl logs every call that it cannot read; the loop answers and counts them.
+tool_parser.logger.setLevel(logging.CRITICAL)
 _KEYS = {"env", "env_config", "limits", "required"}
 
 
@@ -101,7 +104,7 @@ class EnvAgentLoop(AgentLoopBase):
             )
         self._codec = ChatTemplateCodec(
             builder=self.continuous_token_builder,
-            parser=ToolParser.get_tool_parser(self.rollout_config.multi_turn.format, self.tokenizer),
+            parser=tool_parser.ToolParser.get_tool_parser(self.rollout_config.multi_turn.format, self.tokenizer),
             tokenizer=self.tokenizer,
         )
         self._limits = EpisodeLimits.from_mapping(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from verl_agentic.agent_loops.codec import ChatTemplateCodec
@@ -19,14 +20,15 @@ def load_codec(model_path: str, *, tool_format: str = "hermes") -> tuple[Any, Ch
         DataError: the folder is not loadable, or verl has no such parser.
     """
     from transformers import AutoConfig
-    from verl.experimental.agent_loop.tool_parser import ToolParser
+    from verl.experimental.agent_loop import tool_parser
     from verl.utils.tokenizer import hf_tokenizer
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
+    tool_parser.logger.setLevel(logging.CRITICAL)  # the loop answers and counts calls that cannot be read
     with boundary(DataError, f"loading the tokenizer of {model_path!r}"):
         tokenizer = hf_tokenizer(model_path)
         builder = create_continuous_token_builder(
             tokenizer, hf_model_type=AutoConfig.from_pretrained(model_path).model_type
         )
-        parser = ToolParser.get_tool_parser(tool_format, tokenizer)
+        parser = tool_parser.ToolParser.get_tool_parser(tool_format, tokenizer)
     return tokenizer, ChatTemplateCodec(builder=builder, parser=parser, tokenizer=tokenizer)

@@ -9,6 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_agentic.errors import ConfigError
+
 RESOLVER = "verl_agentic"
 _CPU = ("cpu.platform", "cpu.distributed", "cpu.engine")
 
@@ -35,10 +37,20 @@ def install_validation(load: Callable[[list[str]], None]) -> None:
 
     @functools.wraps(validate_config)
     def validate(config: Any, *args: Any, **kwargs: Any) -> Any:
+        _check_platform(config)
         load(demanded(config))
         return validate_config(config, *args, **kwargs)
 
     verl_config.validate_config = validate
+
+
+def _check_platform(config: DictConfig) -> None:
+    wants_cpu = OmegaConf.select(config, "trainer.device") == "cpu"
+    chosen = os.environ.get("VERL_PLATFORM", "")
+    if wants_cpu and chosen.strip().lower() != "cpu":
+        raise ConfigError(
+            f"trainer.device=cpu needs the platform cpu, got VERL_PLATFORM={chosen!r}; export VERL_PLATFORM=cpu"
+        )
 
 
 def demanded(config: DictConfig) -> list[str]:
@@ -49,6 +61,7 @@ def demanded(config: DictConfig) -> list[str]:
         "rollout_names": rollout.get("name") == "agentic",
         "agent_loop": _is_env_agent(rollout),
         "checkpoint_engine": (rollout.get("checkpoint_engine") or {}).get("backend") == "object_store",
+        "shuffled_rewards": OmegaConf.select(config, "algorithm.adv_estimator") == "grpo_shuffled",
         "replay_buffer": sampler.get("poll_interval_s") is not None,
         **dict.fromkeys(_CPU, os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"),
     }

@@ -1,27 +1,79 @@
-"""verl's own FSDP2 engines on a CPU: language model and value model, and a reference that is not pinned."""
+"""verl's FSDP2 engines on a CPU: actor, reference and critic, with or without LoRA."""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+from verl.utils.model import convert_weight_keys
 from verl.workers.engine import EngineRegistry
-from verl.workers.engine.fsdp import transformer_impl
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
 from verl_agentic.adapters.cpu.platform import is_chosen
+from verl_agentic.errors import ConfigError
 
 
-def _register() -> None:
-    register = functools.partial(EngineRegistry.register, backend=["fsdp", "fsdp2"], device="cpu")
-    register("language_model")(transformer_impl.FSDPEngineWithLMHead)
-    register("value_model")(transformer_impl.FSDPEngineWithValueHead)
-    # A reference policy is offloaded to pinned memory, which needs an accelerator.
-    policy = transformer_impl.CPUOffloadPolicy
-    transformer_impl.CPUOffloadPolicy = lambda **kwargs: policy(**{**kwargs, "pin_memory": False})
-    # Ray gives a worker OMP_NUM_THREADS=1 unless it asks for more cores. Training and generation take turns.
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+class _OnCpu(FSDPEngine):
+    """What an FSDP engine does otherwise on a CPU."""
+
+    def __init__(self, model_config: Any, engine_config: Any, optimizer_config: Any, checkpoint_config: Any) -> None:
+        """Builds nothing yet.
+
+        Raises:
+            ConfigError: FSDP1, which cannot hold a CPU model.
+        """
+        if engine_config.strategy != "fsdp2":
+            raise ConfigError(
+                f"an engine on the platform cpu needs strategy=fsdp2, got {engine_config.strategy!r}; "
+                "put agentic/cpu behind the recipe, or set actor.strategy, ref.strategy and critic.strategy"
+            )
+        super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
+        # The weights are where an offload would put them.
+        self._is_offload_param = self._is_offload_optimizer = False
+
+    def forward_backward_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes with all cores of this rank: Ray starts workers with one thread, and TransferQueue goes back to it."""
+        torch.set_num_threads(threads_of_a_rank())
+        return super().forward_backward_batch(*args, **kwargs)
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        # verl 0.9 offloads every reference to pinned memory, which only an accelerator has.
+        config = self.engine_config
+        self.engine_config = dataclasses.replace(config, forward_only=False, offload_policy=False)
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            self.engine_config = config
+
+    def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, Tensor]]:
+        # verl 0.9 sends merged weights in bfloat16, and the server's log-probs are then off by 1e-4 and more.
+        with merged_lora_context(self.module, backup_adapters=True):
+            weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
+            for name, weight in weights.items():
+                full = weight.full_tensor() if isinstance(weight, DTensor) else weight
+                yield name, full.detach().clone()  # the end of the context takes the adapters out again
+
+
+class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
+    """Actor and reference."""
+
+
+class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):
+    """Critic."""
+
+
+def threads_of_a_rank() -> int:
+    """Returns this machine's cores divided by the ranks on it; Ray's own choice is one thread for every worker."""
+    ranks = int(os.environ.get("RAY_LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return max(1, len(os.sched_getaffinity(0)) // ranks)
 
 
 if is_chosen():
-    _register()
+    for _model_type, _engine in (("language_model", CpuEngineWithLMHead), ("value_model", CpuEngineWithValueHead)):
+        EngineRegistry.register(_model_type, backend=["fsdp", "fsdp2"], device="cpu")(_engine)
