@@ -1,8 +1,9 @@
-"""Named tensors through Ray's object store, in buckets, without pickling their content."""
+"""Named tensors through Ray's object store: one copy in, none out, and nothing of their content is pickled."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,37 +11,58 @@ import ray
 import torch
 from verl.workers.rollout.utils import ensure_async_iterator
 
+Bucket = dict[str, tuple[np.ndarray, str]]
+"""Name -> the bytes of a tensor, `[*shape, itemsize]`, and its dtype."""
 
-async def put_buckets(weights: Any, *, bucket_bytes: int, keep: bool) -> AsyncIterator[Any]:
-    """Yields object references of dicts name -> (bytes, dtype) of up to `bucket_bytes` each.
+# Tensors that lie in the object store are for reading: the model copies them into its own.
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+
+
+class StoredWeights:
+    """Weights that lie in the object store already: passed on as references, or walked through."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[list[Any]]]) -> None:
+        """Takes the function that waits for the references of the buckets."""
+        self.references = fetch
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, torch.Tensor]]:
+        for reference in await self.references():
+            for name, tensor in unpack([await reference]):
+                yield name, tensor
+
+
+async def put_buckets(weights: Any, *, bucket_bytes: int, keep: bool) -> list[Any]:
+    """Returns object references of buckets of up to `bucket_bytes` each.
 
     Args:
         weights: (asynchronous) iterable of name and tensor; walked through even when nothing is kept, because
             gathering a sharded tensor takes all ranks.
         bucket_bytes: a larger tensor gets a bucket of its own.
-        keep: False yields nothing.
+        keep: False returns an empty list.
     """
-    bucket: dict[str, tuple[np.ndarray, str]] = {}
+    references: list[Any] = []
+    bucket: Bucket = {}
     size = 0
     async for name, tensor in ensure_async_iterator(weights):
         if not keep:
             continue
         packed = _pack(tensor)
         if bucket and size + packed[0].nbytes > bucket_bytes:
-            yield ray.put(bucket)
+            references.append(ray.put(bucket))
             bucket, size = {}, 0
         bucket[name] = packed
         size += packed[0].nbytes
     if bucket:
-        yield ray.put(bucket)
+        references.append(ray.put(bucket))
+    return references
 
 
-def get_buckets(references: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields name and tensor of all buckets; the tensors are copies, free to be written to."""
-    for reference in references:
-        for name, (array, dtype) in ray.get(reference).items():
-            raw = torch.from_numpy(array.copy())
-            yield name, raw.reshape(-1).view(getattr(torch, dtype)).reshape(array.shape[:-1])
+def unpack(buckets: Iterable[Bucket]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields name and tensor of all buckets; the tensors are views of the store and must not be written to."""
+    for bucket in buckets:
+        for name, (array, dtype) in bucket.items():
+            flat = torch.from_numpy(array).reshape(-1)
+            yield name, flat.view(getattr(torch, dtype)).reshape(array.shape[:-1])
 
 
 def _pack(tensor: torch.Tensor) -> tuple[np.ndarray, str]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from verl_agentic.types import Action, Message, ToolCall
 
 Schema = Mapping[str, Any]
-_MALFORMED = "malformed tool call; write one JSON object with the keys name and arguments, and close the call"
+MALFORMED_CALL = "malformed tool call; write one JSON object with the keys name and arguments, and close the call"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ChatTemplateCodec:
         content, calls = await self._parser.extract_tool_calls(ids)
         parsed = [_to_tool_call(call, call_id=f"call_{turn}_{i}") for i, call in enumerate(calls)]
         for i in range(len(parsed), self._count_openings(text)):
-            parsed.append(ToolCall("", {}, f"call_{turn}_{i}", error=_MALFORMED))
+            parsed.append(ToolCall("", {}, f"call_{turn}_{i}", error=MALFORMED_CALL))
         return Action(turn=turn, text=text, content=self._strip_special(content), tool_calls=tuple(parsed))
 
     def _count_openings(self, text: str) -> int:

@@ -1,0 +1,51 @@
+"""The command `verl-agentic`: one module per subcommand, imported only when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "doctor": "check that a run would work here, and show what the plugin registers",
+    "quickstart": "train a tiny model to use a tool, on this machine, in minutes",
+    "play": "put one question to a trained checkpoint and watch the episode",
+    "tiny-model": "make a tiny random model with tokenizer and chat template",
+}
+"""Subcommand -> one line of help; `tiny-model` lives in `cli/tiny_model.py`, and so on."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code: 0 fine, 1 the check or run failed, 2 wrong use."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="verl-agentic", description="Reinforcement learning for LLM agents, as a plugin for an unmodified verl."
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, line in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
+        if arguments[:1] == [name]:
+            _module(name).add_arguments(subparser)
+    parsed = parser.parse_args(arguments)
+    try:
+        return _module(parsed.command).run(parsed)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _report(error)
+
+
+def _module(name: str):
+    return importlib.import_module(f"verl_agentic.cli.{name.replace('-', '_')}")
+
+
+def _report(error: Exception) -> int:
+    from verl_agentic.errors import AgenticError
+
+    if not isinstance(error, AgenticError):
+        raise error
+    is_terminal = sys.stderr.isatty()
+    red, plain = ("\033[31m", "\033[0m") if is_terminal else ("", "")
+    print(f"{red}{type(error).__name__}: {error}{plain}", file=sys.stderr)
+    return 2

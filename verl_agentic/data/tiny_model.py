@@ -1,4 +1,4 @@
-"""Builds a tiny Qwen2 with random weights, a tokenizer and a chat template with tools: nothing is downloaded.
+"""Builds a tiny Qwen3 with random weights, a tokenizer and a chat template with tools: nothing is downloaded.
 
 The tokenizer is a byte-level BPE trained on the chat template's own text, so any text encodes and the fixed parts of
 a conversation take few tokens. Digits are always single tokens, which makes numbers easy to copy.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.agent_loops.codec import MALFORMED_CALL
 from verl_agentic.errors import ConfigError
 from verl_agentic.tools.python import SCHEMA
 
@@ -60,18 +61,21 @@ class Preset:
     hidden: int
     heads: int
     kv_heads: int
+    head_dim: int
     intermediate: int
 
 
+# Wide heads and few layers: copying a number out of the prompt is learned by heads, not by depth.
 PRESETS = {
-    "0.3m": Preset(layers=2, hidden=96, heads=4, kv_heads=2, intermediate=256),
-    "1m": Preset(layers=3, hidden=160, heads=5, kv_heads=5, intermediate=432),
-    "2m": Preset(layers=4, hidden=192, heads=6, kv_heads=6, intermediate=512),
-    "10m": Preset(layers=6, hidden=384, heads=6, kv_heads=6, intermediate=1024),
+    "0.5m": Preset(layers=2, hidden=128, heads=4, kv_heads=4, head_dim=32, intermediate=384),
+    "1m": Preset(layers=3, hidden=160, heads=5, kv_heads=5, head_dim=32, intermediate=432),
+    "2m": Preset(layers=4, hidden=192, heads=6, kv_heads=6, head_dim=32, intermediate=512),
+    "10m": Preset(layers=6, hidden=384, heads=6, kv_heads=2, head_dim=64, intermediate=1024),
 }
+DEFAULT_PRESET = "0.5m"
 
 
-def make_tiny_model(out: Path, *, preset: str = "2m", seed: int = 0) -> int:
+def make_tiny_model(out: Path, *, preset: str = DEFAULT_PRESET, seed: int = 0) -> int:
     """Writes model, tokenizer and chat template into the folder `out`; returns the number of parameters.
 
     The same arguments give the same bytes.
@@ -96,16 +100,17 @@ def make_tiny_model(out: Path, *, preset: str = "2m", seed: int = 0) -> int:
 
 def _save_model(out: Path, preset: Preset, tokenizer: Any, seed: int) -> int:
     import torch
-    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    config = Qwen2Config(
+    config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=preset.hidden,
         intermediate_size=preset.intermediate,
         num_hidden_layers=preset.layers,
         num_attention_heads=preset.heads,
         num_key_value_heads=preset.kv_heads,
+        head_dim=preset.head_dim,
         max_position_embeddings=_MAX_POSITIONS,
         tie_word_embeddings=True,
         initializer_range=preset.hidden**-0.5 / 2,
@@ -115,7 +120,7 @@ def _save_model(out: Path, preset: Preset, tokenizer: Any, seed: int) -> int:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(config).to(torch.float32)
+        model = Qwen3ForCausalLM(config)
     model.generation_config = GenerationConfig(eos_token_id=[eos, pad], pad_token_id=pad)
     model.save_pretrained(out)
     return model.num_parameters()
@@ -144,5 +149,6 @@ def _corpus() -> Iterator[str]:
         yield f"user\nWhat is {left}*{right}?"
         yield f'\n{{"name": "python", "arguments": {{"code": "print({left}*{right})"}}}}\n'
         yield f"user\n\n{left * right}\n"
+        yield f"user\n\nError: {MALFORMED_CALL}\n"
         yield "assistant\n"
         yield rf"\boxed{{{left * right}}}"

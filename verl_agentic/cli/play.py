@@ -1,0 +1,52 @@
+"""`verl-agentic play`: one question to a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("question", help="what to ask")
+    parser.add_argument("--model", type=Path, default=Path("outputs/quickstart/checkpoint"), metavar="DIR")
+    parser.add_argument("--env", default="python_math", help="environment (default %(default)s)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-turns", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=512, help="of the whole response (default %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plays the question and prints who said what."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from verl_agentic.adapters.chat import load_codec
+    from verl_agentic.agent_loops.limits import EpisodeLimits
+    from verl_agentic.data.evaluate import Player, describe
+    from verl_agentic.env import EnvRow, load_env
+    from verl_agentic.errors import DataError
+    from verl_agentic.types import Message
+
+    if not (args.model / "config.json").is_file():
+        raise DataError(f"no model to play, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
+    tokenizer, codec = load_codec(str(args.model))
+    player = Player(
+        model_path=args.model,
+        tokenizer=tokenizer,
+        codec=codec,
+        make_env=load_env(args.env),
+        limits=EpisodeLimits(
+            max_response_tokens=args.max_tokens, max_context_tokens=args.max_tokens + 2_048, max_turns=args.max_turns
+        ),
+    )
+    # There is no right answer to a question that a person typed: the score is left out.
+    row = EnvRow(prompt=(Message("user", args.question),), ground_truth="0")
+    (episode,) = player.play([row], temperature=args.temperature, seed=args.seed)
+    console, played = Console(), describe(episode, tokenizer)
+    for segment in played["segments"]:
+        style = "bold green" if segment["kind"] == "model" else "dim"
+        console.print(Text(segment["text"], style=style), end="")
+    console.print(f"\n[dim]stopped: {played['stop_reason']}[/dim]")
+    return 0 if episode.error is None else 1

@@ -1,0 +1,31 @@
+"""`verl-agentic quickstart`: SFT warm start and GRPO through verl's own trainers, on a laptop."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--out", type=Path, default=Path("outputs/quickstart"), help="folder (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, data and sampling (default %(default)s)")
+    parser.add_argument("--control", action="store_true", help="shuffle rewards inside each group: must not learn")
+    parser.add_argument("--rl-steps", type=int, default=None, help="training steps of GRPO (default: the recipe's)")
+    parser.add_argument("--sft-steps", type=int, default=None, help="training steps of SFT (default: the recipe's)")
+    parser.add_argument("--eval-tasks", type=int, default=256, help="held-out tasks (default %(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="reuse nothing of an earlier run in the folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs all phases that are not done yet and shows what was learned."""
+    from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+
+    settings = Settings(
+        seed=args.seed,
+        control=args.control,
+        rl_steps=args.rl_steps,
+        sft_steps=args.sft_steps,
+        eval_tasks=args.eval_tasks,
+    )
+    return Quickstart(args.out, settings, fresh=args.fresh).run()

@@ -1,0 +1,80 @@
+"""What a run shows while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+_TITLES = {
+    "model": "make a tiny model",
+    "data": "make tasks and demonstrations",
+    "eval base": "play held-out tasks, untrained",
+    "sft": "SFT warm start (verl's SFT trainer)",
+    "eval sft": "play held-out tasks after SFT",
+    "rl": "GRPO (python -m verl.trainer.main_ppo)",
+    "eval rl": "play held-out tasks after RL",
+}
+
+
+class Display:
+    """A line with a bar for each phase."""
+
+    def __init__(self) -> None:
+        self.console = Console()
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=self.console,
+        )
+        self._task = self._progress.add_task("", visible=False, note="")
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[Display]:
+        """Shows a phase while its block runs."""
+        self._task = self._progress.add_task(_TITLES[name], total=None, note="")
+        yield self
+        total = self._progress.tasks[self._task].total or 1
+        self._progress.update(self._task, total=total, completed=total)
+
+    def reused(self) -> None:
+        """Marks the phase as done before."""
+        self._progress.update(self._task, note="already done")
+
+    def advance(self, done: int, total: int) -> None:
+        """Moves the bar."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def follow(self, metrics: Path, steps: int, metric: str) -> None:
+        """Moves the bar by what verl has logged, and shows the newest value of a metric."""
+        last = _last_record(metrics)
+        if last is None:
+            self._progress.update(self._task, total=steps, note="starting")
+        else:
+            value = last["data"].get(metric, float("nan"))
+            self._progress.update(self._task, total=steps, completed=last["step"], note=f"{metric} {value:.3f}")
+
+
+def _last_record(metrics: Path) -> dict | None:
+    """Returns the last whole line of a file that is being written."""
+    if not metrics.is_file():
+        return None
+    with metrics.open("rb") as file:
+        file.seek(max(0, metrics.stat().st_size - 65_536))
+        lines = [line for line in file.read().split(b"\n")[:-1] if line.startswith(b"{")]
+    return json.loads(lines[-1]) if lines else None

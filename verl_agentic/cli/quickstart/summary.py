@@ -1,0 +1,80 @@
+"""What a run leaves behind: `summary.json`, `metrics.jsonl`, `report.html`, and a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.diagnostics.report import write_report
+
+
+class Summary:
+    """The figures of a finished run."""
+
+    def __init__(self, out: Path, seed: int, records: dict[str, dict[str, Any]]) -> None:
+        self._out = out
+        self._records = records
+        base, sft, rl = (records[f"eval {name}"] for name in ("base", "sft", "rl"))
+        metrics = self._metrics()
+        self.figures = {
+            "success_base": base["sampled"],
+            "success_sft": sft["sampled"],
+            "success_rl": rl["sampled"],
+            "greedy_sft": sft["greedy"],
+            "greedy_rl": rl["greedy"],
+            "tool_rate_sft": sft["tool_rate_sampled"],
+            "tool_rate_rl": rl["tool_rate_sampled"],
+            "num_eval_tasks": rl["num_tasks"],
+            "steps": sum(m["phase"] == "grpo" for m in metrics),
+            "wall_s": sum(record["wall_s"] for record in records.values()),
+            "peak_rss_gb": max(record["peak_rss_gb"] for record in records.values()),
+            "seed": seed,
+        }
+        self._rows = metrics
+
+    def write(self) -> None:
+        """Writes the files into the run's folder."""
+        write_json_lines(self._rows, self._out / "metrics.jsonl")
+        (self._out / "summary.json").write_text(json.dumps(self.figures, indent=2) + "\n")
+        write_report(
+            self._out / "report.html",
+            figures=self.figures,
+            metrics=[row for row in self._rows if row["phase"] == "grpo"],
+            before=self._episodes("sft"),
+            after=self._episodes("rl"),
+        )
+
+    def show(self) -> None:
+        """Prints the table."""
+        f, console = self.figures, Console()
+        table = Table(title=f"{f['num_eval_tasks']} held-out tasks, seed {f['seed']}")
+        for column in ("", "before SFT", "after SFT", "after RL"):
+            table.add_column(column, justify="left" if not column else "right")
+        table.add_row("success, sampled", *(f"{f[f'success_{n}']:.3f}" for n in ("base", "sft", "rl")))
+        table.add_row("success, greedy", "", f"{f['greedy_sft']:.3f}", f"{f['greedy_rl']:.3f}")
+        base = self._records["eval base"]["tool_rate_sampled"]
+        table.add_row("tool used", f"{base:.3f}", f"{f['tool_rate_sft']:.3f}", f"{f['tool_rate_rl']:.3f}")
+        seconds = ", ".join(f"{name} {record['wall_s']:.0f} s" for name, record in self._records.items())
+        console.print(table)
+        console.print(f"wall time {f['wall_s']:.0f} s ({seconds}); peak memory {f['peak_rss_gb']:.1f} GB")
+        console.print(f"report: {self._out / 'report.html'}")
+        console.print(
+            f"try it: verl-agentic play --model {self._out / 'checkpoint'} 'What is 123*456?'", soft_wrap=True
+        )
+
+    def _metrics(self) -> list[dict[str, Any]]:
+        """Returns the logged steps of both trainings; of a step that was logged twice (a resumed run), the last."""
+        steps: dict[tuple[str, int], dict[str, Any]] = {}
+        for path in sorted((self._out / "logs").glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
+            phase = path.stem.rsplit("_", 1)[0]
+            for _, record in read_json_lines(path):
+                steps[phase, record["step"]] = {"phase": phase, "step": record["step"], **record["data"]}
+        return [steps[key] for key in sorted(steps, key=lambda key: (key[0] != "sft", key[1]))]
+
+    def _episodes(self, name: str) -> list[dict[str, Any]]:
+        return json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
