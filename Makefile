@@ -1,0 +1,53 @@
+# make quickstart   install into .venv and train a tiny model to use a tool (SEED=n, OUT=folder)
+# make test         install, build the wheel, run the tests against it from another folder
+# make check        lint, format, types, import contracts
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
+SEED ?= 0
+OUT ?= outputs/quickstart
+VENV := .venv
+BIN := $(VENV)/bin
+# Settings that keep several processes on few cores from starving each other.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: quickstart quickstart-control test check install clean
+
+quickstart: install
+	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
+
+quickstart-control: install
+	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)-control --control
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v < (3, 13) else \
+	"verl needs Python 3.10 to 3.12, got %d.%d at %s; run make PYTHON=/path/to/python3.11" % (*v, sys.executable))'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	# First: whatever asks for torch afterwards takes this one.
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,dev]'
+	touch $@
+
+# The wheel goes into an environment of its own that only borrows the dependencies: an editable install would hide
+# what was forgotten in the wheel.
+test: install
+	rm -rf build/wheel build/env
+	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	$(PYTHON) -m venv --without-pip build/env
+	$(BIN)/python -c 'import pathlib, sysconfig; print(sysconfig.get_path("purelib"))' > build/dependencies.pth
+	cp build/dependencies.pth "$$(build/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	$(BIN)/python -m pip --python build/env/bin/python install --quiet --no-deps --ignore-installed build/wheel/*.whl
+	mkdir -p build/elsewhere
+	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests $(PYTEST_ARGS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
+
+clean:
+	rm -rf build dist outputs .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
