@@ -33,6 +33,6 @@ def recipe_file(recipe: str, name: str) -> Path:
     """
     path = recipes_dir() / recipe / name
     if not path.is_file():
-        known = sorted(p.parent.name for p in recipes_dir().glob("*/*.yaml"))
+        known = sorted({p.parent.name for p in recipes_dir().glob("*/*.yaml")})
         raise ConfigError(f"no recipe file {name!r} in recipe {recipe!r}, got {path}; known recipes: {known}")
     return path

@@ -14,11 +14,16 @@ import sys
 import traceback
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 
 from verl_agentic.errors import PluginError
 
-SUPPORTED_VERL = ((0, 9, 1), (0, 10))
-"""First version that works, and the first that does not any more."""
+SUPPORTED_VERL = SpecifierSet(">=0.9.1,<0.10")
+_PLUGIN = "plugin"
+"""Its name among the failures: then no adapter works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,7 @@ class PluginState:
     loaded: list[str] = field(default_factory=list)
     """Adapters that have been imported; the others wait for their module of verl."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Adapter, or `plugin` -> the exception."""
+    """Adapter, `guard`, or `plugin` for all of them -> the exception."""
 
 
 _state = PluginState()
@@ -114,14 +119,15 @@ def state() -> PluginState:
     return _state
 
 
-def check() -> None:
-    """Raises when anything of the plugin has failed in this process.
+def check(*adapters: str) -> None:
+    """Raises when one of the named adapters, or the plugin itself, has failed in this process; of all, without names.
 
     Raises:
         PluginError: with the cause of every failure.
     """
-    if _state.failed:
-        causes = "; ".join(f"{name}: {cause}" for name, cause in _state.failed.items())
+    failed = {name: cause for name, cause in _state.failed.items() if not adapters or name in (_PLUGIN, *adapters)}
+    if failed:
+        causes = "; ".join(f"{name}: {cause}" for name, cause in failed.items())
         raise PluginError(f"the verl_agentic plugin did not load completely, got {causes}; run `verl-agentic doctor`")
 
 
@@ -133,58 +139,71 @@ def load(adapter: Adapter) -> None:
     try:
         importlib.import_module(f"verl_agentic.adapters.{name}")
         _state.loaded.append(name)
-    except BaseException as cause:
-        _fail(f"adapters.{name}", name, cause)
-        if not isinstance(cause, Exception):
-            raise
+    except Exception as cause:
+        _fail(name, cause)
 
 
 def load_demanded(names: list[str]) -> None:
-    """Imports the named adapters now.
+    """Imports the named adapters now; nothing happens without names.
 
     Raises:
         PluginError: one of them, or the plugin itself, has failed.
     """
+    if not names:
+        return
+    check(_PLUGIN)
     for adapter in ADAPTERS:
         if adapter.module in names:
             load(adapter)
-    if names:
-        check()
+    check(*names)
 
 
 def _register() -> None:
     guard = importlib.import_module("verl_agentic.adapters.guard")
     hooks = importlib.import_module("verl_agentic.adapters.hooks")
+    # Before the version is looked at: a run that asks for us must stop with any verl.
     guard.install_resolver(check)
-    hooks.when_imported("verl.utils.config", lambda: guard.install_validation(load_demanded))
+    hooks.when_imported("verl.utils.device", functools.partial(_install_guard, guard))
     _state.verl = _verl_version()
     _check_version(_state.verl)
     for adapter in ADAPTERS:
         hooks.when_imported(adapter.needs, functools.partial(load, adapter))
 
 
-def _verl_version() -> str:
+def _install_guard(guard: ModuleType) -> None:
     try:
-        return version("verl")
+        guard.install_check(load_demanded)
+    except Exception as cause:
+        _fail("guard", cause)
+
+
+def _verl_version() -> str:
+    """Returns the version of the code that is imported, which need not be that of the installed distribution."""
+    try:
+        return getattr(sys.modules.get("verl"), "__version__", "") or version("verl")
     except PackageNotFoundError:
-        return getattr(sys.modules.get("verl"), "__version__", "unknown")
+        return "none"
 
 
 def _check_version(found: str) -> None:
-    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
-    first, end = SUPPORTED_VERL
-    if not first <= numbers < end:
+    try:
+        is_supported = SUPPORTED_VERL.contains(found, prereleases=True)
+    except InvalidVersion:
+        is_supported = False
+    if not is_supported:
         raise PluginError(
-            f"verl_agentic works with verl >=0.9.1,<0.10, got verl {found}; pip install 'verl>=0.9.1,<0.10'"
+            f"verl_agentic works with verl {SUPPORTED_VERL}, got verl {found}; pip install 'verl{SUPPORTED_VERL}'"
         )
 
 
-def _fail(what: str, name: str, cause: BaseException) -> None:
+def _fail(name: str, cause: BaseException) -> None:
     _state.failed[name] = f"{type(cause).__name__}: {cause}"
+    what = "the plugin" if name == _PLUGIN else f"adapters.{name}"
     last = traceback.extract_tb(cause.__traceback__)[-1:]
     where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
+    one_line = " ".join(_state.failed[name].split())
     print(
-        f"ERROR verl_agentic: {what} did not load in process {os.getpid()}: {type(cause).__name__}: {cause}{where}. "
+        f"ERROR verl_agentic: {what} did not load in process {os.getpid()}: {one_line}{where}. "
         "Runs that ask for it will stop. `verl-agentic doctor` shows more.",
         file=sys.stderr,
         flush=True,
@@ -194,4 +213,4 @@ def _fail(what: str, name: str, cause: BaseException) -> None:
 try:
     _register()
 except Exception as error:  # verl would hide it at DEBUG
-    _fail("the plugin", "plugin", error)
+    _fail(_PLUGIN, error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -98,19 +100,42 @@ class Message:
         """Returns the message of a dataset row.
 
         Raises:
-            DataError: unknown role, or content that is not text (multimodal content is not supported).
+            DataError: unknown role, content that is not text (multimodal content is not supported), or a tool call
+                without a name or whose arguments are no object.
         """
         role, content = message.get("role"), message.get("content")
         if role not in _ROLES:
             raise DataError(f"unknown message role, got {role!r}; use one of {_ROLES}")
+        calls = tuple(_to_call(call) for call in message.get("tool_calls") or ())
+        if content is None and calls:
+            content = ""  # how OpenAI's format writes a turn that is nothing but calls
         if not isinstance(content, str):
             raise DataError(
                 f"message content must be text, got {type(content).__name__} in a {role!r} message; "
                 "multimodal content is not supported: use verl's own tool_agent loop for such rows"
             )
         return cls(
-            role=role, content=content, name=message.get("name") or "", call_id=message.get("tool_call_id") or ""
+            role=role,
+            content=content,
+            tool_calls=calls,
+            name=message.get("name") or "",
+            call_id=message.get("tool_call_id") or "",
         )
+
+
+def _to_call(call: Mapping[str, Any]) -> ToolCall:
+    """Returns a call of a message in OpenAI's form; its arguments may be an object, or JSON text of one."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):
+            arguments = json.loads(arguments)
+    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
+        raise DataError(
+            f'a tool call must be {{"function": {{"name": ..., "arguments": {{...}}}}}}, got {call!r}; mend the message'
+        )
+    return ToolCall(name, arguments, call.get("id") or "")
 
 
 @dataclass(frozen=True)

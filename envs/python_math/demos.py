@@ -16,7 +16,7 @@ from verl_agentic.types import Message
 from .tasks import Task
 
 Kind = Literal["tool", "guess", "malformed", "wrong_operand"]
-MIXTURE: dict[Kind, float] = {"tool": 0.32, "guess": 0.52, "malformed": 0.08, "wrong_operand": 0.08}
+MIXTURE: dict[Kind, float] = {"tool": 0.40, "guess": 0.50, "malformed": 0.05, "wrong_operand": 0.05}
 """Share of each kind."""
 
 

@@ -136,7 +136,9 @@ class EnvAgentLoop(AgentLoopBase):
             request_id=uuid4().hex,
             filler_id=cast("Any", self.tokenizer).eos_token_id,
         )
-        return _to_outputs(episode, with_log_probs=bool(sampling_params.get("logprobs")))
+        # verl turns the versions of every row into integers; rows of step n are played with the weights of n - 1.
+        played_with = max(0, int(kwargs.get("global_steps") or 1) - 1)
+        return _to_outputs(episode, with_log_probs=bool(sampling_params.get("logprobs")), default_version=played_with)
 
 
 def _section(rollout_config: Any) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _to_row(kwargs: Mapping[str, Any]) -> EnvRow:
     )
 
 
-def _to_outputs(episode: Episode, *, with_log_probs: bool) -> list[AgentLoopOutput]:
+def _to_outputs(episode: Episode, *, with_log_probs: bool, default_version: int) -> list[AgentLoopOutput]:
     # verl copies the last row's score and reward_extra_info over the earlier ones: our scores are per token.
     numbers = episode.numbers()
     metrics = AgentLoopMetrics(generate_sequences=episode.generate_s, tool_calls=episode.env_s)
@@ -172,7 +174,7 @@ def _to_outputs(episode: Episode, *, with_log_probs: bool) -> list[AgentLoopOutp
             reward_score=episode.reward.total,
             num_turns=len(episode.messages),
             metrics=metrics,
-            extra_fields=_extra_fields(episode, trajectory, numbers),
+            extra_fields=_extra_fields(episode, trajectory, numbers, default_version=default_version),
             token_rewards=rewards,
             turn_ids=trajectory.turn_ids,
         )
@@ -180,10 +182,13 @@ def _to_outputs(episode: Episode, *, with_log_probs: bool) -> list[AgentLoopOutp
     ]
 
 
-def _extra_fields(episode: Episode, trajectory: Trajectory, numbers: Mapping[str, float]) -> dict[str, Any]:
+def _extra_fields(
+    episode: Episode, trajectory: Trajectory, numbers: Mapping[str, float], *, default_version: int
+) -> dict[str, Any]:
+    oldest, newest = episode.min_weights_version, episode.max_weights_version
     return {
-        "min_global_steps": episode.min_weights_version,
-        "max_global_steps": episode.max_weights_version,
+        "min_global_steps": default_version if oldest is None else oldest,
+        "max_global_steps": default_version if newest is None else newest,
         "reward_extra_info": dict(numbers),
         "stop_reason": episode.stop_reason.value,
         "segments": [[s.start, s.end, s.kind.value, s.turn] for s in trajectory.segments(episode.context_kinds)],

@@ -6,7 +6,7 @@ For `trainer.v1.trainer_mode=separate_async` on machines without accelerators; v
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import ray
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
@@ -37,7 +37,8 @@ class Mailbox:
         self._references = []
 
 
-@CheckpointEngineRegistry.register("object_store")
+# verl 0.9 calls it on the class, without a decorator that says so.
+@cast("Any", CheckpointEngineRegistry).register("object_store")
 class ObjectStoreCheckpointEngine(CheckpointEngine):
     """Rank 0 of the trainer puts buckets into Ray's object store; rollout workers pass the references on."""
 

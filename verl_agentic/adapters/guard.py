@@ -16,7 +16,7 @@ _CPU = ("cpu.platform", "cpu.distributed", "cpu.engine")
 
 
 def install_resolver(check: Callable[[], None]) -> None:
-    """Makes `${verl_agentic:required}` resolve when `check` passes.
+    """Makes `${verl_agentic:plugin}` resolve when `check` passes.
 
     A recipe that holds this interpolation cannot start without the plugin, not even when nothing of it was installed:
     OmegaConf then knows no such resolver, and says so.
@@ -29,27 +29,36 @@ def install_resolver(check: Callable[[], None]) -> None:
     OmegaConf.register_new_resolver(RESOLVER, required, replace=True)
 
 
-def install_validation(load: Callable[[list[str]], None]) -> None:
-    """Makes verl's `validate_config` call `load` with the adapters that a configuration needs; it may raise."""
-    from verl.utils import config as verl_config
+def install_check(load: Callable[[list[str]], None]) -> None:
+    """Makes verl's `auto_set_device` call `load` with the adapters that a configuration needs; it may raise.
 
-    validate_config = verl_config.validate_config
+    All of verl's trainers, SFT included, call it first, in the driver. It also is the last to see `trainer.device=cpu`:
+    without the platform cpu it silently writes `cuda` over it.
+    """
+    from verl.utils import device
 
-    @functools.wraps(validate_config)
-    def validate(config: Any, *args: Any, **kwargs: Any) -> Any:
+    auto_set_device = device.auto_set_device
+
+    @functools.wraps(auto_set_device)
+    def check_and_set_device(config: Any) -> None:
         _check_platform(config)
         load(demanded(config))
-        return validate_config(config, *args, **kwargs)
+        auto_set_device(config)
 
-    verl_config.validate_config = validate
+    device.auto_set_device = check_and_set_device
 
 
 def _check_platform(config: DictConfig) -> None:
-    wants_cpu = OmegaConf.select(config, "trainer.device") == "cpu"
+    device = OmegaConf.select(config, "trainer.device")
     chosen = os.environ.get("VERL_PLATFORM", "")
-    if wants_cpu and chosen.strip().lower() != "cpu":
+    is_cpu = _is_cpu_chosen()
+    if device == "cpu" and not is_cpu:
         raise ConfigError(
             f"trainer.device=cpu needs the platform cpu, got VERL_PLATFORM={chosen!r}; export VERL_PLATFORM=cpu"
+        )
+    if is_cpu and device != "cpu":
+        raise ConfigError(
+            f"VERL_PLATFORM=cpu needs trainer.device=cpu, got {device!r}; put agentic/cpu behind the recipe's defaults"
         )
 
 
@@ -63,9 +72,14 @@ def demanded(config: DictConfig) -> list[str]:
         "checkpoint_engine": (rollout.get("checkpoint_engine") or {}).get("backend") == "object_store",
         "shuffled_rewards": OmegaConf.select(config, "algorithm.adv_estimator") == "grpo_shuffled",
         "replay_buffer": sampler.get("poll_interval_s") is not None,
-        **dict.fromkeys(_CPU, os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"),
+        **dict.fromkeys(_CPU, _is_cpu_chosen()),
     }
     return [name for name, is_asked in asked.items() if is_asked]
+
+
+def _is_cpu_chosen() -> bool:
+    # Not asked of adapters.cpu.platform, which may be what has failed.
+    return os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
 
 
 def _is_env_agent(rollout: Any) -> bool:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 _pending: dict[str, list[Callable[[], None]]] = {}
 
 
 def when_imported(module: str, function: Callable[[], None]) -> None:
-    """Calls `function` once `module` has been executed: at once, if it has been already.
+    """Calls `function` once `module` has been executed: at once, when it has been imported already.
 
     The functions of a module are called in the order they were given, before its importer sees it.
     """
-    loaded = sys.modules.get(module)
-    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
+    if module in sys.modules:
+        # Should it still be executing, then a function that needs more of it fails aloud, which is better than never.
         function()
         return
     if _FINDER not in sys.meta_path:
@@ -30,22 +32,33 @@ def when_imported(module: str, function: Callable[[], None]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: lets the usual finders find a module that is waited for, and wraps its loader."""
+    """Finds nothing itself: lets the other finders find a module that is waited for, and wraps its loader."""
+
+    def __init__(self) -> None:
+        self._searching: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _pending:
+        if fullname not in _pending or fullname in self._searching:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        self._searching.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching.discard(fullname)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        # runpy and inspect ask a loader for code and source.
+        return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)

@@ -1,4 +1,4 @@
-"""What the plugin looks like in a fresh process and in a Ray worker; prints one JSON line. Run as a module."""
+"""What the plugin looks like in a fresh process and in a Ray worker; prints a JSON line for each. Run as a module."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ def look() -> dict[str, Any]:
     except Exception as cause:
         return {"error": f"import verl failed, got {type(cause).__name__}: {cause}"}
     plugin = sys.modules.get("verl_agentic.plugin")
-    found = {"verl": verl.__version__, "entry_points": _entry_points(), "was_loaded": plugin is not None}
+    found = {
+        "verl": verl.__version__,
+        "path": getattr(plugin, "__file__", None),
+        "was_loaded": plugin is not None,
+        "entry_points": _entry_points(),
+    }
     if plugin is None:
         return found
-    for adapter in plugin.ADAPTERS:
+    state = plugin.state()
+    for adapter in () if "plugin" in state.failed else plugin.ADAPTERS:
         try:
             importlib.import_module(adapter.needs)
         except Exception as cause:
-            plugin.state().failed[adapter.module] = f"{adapter.needs}: {type(cause).__name__}: {cause}"
-    state = plugin.state()
+            state.failed.setdefault(adapter.module, f"{adapter.needs}: {type(cause).__name__}: {cause}")
     return {**found, "loaded": state.loaded, "failed": state.failed}
 
 
@@ -45,21 +50,38 @@ def _entry_points() -> dict[str, str | None]:
 
 def look_in_ray_worker() -> dict[str, Any]:
     """Returns what a worker of a Ray cluster of its own sees."""
-    import ray
+    try:
+        import ray
 
-    with tempfile.TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True) as folder:
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, _temp_dir=folder, logging_level="ERROR")
-        try:
-            return ray.get(ray.remote(look).remote())
-        finally:
-            ray.shutdown()
+        with tempfile.TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True) as folder:
+            ray.init(
+                num_cpus=1,
+                include_dashboard=False,
+                log_to_driver=False,
+                object_store_memory=100 * 2**20,
+                _temp_dir=folder,
+            )
+            try:
+                return ray.get(ray.remote(look).remote())
+            finally:
+                ray.shutdown()
+    except Exception as cause:
+        return {"error": f"a Ray worker failed, got {type(cause).__name__}: {cause}"}
 
 
-def parse(output: str) -> dict[str, Any] | None:
-    """Returns what a run of this module printed, or None."""
-    lines = [line.partition(_MARK)[2] for line in output.splitlines() if _MARK in line]
-    return json.loads(lines[-1]) if lines else None
+def parse(output: str) -> dict[str, Any]:
+    """Returns what a run of this module printed: `process`, and `ray_worker` unless it ended before."""
+    seen: dict[str, Any] = {}
+    for line in output.splitlines():
+        if _MARK in line:
+            seen.update(json.loads(line.partition(_MARK)[2]))
+    return seen
+
+
+def _main() -> None:
+    for place, function in (("process", look), ("ray_worker", look_in_ray_worker)):
+        print(_MARK + json.dumps({place: function()}), flush=True)
 
 
 if __name__ == "__main__":
-    print(_MARK + json.dumps({"process": look(), "ray_worker": look_in_ray_worker()}), flush=True)
+    _main()

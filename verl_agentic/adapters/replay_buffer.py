@@ -23,7 +23,7 @@ def _init(original: Any) -> Any:
         original(self, *args, **kwargs)
         poll_s = (self.sampler_kwargs or {}).get("poll_interval_s")
         if poll_s is not None:
-            if not 0 < poll_s <= 60:
+            if isinstance(poll_s, bool) or not isinstance(poll_s, numbers.Real) or not 0 < poll_s <= 60:
                 raise ConfigError(
                     f"trainer.v1.sampler.sampler_kwargs.poll_interval_s must be above 0 and at most 60, got {poll_s!r}"
                 )
@@ -54,8 +54,8 @@ def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
     if "extra_fields" not in fetched:
         return {}
     sums: dict[str, list[float]] = defaultdict(list)
-    for extra in fetched["extra_fields"]:
-        extra = getattr(extra, "data", extra)
+    for column in fetched["extra_fields"]:
+        extra: Any = getattr(column, "data", column)
         for name, value in (extra.get("reward_extra_info") or {}).items():
             if isinstance(value, numbers.Real):
                 sums[name].append(float(value))

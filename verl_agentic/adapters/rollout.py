@@ -42,7 +42,7 @@ class AgenticReplica(RolloutReplica):
         environment = _environment(devices)
         if environment:
             options["runtime_env"] = {"env_vars": environment}
-        server = (
+        server: Any = (
             ray.remote(RolloutServer)
             .options(**options)
             .remote(

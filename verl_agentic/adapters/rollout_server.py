@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import ray
 import torch
@@ -47,7 +47,7 @@ class RolloutServer:
         self._config = omega_conf_to_dataclass(config)
         model: HFModelConfig = omega_conf_to_dataclass(model_config, dataclass_type=HFModelConfig)
         self._replica_rank = replica_rank
-        self._engine = make_engine(self._config, path=model.local_path, replica_rank=replica_rank)
+        self._engine = make_engine(self._config, path=cast("str", model.local_path), replica_rank=replica_rank)
         self._is_rejecting = False
         self._open = asyncio.Event()
         self._open.set()

@@ -6,6 +6,7 @@ come from the reward.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, register
 def compute_shuffled_advantage(
     token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """Returns verl's GRPO advantages and returns, `[B, R]`, of shuffled rewards.
+    """Returns verl's GRPO advantages and returns, `[B, R]`, of shuffled rewards; the same ones for the same batch.
 
     Args:
         token_level_rewards: `[B, R] float`, 0 on padding.
@@ -28,7 +29,9 @@ def compute_shuffled_advantage(
         index: `[B]` group of every row.
         kwargs: passed on to verl's GRPO.
     """
-    order = shuffled_in_groups(index.tolist(), np.random.default_rng())
+    # Seeded by the lengths, which are new in every batch: repeatable, and blind to the rewards.
+    seed = zlib.crc32(response_mask.to(torch.uint8).cpu().numpy().tobytes())
+    order = shuffled_in_groups(index.tolist(), np.random.default_rng(seed))
     shuffled = torch.zeros_like(token_level_rewards)
     shuffled[:, -1] = token_level_rewards.sum(dim=-1)[order]
     return compute_grpo_outcome_advantage(

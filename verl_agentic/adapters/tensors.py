@@ -68,4 +68,5 @@ def unpack(buckets: Iterable[Bucket]) -> Iterator[tuple[str, torch.Tensor]]:
 def _pack(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
     # Bytes, because numpy has no bfloat16.
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().reshape(*tensor.shape, -1), str(tensor.dtype).removeprefix("torch.")
+    array = flat.view(torch.uint8).numpy().reshape(*tensor.shape, tensor.element_size())
+    return array, str(tensor.dtype).removeprefix("torch.")

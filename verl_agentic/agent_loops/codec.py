@@ -112,15 +112,22 @@ class ChatTemplateCodec:
         text = await asyncio.to_thread(self._tokenizer.decode, ids)
         content, calls = await self._parser.extract_tool_calls(ids)
         parsed = [_to_tool_call(call, call_id=f"call_{turn}_{i}") for i, call in enumerate(calls)]
-        for i in range(len(parsed), self._count_openings(text)):
+        for i in range(len(parsed), self._count_attempts(text)):
             parsed.append(ToolCall("", {}, f"call_{turn}_{i}", error=MALFORMED_CALL))
         return Action(turn=turn, text=text, content=self._strip_special(content), tool_calls=tuple(parsed))
 
-    def _count_openings(self, text: str) -> int:
-        # verl's parsers drop a call that they cannot read. Those that name their opening tag let us count the
-        # attempts, so that the policy is told instead of the episode ending as if it had answered.
+    def _count_attempts(self, text: str) -> int:
+        # verl's parsers drop a call that they cannot read. Those that name their tags let us count the attempts, so
+        # that the policy is told instead of the episode ending as if it had answered.
         opening = getattr(self._parser, "tool_call_start_token", None)
-        return text.count(opening) if opening else 0
+        closing = getattr(self._parser, "tool_call_end_token", None)
+        if not opening or not closing:
+            return 0
+        count = 0
+        while opening in text:
+            count += 1
+            text = text.partition(opening)[2].partition(closing)[2]  # an opening inside a call is part of its text
+        return count
 
     def _strip_special(self, text: str) -> str:
         for token in self._special_tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments[:1] == [name]:
             _module(name).add_arguments(subparser)
     parsed = parser.parse_args(arguments)
+    # Bars of other libraries would run through ours.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         return _module(parsed.command).run(parsed)
     except KeyboardInterrupt:

@@ -14,6 +14,8 @@ from verl_agentic.diagnostics.machine import Check, machine_checks
 
 _DEADLINE_S = 180.0
 _REINSTALL = "pip install --force-reinstall --no-deps verl-agentic (in a checkout: pip install -e .)"
+_PLACES = {"process": "plugin", "ray_worker": "plugin in a Ray worker"}
+_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,35 +26,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints all checks; the exit code is 0 when a quickstart would run."""
-    probed, failure = _probe(args.timeout)
-    checks = [*machine_checks(), *_plugin_checks(probed, failure)]
+    seen, failure = _probe(args.timeout)
+    checks = [*machine_checks(), *_plugin_checks(seen, failure)]
     is_well = all(check.status != "fail" for check in checks)
-    registered = _registered(probed)
+    registered = _registered(seen)
     if args.json:
-        print(json.dumps({"ok": is_well, "checks": [asdict(c) for c in checks], "registered": registered}))
+        report = {"ok": is_well, "checks": [asdict(check) for check in checks], "plugin": seen}
+        print(json.dumps({**report, "registered": registered}, indent=2))
     else:
         _show(checks, registered, is_well)
     return 0 if is_well else 1
 
 
 def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
-    """Returns what a fresh process and a Ray worker see, and why that could not be found out."""
+    """Returns what a fresh process and a Ray worker see, and why the rest of it could not be found out."""
     from verl_agentic.adapters import probe
 
     command = [sys.executable, "-m", "verl_agentic.adapters.probe"]
-    # The platform must be named for its adapters to be tried.
+    # The platform must be named for its adapters to do anything.
     environment = {**os.environ, "VERL_PLATFORM": os.environ.get("VERL_PLATFORM", "cpu")}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
     try:
         output, errors = process.communicate(timeout=timeout_s)
+        failure = errors.strip().rsplit("\n", 1)[-1] or f"exit code {process.returncode}"
     except subprocess.TimeoutExpired:
-        return {}, f"no answer within {timeout_s:g} s"
+        _end_tree(process)
+        output, _ = process.communicate()
+        failure = f"no answer within {timeout_s:g} s"
     finally:
         _end_tree(process)
-    found = probe.parse(output)
-    return (found, "") if found else ({}, errors.strip().rsplit("\n", 1)[-1] or f"exit code {process.returncode}")
+    seen = probe.parse(output)
+    return seen, "" if len(seen) == len(_PLACES) else failure
 
 
 def _end_tree(process: subprocess.Popen[str]) -> None:
@@ -64,65 +70,79 @@ def _end_tree(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _plugin_checks(probed: dict[str, Any], failure: str) -> list[Check]:
-    if failure:
-        return [Check(name="plugin", status="fail", found=failure, advice="python -m verl_agentic.adapters.probe")]
+def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Check]:
     checks = []
-    for place, seen in (("plugin", probed["process"]), ("plugin in a Ray worker", probed["ray_worker"])):
-        checks.append(_plugin_check(place, seen))
-    for name, hidden in (probed["process"].get("entry_points") or {}).items():
+    for place, name in _PLACES.items():
+        if place in seen:
+            checks.append(_plugin_check(name, seen[place]))
+        else:
+            advice = "python -m verl_agentic.adapters.probe shows where it stops"
+            checks.append(Check(name=name, status="fail", found=failure, advice=advice))
+    for name, hidden in seen.get("process", {}).get("entry_points", {}).items():
         if hidden is not None and name != "verl_agentic":
-            advice = "verl hides this; it does not concern verl_agentic"
+            advice = "verl hides this; verl_agentic does not need it"
             checks.append(Check(name=f"other plugin {name}", status="warn", found=hidden, advice=advice))
     return checks
 
 
-def _plugin_check(place: str, seen: dict[str, Any]) -> Check:
+def _plugin_check(name: str, seen: dict[str, Any]) -> Check:
+    found, advice = _plugin_fault(seen)
+    if found:
+        return Check(name=name, status="fail", found=found, advice=advice)
+    return Check(name=name, status="ok", found=f"{len(seen['loaded'])} adapters with verl {seen['verl']}")
+
+
+def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
+    """Returns what is wrong and what to do, or two empty strings."""
     if "error" in seen:
-        return Check(
-            name=place, status="fail", found=seen["error"], advice="reinstall verl: pip install 'verl>=0.9.1,<0.10'"
-        )
-    hidden = seen["entry_points"].get("verl_agentic", "missing")
-    if hidden == "missing":
-        return Check(name=place, status="fail", found="no entry point verl_agentic", advice=_REINSTALL)
+        return seen["error"], "python -m verl_agentic.adapters.probe"
+    if "verl_agentic" not in seen["entry_points"]:
+        return "no entry point verl_agentic in the group verl.plugins", _REINSTALL
+    hidden = seen["entry_points"]["verl_agentic"]
     if hidden is not None:
-        return Check(name=place, status="fail", found=hidden, advice=_REINSTALL)
-    if seen.get("failed"):
-        found = "; ".join(f"{name}: {cause}" for name, cause in seen["failed"].items())
-        return Check(name=place, status="fail", found=found, advice="mend the cause, or " + _REINSTALL)
+        return hidden, _REINSTALL
     if not seen["was_loaded"]:
         policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
-        return Check(
-            name=place,
-            status="fail",
-            found=f"verl did not load it, VERL_USE_EXTERNAL_PLUGINS={policy}",
-            advice="unset it",
-        )
-    return Check(name=place, status="ok", found=f"{len(seen['loaded'])} adapters with verl {seen['verl']}")
+        return f"verl did not load it, VERL_USE_EXTERNAL_PLUGINS={policy}", "unset VERL_USE_EXTERNAL_PLUGINS"
+    if seen["failed"]:
+        causes = "; ".join(f"{adapter}: {cause}" for adapter, cause in seen["failed"].items())
+        return causes, "mend the cause, or " + _REINSTALL
+    return "", ""
 
 
-def _registered(probed: dict[str, Any]) -> list[dict[str, str]]:
+def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:
     from verl_agentic.plugin import ADAPTERS
 
-    loaded = probed.get("process", {}).get("loaded", [])
+    process = seen.get("process", {})
+    loaded, failed = process.get("loaded", []), process.get("failed", {})
+
+    def state(adapter: str) -> str:
+        return "loaded" if adapter in loaded else "failed" if adapter in failed else "not loaded"
+
     return [
-        {"gives": a.gives, "chosen_by": a.chosen_by, "state": "loaded" if a.module in loaded else "not loaded"}
-        for a in ADAPTERS
+        {"adapter": a.module, "gives": a.gives, "chosen_by": a.chosen_by, "state": state(a.module)} for a in ADAPTERS
     ]
 
 
 def _show(checks: list[Check], registered: list[dict[str, str]], is_well: bool) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    # Text, because an exception may hold what rich takes for markup.
     console = Console()
-    marks = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]"}
-    table = Table("check", "", "found", "what to do")
+    table = Table("check", "", "found", "what to do", box=box.SIMPLE_HEAD)
+    if not any(check.advice for check in checks):
+        table.columns.pop()
     for check in checks:
-        table.add_row(check.name, marks[check.status], check.found, check.advice)
+        row = [Text(check.name), _MARKS[check.status], Text(check.found, overflow="fold")]
+        table.add_row(*row, *([Text(check.advice, overflow="fold")] if len(table.columns) > len(row) else []))
     console.print(table)
-    table = Table("the plugin gives", "chosen by", "")
+    console.print("the plugin gives, chosen by")
     for row in registered:
-        table.add_row(row["gives"], row["chosen_by"], row["state"])
-    console.print(table)
-    console.print("[green]a quickstart would run here" if is_well else "[red]a quickstart would not run here")
+        mark = _MARKS["ok"] if row["state"] == "loaded" else f"[red]{row['state']}[/]"
+        console.print(Text(f"  {row['gives']} "), mark, sep="")
+        console.print(Text(f"      {row['chosen_by']}"), soft_wrap=True)
+    console.print()
+    console.print("[green]a quickstart would run here[/]" if is_well else "[red]a quickstart would not run here[/]")

@@ -1,1 +1,18 @@
-"""Hydra configurations, found by `hydra.searchpath: [pkg://verl_agentic.config]`."""
+"""Hydra configurations, found by `hydra.searchpath: [pkg://verl_agentic.config]`.
+
+Hydra imports this package for it: the one moment at which a run that verl started without the plugin can be stopped.
+"""
+
+import os
+import sys
+
+from verl_agentic.errors import PluginError
+
+if "verl" in sys.modules and "verl_agentic.plugin" not in sys.modules:
+    _policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
+    raise PluginError(
+        "verl did not load the plugin verl_agentic, got "
+        + ("no entry point verl_agentic" if _policy == "auto" else f"VERL_USE_EXTERNAL_PLUGINS={_policy}")
+        + ("; pip install verl-agentic" if _policy == "auto" else "; unset it")
+        + ", and run `verl-agentic doctor`"
+    )

@@ -71,9 +71,18 @@ def _from_json(row: dict[str, Any], where: str) -> EnvRow:
     missing = sorted({"prompt", "reward_model"} - set(row))
     if missing:
         raise DataError(f"{where} lacks {missing}, got the keys {sorted(row)}; a row has prompt and reward_model")
+    prompt, reward_model = row["prompt"], row["reward_model"]
+    if not isinstance(prompt, list) or not prompt or not all(isinstance(message, dict) for message in prompt):
+        raise DataError(f"{where}: prompt must be a list of messages, got {prompt!r}; write role and content of each")
+    if not isinstance(reward_model, dict):
+        raise DataError(f"{where}: reward_model must be an object, got {reward_model!r}; put ground_truth into one")
+    try:
+        messages = tuple(Message.from_dict(message) for message in prompt)
+    except DataError as cause:
+        raise DataError(f"{where}: {cause}") from cause
     return EnvRow(
-        prompt=tuple(Message.from_dict(message) for message in row["prompt"]),
-        ground_truth=row["reward_model"].get("ground_truth"),
+        prompt=messages,
+        ground_truth=reward_model.get("ground_truth"),
         data_source=row.get("data_source", ""),
         extra=row.get("extra_info") or {},
     )

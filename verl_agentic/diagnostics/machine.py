@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -10,11 +11,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
 
 import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from verl_agentic.errors import SandboxError
+from verl_agentic.sandbox.base import Limits
+from verl_agentic.sandbox.local import LocalSandbox
 
 Status = Literal["ok", "warn", "fail"]
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")
@@ -36,7 +44,7 @@ class Check:
 
 def machine_checks() -> list[Check]:
     """Returns all checks of this module."""
-    checks: list[Callable[[], Check]] = [_python, _cores, _memory, _shm, _disk, _accelerator, _sandbox, _docker]
+    checks: list[Callable[[], Check]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator, _sandbox, _docker]
     return [*_versions(), *(check() for check in checks)]
 
 
@@ -48,15 +56,34 @@ def _python() -> Check:
 
 
 def _versions() -> list[Check]:
-    checks = []
-    for package in _PACKAGES:
-        try:
-            checks.append(Check(name=package, status="ok", found=version(package)))
-        except PackageNotFoundError:
-            checks.append(
-                Check(name=package, status="fail", found="not installed", advice=f"pip install {package.lower()}")
-            )
-    return checks
+    needed = _requirements()
+    return [_version(package, needed.get(canonicalize_name(package))) for package in _PACKAGES]
+
+
+def _version(package: str, needed: tuple[SpecifierSet, bool] | None) -> Check:
+    allowed, is_strict = needed or (SpecifierSet(), False)
+    install = f"pip install '{package.lower()}{allowed}'"
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        return Check(name=package, status="fail", found="not installed", advice=install)
+    if allowed.contains(found, prereleases=True):
+        return Check(name=package, status="ok", found=found)
+    return Check(name=package, status="fail" if is_strict else "warn", found=f"{found}, not {allowed}", advice=install)
+
+
+def _requirements() -> dict[str, tuple[SpecifierSet, bool]]:
+    """Returns package -> the versions that our own distribution asks for, and whether it needs or only advises them."""
+    try:
+        requirements = [Requirement(text) for text in requires("verl-agentic") or ()]
+    except PackageNotFoundError:
+        return {}
+    found = {}
+    for requirement in requirements:
+        is_strict = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if is_strict or (requirement.marker and requirement.marker.evaluate({"extra": "cpu"})):
+            found[canonicalize_name(requirement.name)] = requirement.specifier, is_strict
+    return found
 
 
 def _cores() -> Check:
@@ -69,10 +96,16 @@ def _cores() -> Check:
     )
 
 
+def _cpu() -> Check:
+    lines = (_read("/proc/cpuinfo") or "").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return Check(name="cpu", status="ok", found=models[0] if models else platform.machine())
+
+
 def _memory() -> Check:
     memory = psutil.virtual_memory()
-    limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
-    free = memory.available if limit is None else min(memory.available, limit - (used or 0))
+    limit = _cgroup_limit()
+    free = memory.available if limit is None else min(memory.available, limit - _cgroup_used())
     found = f"{free / 2**30:.1f} GB free of {min(memory.total, limit or memory.total) / 2**30:.1f} GB"
     if free / 2**30 >= _NEEDED_MEMORY_GB:
         return Check(name="memory", status="ok", found=found)
@@ -105,39 +138,87 @@ def _space(name: str, path: Path, needed_gb: float, advice: str) -> Check:
 def _accelerator() -> Check:
     program = shutil.which("nvidia-smi")
     listed = _run([program, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if program else None
-    if listed:
-        return Check(name="accelerator", status="ok", found="; ".join(listed.splitlines()))
-    return Check(name="accelerator", status="ok", found="none: runs use the CPU with VERL_PLATFORM=cpu")
+    if not listed:
+        return Check(name="accelerator", status="ok", found="none: runs use the CPU with VERL_PLATFORM=cpu")
+    found = "; ".join(listed.splitlines())
+    if "+cpu" in _installed("torch"):
+        advice = "torch is a build for CPUs: install one for CUDA to use the GPU"
+        return Check(name="accelerator", status="warn", found=found, advice=advice)
+    return Check(name="accelerator", status="ok", found=found)
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _sandbox() -> Check:
     # Only the local sandbox runs code today; the others are what stronger ones will need.
     bubblewrap = "bubblewrap found" if shutil.which("bwrap") else "no bubblewrap"
     namespaces = "user namespaces usable" if _run(["unshare", "--user", "true"]) is not None else "no user namespaces"
-    return Check(name="sandbox", status="ok", found=f"local (limits, no isolation); {bubblewrap}; {namespaces}")
+    try:
+        result = asyncio.run(LocalSandbox(max_running=1).run_python("print(6 * 7)", limits=Limits()))
+    except SandboxError as error:
+        return Check(name="sandbox", status="fail", found=str(error), advice="tools cannot run code")
+    if result.stdout.strip() != "42":
+        found = f"local: print(6 * 7) gave {result.stdout!r}, exit code {result.exit_code}, {result.stderr[-200:]!r}"
+        return Check(name="sandbox", status="fail", found=found, advice="tools cannot run code")
+    return Check(
+        name="sandbox", status="ok", found=f"local runs code (limits, no isolation); {bubblewrap}; {namespaces}"
+    )
 
 
 def _docker() -> Check:
-    with socket.socket(socket.AF_UNIX) as client:
+    try:
+        found = "engine answers" if _ping_docker() else "engine answers, but not with 200"
+    except PermissionError:
+        found = "engine there, but not for this user (none is needed)"
+    except OSError:
+        found = "no engine (none is needed)"
+    return Check(name="docker", status="ok", found=found)
+
+
+def _ping_docker() -> bool:
+    scheme, _, address = os.environ.get("DOCKER_HOST", f"unix://{_DOCKER_SOCKET}").partition("://")
+    if scheme == "unix":
+        client = socket.socket(socket.AF_UNIX)
         client.settimeout(2.0)
-        try:
-            client.connect(_DOCKER_SOCKET)
-            client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-            answers = b" 200 " in client.recv(1024)
-        except OSError:
-            answers = False
-    return Check(name="docker", status="ok", found="engine answers" if answers else "no engine (none is needed)")
+        target = address
+    else:
+        host, _, port = address.partition(":")
+        client = socket.socket()
+        client.settimeout(2.0)
+        target = (host, int(port or 2375))
+    with client:
+        client.connect(target)
+        client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b" 200 " in client.recv(1024)
 
 
 def _cgroup_cores() -> float | None:
-    text = _read("/sys/fs/cgroup/cpu.max")
-    quota, _, period = (text or "max").partition(" ")
-    return None if quota == "max" else int(quota) / int(period)
+    both = _read("/sys/fs/cgroup/cpu.max")  # version 2
+    quota, period = both.split() if both else (_cgroup_v1("cpu/cpu.cfs_quota_us"), _cgroup_v1("cpu/cpu.cfs_period_us"))
+    return int(quota) / int(period) if quota and period and quota.isdigit() else None
 
 
-def _cgroup_bytes(name: str) -> int | None:
-    text = _read(f"/sys/fs/cgroup/{name}")
+def _cgroup_limit() -> int | None:
+    text = _read("/sys/fs/cgroup/memory.max") or _cgroup_v1("memory/memory.limit_in_bytes")
     return int(text) if text and text.isdigit() else None
+
+
+def _cgroup_used() -> int:
+    """Returns the memory of the control group that cannot be had back, in bytes: without the files' cache."""
+    used = _read("/sys/fs/cgroup/memory.current") or _cgroup_v1("memory/memory.usage_in_bytes")
+    stat = _read("/sys/fs/cgroup/memory.stat") or _cgroup_v1("memory/memory.stat") or ""
+    counts = dict(line.split() for line in stat.splitlines())
+    cached = counts.get("total_inactive_file") or counts.get("inactive_file") or 0
+    return max(0, int(used or 0) - int(cached))
+
+
+def _cgroup_v1(name: str) -> str | None:
+    return _read(f"/sys/fs/cgroup/{name}")
 
 
 def _read(path: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,14 @@ def write_report(
 
 
 def chart(metrics: Sequence[Mapping[str, Any]], curves: Mapping[str, tuple[str, str]]) -> str:
-    """Returns an SVG of metrics over steps; the vertical axis goes from 0 to 1 or to the largest value.
+    """Returns an SVG of metrics over steps; the vertical axis spans 0, 1 and all values.
 
     Args:
         metrics: one mapping per step.
         curves: label -> (metric, colour); a metric that no step has is left out.
     """
     series = {
-        label: ([(m["step"], float(m[key])) for m in metrics if key in m], colour)
+        label: ([(m["step"], float(m[key])) for m in metrics if key in m and math.isfinite(m[key])], colour)
         for label, (key, colour) in curves.items()
     }
     series = {label: (points, colour) for label, (points, colour) in series.items() if points}

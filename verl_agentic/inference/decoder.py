@@ -19,25 +19,10 @@ from torch import Tensor
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.inference.kv_cache import CacheShape, SlotCache
+from verl_agentic.inference.span import Span, make_span
 
 _FUSED_TYPES = frozenset({"llama", "qwen2", "qwen3"})
 _STATIC_ROPE = frozenset({"default", "linear", "llama3"})
-
-
-@dataclass(frozen=True)
-class Span:
-    """The new tokens of the rows in slots `start` to `start + B`."""
-
-    ids_BT: Tensor
-    """Padded on the right."""
-    positions_BT: Tensor
-    mask_B1TL: Tensor
-    """Additive: 0 where a token may look, -inf elsewhere; L positions of the slots."""
-    tokens: tuple[Tensor, Tensor]
-    """Row and column of every token that is no padding."""
-    start: int
-    last_B: Tensor
-    """Column of the last real token of every row."""
 
 
 class Decoder(Protocol):
@@ -55,20 +40,54 @@ class Decoder(Protocol):
 
 
 def make_decoder(model: Any) -> Decoder:
-    """Returns the fastest decoder that computes `model`.
+    """Returns the fastest decoder that computes `model`, having compared it with the model's own forward pass.
 
     Raises:
-        ConfigError: the model does not attend to its whole past in every layer.
+        ConfigError: the model does not attend to its whole past in every layer, or its cache is of another kind.
     """
     config = model.config
-    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if layer_types != {"full_attention"}:
-        raise ConfigError(
-            f"the engine serves models with full attention in every layer, got {sorted(layer_types)}; use vLLM"
-        )
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    window = getattr(config, "sliding_window", None)
+    if getattr(config, "layer_types", None) is None and window and window < config.max_position_embeddings:
+        kinds = {"sliding_attention"}
+    if kinds != {"full_attention"}:
+        raise ConfigError(f"the engine serves models with full attention in every layer, got {sorted(kinds)}; use vLLM")
+    if config.model_type in _FUSED_TYPES and _is_plain(config):
+        return FusedDecoder(model)
+    decoder = ModuleDecoder(model)
+    _compare(decoder, model)
+    return decoder
+
+
+def _is_plain(config: Any) -> bool:
+    """Tells whether the written-out pass covers what the configuration asks for."""
     rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    is_fused = config.model_type in _FUSED_TYPES and rope_type in _STATIC_ROPE
-    return FusedDecoder(model) if is_fused else ModuleDecoder(model)
+    return rope_type in _STATIC_ROPE and config.hidden_act == "silu" and not getattr(config, "mlp_bias", False)
+
+
+def _compare(decoder: Decoder, model: Any) -> None:
+    """Raises unless two ragged steps over slots give the logits of one plain pass."""
+    shape, ids = decoder.cache_shape, [token % model.config.vocab_size for token in range(1, 8)]
+    try:
+        cache = SlotCache(shape)
+        cache.resize(slots=2, positions=len(ids))
+        first = decoder.forward(make_span([ids[:5], ids[:3]], [0, 0], start=0, shape=shape), cache)
+        second = decoder.forward(make_span([ids[5:6], ids[3:7]], [5, 3], start=0, shape=shape), cache)
+        with torch.inference_mode():
+            plain = model(input_ids=torch.tensor([ids], device=shape.device)).logits[0, [4, 2, 5, 6]]
+        difference = (torch.cat([first, second]).float() - plain.float()).abs().max().item()
+    except Exception as cause:
+        raise ConfigError(
+            f"the engine cannot serve this model, got {model.config.model_type!r} failing with "
+            f"{type(cause).__name__}: {cause}; use vLLM"
+        ) from cause
+    # Half precision rounds at every layer; a wrong mask or position is off by far more.
+    tolerance = max(1.0, plain.abs().max().item()) * (1e-4 if shape.dtype == torch.float32 else 0.1)
+    if not difference < tolerance:
+        raise ConfigError(
+            f"the engine cannot serve this model, got {model.config.model_type!r} whose logits over the engine's cache "
+            f"are off by {difference:.2g}; use vLLM"
+        )
 
 
 def _cache_shape(model: Any) -> CacheShape:

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,9 +38,11 @@ class InferenceEngine:
         self._max_positions: int = model.config.max_position_embeddings
         self._vocab_size: int = model.get_input_embeddings().weight.shape[0]
         self._end_ids = _end_ids(model, tokenizer)
-        self._commands: deque[Callable[[], None]] = deque()
+        self._commands: deque[tuple[Callable[[], None], Callable[[Exception], None]]] = deque()
         self._wake = threading.Condition()
         self._paused = self._closed = False
+        self._death: PolicyError | None = None
+        self._spoiled: PolicyError | None = None
         self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
         self._thread.start()
 
@@ -55,7 +58,9 @@ class InferenceEngine:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         with boundary(DataError, f"loading the model {str(path)!r}"):
-            model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                path, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+            )
             tokenizer = AutoTokenizer.from_pretrained(path)
         return cls(model.to(device), tokenizer, config)
 
@@ -73,16 +78,17 @@ class InferenceEngine:
 
         Raises:
             ConfigError: the prompt is empty, holds unknown ids, or does not fit.
-            PolicyError: a step of the model failed, or the engine was closed.
+            PolicyError: a step of the model failed, the engine was closed or died, or an update left it half updated.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
         request = self._make_request(prompt_ids, params, lambda outcome: _settle(loop, future, outcome))
-        self._command(lambda: self._submit(request))
+        self._command(lambda: self._submit(request), request.deliver)
         try:
             return await future
         except asyncio.CancelledError:
-            self._command(lambda: self._scheduler.drop(request))
+            with suppress(PolicyError):  # a closed engine has dropped it already
+                self._command(lambda: self._scheduler.drop(request), lambda _: None)
             raise
 
     async def update_weights(self, weights: Iterable[tuple[str, Tensor]], *, version: int) -> None:
@@ -92,13 +98,21 @@ class InferenceEngine:
         resumes (verl's asynchronous one) sends it again.
 
         Raises:
-            DataError: names or shapes that the model does not have.
+            DataError: names or shapes that the model does not have; the engine serves nothing until an update succeeds.
         """
 
         def update() -> None:
             self._scheduler.finish_all("aborted")
             self._scheduler.forget()
-            self._decoder.update(weights)
+            try:
+                self._decoder.update(weights)
+            except Exception as cause:
+                self._spoiled = PolicyError(
+                    f"the weights are partly old and partly new, got {type(cause).__name__} in their last update: "
+                    f"{cause}; update them again"
+                )
+                raise
+            self._spoiled = None
             self._scheduler.weights_version = version
 
         await self._call(update)
@@ -172,7 +186,7 @@ class InferenceEngine:
         if params.seed is not None:
             generator = torch.Generator(device=self._decoder.cache_shape.device).manual_seed(params.seed)
         return Running(
-            prompt_ids=prompt_ids,
+            prompt_ids=tuple(prompt_ids),
             params=params,
             max_tokens=min(room, params.max_tokens or room),
             stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids),
@@ -182,15 +196,20 @@ class InferenceEngine:
 
     def _submit(self, request: Running) -> None:
         try:
+            if self._spoiled is not None:
+                raise self._spoiled
             self._scheduler.submit(request)
-        except ConfigError as error:
+        except (ConfigError, PolicyError) as error:
             request.deliver(error)
 
-    def _command(self, command: Callable[[], None]) -> None:
+    def _command(self, run: Callable[[], None], fail: Callable[[Exception], None]) -> None:
+        """Has the engine's thread call `run` between two steps, or `fail` if it ends before."""
         with self._wake:
             if self._closed:
-                raise PolicyError("the inference engine is closed, got a new request; start another engine")
-            self._commands.append(command)
+                raise self._death or PolicyError(
+                    "the inference engine is closed, got a new request; start another engine"
+                )
+            self._commands.append((run, fail))
             self._wake.notify()
 
     async def _call(self, function: Callable[[], T]) -> T:
@@ -204,24 +223,38 @@ class InferenceEngine:
             except Exception as error:
                 _settle(loop, future, error)
 
-        self._command(command)
+        self._command(command, lambda error: _settle(loop, future, error))
         return await future
 
     def _run(self) -> None:
-        scheduler = self._scheduler
-        while True:
-            with self._wake:
-                self._wake.wait_for(self._has_work)
-                commands = list(self._commands)
-                self._commands.clear()
-                if self._closed:
-                    break
-            for command in commands:
-                command()
-            if not self._paused and (scheduler.running or scheduler.waiting):
-                self._step()
-        for request in scheduler.running + list(scheduler.waiting):
-            request.deliver(PolicyError("the inference engine was closed while the request was served; send it again"))
+        error = PolicyError("the inference engine was closed while the request was served; send it again")
+        try:
+            while self._serve():
+                pass
+        except BaseException as cause:  # whoever waits must hear of it
+            error = PolicyError(f"the inference engine died, got {type(cause).__name__}: {cause}; start another engine")
+            error.__cause__ = cause
+            self._death = error
+        with self._wake:
+            self._closed = True
+            left, self._commands = self._commands, deque()
+        for _, fail in left:
+            fail(error)
+        for request in self._scheduler.running + list(self._scheduler.waiting):
+            request.deliver(error)
+
+    def _serve(self) -> bool:
+        """Sleeps until there is work and does a piece of it; returns whether to go on."""
+        with self._wake:
+            self._wake.wait_for(self._has_work)
+            if self._closed:
+                return False
+        while self._commands:
+            self._commands[0][0]()
+            self._commands.popleft()  # only now: who asked must be told if this kills the thread
+        if not self._paused and (self._scheduler.running or self._scheduler.waiting):
+            self._step()
+        return True
 
     def _has_work(self) -> bool:
         is_busy = bool(self._scheduler.running or self._scheduler.waiting) and not self._paused
@@ -233,7 +266,7 @@ class InferenceEngine:
         except Exception as cause:  # the callers get it, and the engine goes on with the next request
             error = PolicyError(f"a step of the model failed, got {type(cause).__name__}: {cause}")
             error.__cause__ = cause
-            self._scheduler.fail_running(error)
+            self._scheduler.fail(error)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

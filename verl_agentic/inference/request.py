@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError
@@ -85,23 +85,23 @@ class Generation:
 class Running:
     """A request while it is served; owned by the engine's thread."""
 
-    prompt_ids: Sequence[int]
+    prompt_ids: tuple[int, ...]
     params: SamplingParams
     max_tokens: int
     stop_ids: frozenset[int]
-    deliver: Any
+    deliver: Callable[[Generation | Exception], None]
     """Called once with a `Generation` or an exception."""
     generator: Any = None
     """Its own random generator, when it has a seed."""
-    token_ids: list[int] = None  # type: ignore[assignment]
+    token_ids: list[int] = field(init=False)
     """Prompt and sampled ids."""
-    log_probs: list[float] = None  # type: ignore[assignment]
+    log_probs: list[float] = field(default_factory=list)
     computed: int = 0
     """Tokens whose keys and values lie in its slot."""
     cached: int = 0
 
     def __post_init__(self) -> None:
-        self.token_ids, self.log_probs = list(self.prompt_ids), []
+        self.token_ids = list(self.prompt_ids)
 
     @property
     def num_new(self) -> int:

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.inference.decoder import Decoder, Span
+from verl_agentic.inference.decoder import Decoder
 from verl_agentic.inference.kv_cache import PrefixStore, SlotCache, common_length
 from verl_agentic.inference.request import FinishReason, Generation, Running
 from verl_agentic.inference.sampling import sample
+from verl_agentic.inference.span import make_span
+from verl_agentic.inference.stop_text import tokens_before_stop
 
 _POSITION_STEP = 64  # slots grow by multiples of this many positions
 
@@ -26,7 +29,8 @@ class EngineConfig:
     """How much the engine may use."""
 
     max_cached_tokens: int = 262_144
-    """Most tokens whose keys and values are in memory: slots of running requests and kept prefixes together."""
+    """Most tokens whose keys and values are in memory: slots of running requests and kept prefixes together. While
+    slots are copied to a larger place, half of them are there twice."""
     max_running: int = 256
     """Most requests in the batch."""
     prefill_tokens: int = 2_048
@@ -46,8 +50,7 @@ class Scheduler:
         self._config = config
         self._cache = SlotCache(decoder.cache_shape)
         self._prefixes = PrefixStore()
-        self._device = decoder.cache_shape.device
-        self._generator = torch.Generator(device=self._device).manual_seed(config.seed)
+        self._generator = torch.Generator(device=decoder.cache_shape.device).manual_seed(config.seed)
         self.waiting: deque[Running] = deque()
         self._decoding: list[Running] = []
         self._filling: list[Running] = []
@@ -101,9 +104,13 @@ class Scheduler:
             self._deliver(request, reason)
         return len(ended)
 
-    def fail_running(self, error: Exception) -> None:
-        """Answers every running request with an error; what they had computed is not kept."""
-        failed, self._decoding, self._filling = self.running, [], []
+    def fail(self, error: Exception) -> None:
+        """Answers every running request with an error, or every waiting one if it was to be the first to run."""
+        failed = self.running or list(self.waiting)
+        if not self.running:
+            self.waiting.clear()
+        self._decoding, self._filling = [], []
+        self._cache.shrink()
         for request in failed:
             request.deliver(error)
 
@@ -118,39 +125,50 @@ class Scheduler:
         self._cache.shrink()
 
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self._config.max_running:
-            request = self.waiting[0]
-            if not self._make_room(request):
-                return
+        while self.waiting and len(self.running) < self._config.max_running and self._fits(self.waiting[0]):
+            request, slot = self.waiting[0], len(self.running)
             prefix, length = self._prefixes.find(request.prompt_ids) if self._config.prefix_reuse else (None, 0)
             # The last prompt token is always computed: its logits choose the first new token.
             length = min(length, len(request.prompt_ids) - 1)
             source, shared = self._shared_with_running(request)
-            if source is not None and shared > length:
-                if source.computed < shared:
-                    return  # a sibling is computing this very prompt: wait for it and copy
-                length = shared
-                self._cache.move(self.running.index(source), len(self.running), length=length)
-            elif prefix is not None:
-                self._cache.load(len(self.running), prefix, length=length)
-            request.computed = request.cached = length
-            self.counts["prefix_hit_tokens"] += length
+            if shared <= length:
+                source = None
+            elif source is not None and source.computed < shared:
+                return  # a sibling is computing this very prompt: wait for it and copy
+            request.computed = request.cached = length = max(length, shared)
             self._filling.append(self.waiting.popleft())
+            self._reserve(len(request.prompt_ids))
+            if source is not None:
+                self._cache.move(self.running.index(source), slot, length=length)
+            elif prefix is not None:
+                self._cache.load(slot, prefix, length=length)
+            self.counts["prefix_hit_tokens"] += length
 
-    def _make_room(self, request: Running) -> bool:
-        slots = len(self.running) + 1
-        positions = _round_up(max(request.needed, *(r.needed for r in self.running), 0))
+    def _fits(self, request: Running) -> bool:
+        """Tells whether all that runs could still grow to its full length beside this request."""
+        running = [*self.running, request]
+        return len(running) * _round_up(max(r.needed for r in running)) <= self._config.max_cached_tokens
+
+    def _reserve(self, positions: int) -> None:
+        """Makes the slots of what runs hold so many positions, at the expense of kept prefixes if need be."""
+        cache, slots = self._cache, len(self.running)
+        if slots <= cache.slots and positions <= cache.positions:
+            return
+        exact = max(_round_up(positions), _round_up(max(r.computed for r in self.running)))
+        spare = min(max(exact + exact // 2, cache.positions), _round_up(max(r.needed for r in self.running)))
         budget = self._config.max_cached_tokens
-        if not self.running and self._cache.slots * max(positions, self._cache.positions) > budget:
-            self._cache.shrink()
-        grown_slots = slots if slots <= self._cache.slots else min(2 * slots, self._config.max_running)
-        for wanted in (max(grown_slots, self._cache.slots), max(slots, self._cache.slots)):
-            size = wanted * max(positions, self._cache.positions)
-            if size <= budget:
-                self._prefixes.evict(max_tokens=budget - size)
-                self._cache.grow(slots=wanted, positions=positions)
-                return True
-        return False
+        # Spare room saves copies; it may not cost kept prefixes, except that slots do not grow 64 by 64 positions.
+        wide = slots if slots <= cache.slots else min(2 * slots, self._config.max_running)
+        for wanted, longest, room in (
+            (max(wide, cache.slots), max(exact, spare), budget - self._prefixes.num_tokens),
+            (slots, max(exact, spare), budget),
+            (slots, exact, budget),
+        ):
+            if wanted * longest <= room:
+                self._prefixes.evict(max_tokens=budget - wanted * longest)
+                cache.resize(slots=wanted, positions=longest)
+                return
+        raise AssertionError("admission let in more than fits")
 
     def _shared_with_running(self, request: Running) -> tuple[Running | None, int]:
         best, best_length = None, 0
@@ -159,13 +177,15 @@ class Scheduler:
                 length = min(common_length(other.prompt_ids, request.prompt_ids), len(request.prompt_ids) - 1)
                 if length > best_length:
                     best, best_length = other, length
+                if length == len(request.prompt_ids) - 1:
+                    break
         return best, best_length
 
     def _fill(self) -> None:
         """Computes the next piece of the prompts that are being filled; those that are done begin to decode."""
         width = max(1, self._config.prefill_tokens // len(self._filling))
         pieces = [r.token_ids[r.computed : min(len(r.token_ids), r.computed + width)] for r in self._filling]
-        logits_BV = self._decoder.forward(self._span(self._filling, pieces, len(self._decoding)), self._cache)
+        logits_BV = self._forward(self._filling, pieces, len(self._decoding))
         self.counts["prefill_tokens"] += sum(map(len, pieces))
         for request, piece in zip(self._filling, pieces, strict=True):
             request.computed += len(piece)
@@ -192,31 +212,15 @@ class Scheduler:
     def _decode(self) -> None:
         rows = list(self._decoding)
         pieces = [r.token_ids[r.computed :] for r in rows]
-        logits_BV = self._decoder.forward(self._span(rows, pieces, 0), self._cache)
+        logits_BV = self._forward(rows, pieces, 0)
         for request in rows:
             request.computed += 1
         self._advance(rows, *sample(logits_BV, rows, generator=self._generator))
 
-    def _span(self, rows: list[Running], pieces: list[list[int]], start: int) -> Span:
-        width = max(map(len, pieces))
-        lengths = torch.tensor([len(p) for p in pieces], device=self._device)
-        past = torch.tensor([r.computed for r in rows], device=self._device)
-        columns = torch.arange(width, device=self._device)
-        ids_BT = torch.tensor([p + [0] * (width - len(p)) for p in pieces], device=self._device)
-        is_real_BT = columns < lengths[:, None]
-        # Padding sits at its row's first position: it sees something, and nobody sees it.
-        positions_BT = torch.where(is_real_BT, past[:, None] + columns, 0)
-        reach = max(r.computed + len(p) for r, p in zip(rows, pieces, strict=True))
-        can_see = torch.arange(reach, device=self._device) <= positions_BT[:, :, None]
-        mask = torch.zeros(can_see.shape, dtype=self._decoder.cache_shape.dtype, device=self._device)
-        return Span(
-            ids_BT=ids_BT,
-            positions_BT=positions_BT,
-            mask_B1TL=mask.masked_fill_(~can_see, -torch.inf)[:, None],
-            tokens=torch.nonzero(is_real_BT, as_tuple=True),  # type: ignore[arg-type]
-            start=start,
-            last_B=lengths - 1,
-        )
+    def _forward(self, rows: list[Running], pieces: list[list[int]], start: int) -> Tensor:
+        self._reserve(max(r.computed + len(piece) for r, piece in zip(rows, pieces, strict=True)))
+        span = make_span(pieces, [r.computed for r in rows], start=start, shape=self._decoder.cache_shape)
+        return self._decoder.forward(span, self._cache)
 
     def _advance(self, rows: list[Running], ids: list[int], log_probs: list[float]) -> None:
         """Appends the sampled tokens and ends what is finished."""
@@ -237,25 +241,11 @@ class Scheduler:
         return "length" if request.num_new >= request.max_tokens else None
 
     def _hits_stop_text(self, request: Running) -> bool:
-        """Looks for a stop text that the newest token completes."""
-        new = request.token_ids[len(request.prompt_ids) :]
-        # A token has at least one byte, so a stop text spans no more tokens than it has bytes.
-        reach = max(len(text.encode()) for text in request.params.stop) + 4
-        tail = self._tokenizer.decode(new[-reach:])
-        hit = next((text for text in request.params.stop if text in tail), None)
-        if hit is not None and not request.params.include_stop_str_in_output:
-            while new and hit in self._tokenizer.decode(new[-reach:]):
-                new.pop()
-            keep = self._before(new, hit)
-            del request.token_ids[len(request.prompt_ids) + keep :], request.log_probs[keep:]
-        return hit is not None
-
-    def _before(self, new: list[int], stop: str) -> int:
-        """Returns how many tokens stand before the first one that begins the stop text."""
-        for keep in range(max(0, len(new) - len(stop.encode())), len(new) + 1):
-            if stop.startswith(self._tokenizer.decode(new[keep:])):
-                return keep
-        return len(new)
+        first_new, params = len(request.prompt_ids), request.params
+        keep = tokens_before_stop(self._tokenizer, request.token_ids[first_new:], params.stop)
+        if keep is not None and not params.include_stop_str_in_output:
+            del request.token_ids[first_new + keep :], request.log_probs[keep:]
+        return keep is not None
 
     def _release(self, request: Running) -> None:
         """Frees the request's slot, keeps its cache as a prefix, and closes the gap."""
@@ -264,8 +254,6 @@ class Scheduler:
         request.computed = len(computed)
         if self._config.prefix_reuse:
             self._prefixes.add(self._cache.save(slot, computed))
-            room = self._config.max_cached_tokens - self._cache.slots * self._cache.positions
-            self._prefixes.evict(max_tokens=room)
         if request in self._decoding:
             last = self._decoding[-1]
             self._cache.move(len(self._decoding) - 1, slot, length=last.computed)
@@ -281,6 +269,14 @@ class Scheduler:
             self._cache.move(len(self.running) - 1, slot, length=last.computed)
             self._filling[at] = last
             self._filling.pop()
+        self._keep_bound()
+
+    def _keep_bound(self) -> None:
+        """Evicts prefixes that slots leave no room for; slots that nobody uses go first."""
+        budget = self._config.max_cached_tokens
+        if not self.running and self.cached_tokens > budget:
+            self._cache.shrink()
+        self._prefixes.evict(max_tokens=budget - self._cache.slots * self._cache.positions)
 
     def _deliver(self, request: Running, reason: FinishReason) -> None:
         request.deliver(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class _OnCpu(FSDPEngine):
         self._is_offload_param = self._is_offload_optimizer = False
 
     def forward_backward_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes with all cores of this rank: Ray starts workers with one thread, and TransferQueue goes back to it."""
+        """Computes with all cores of this rank: Ray starts workers with one thread, TransferQueue goes back to it."""
         torch.set_num_threads(threads_of_a_rank())
         return super().forward_backward_batch(*args, **kwargs)
 
@@ -54,7 +54,7 @@ class _OnCpu(FSDPEngine):
     def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, Tensor]]:
         # verl 0.9 sends merged weights in bfloat16, and the server's log-probs are then off by 1e-4 and more.
         with merged_lora_context(self.module, backup_adapters=True):
-            weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
+            weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), cast("Any", self.module))
             for name, weight in weights.items():
                 full = weight.full_tensor() if isinstance(weight, DTensor) else weight
                 yield name, full.detach().clone()  # the end of the context takes the adapters out again

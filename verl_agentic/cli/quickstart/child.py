@@ -17,6 +17,7 @@ from verl_agentic.errors import AgenticError
 
 _POLL_S = 0.5
 _GRACE_S = 20.0  # for Ray, to end its own processes
+_SURVIVORS_S = 5.0
 
 
 class ChildFailedError(AgenticError, RuntimeError):
@@ -29,7 +30,8 @@ class MemoryMeter:
     def __init__(self) -> None:
         self.peak_bytes = 0
         self.seen: dict[int, psutil.Process] = {}
-        """Every descendant that was ever seen, so that one whose parent has died is still found."""
+        """Every living descendant that was ever seen, so that one whose parent has died is still found."""
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -42,10 +44,14 @@ class MemoryMeter:
     def measure(self) -> None:
         """Looks once."""
         me = psutil.Process()
-        with contextlib.suppress(psutil.Error):
-            self.seen.update({p.pid: p for p in me.children(recursive=True)})
-        # Proportional size: pages that processes share are counted once.
-        self.peak_bytes = max(self.peak_bytes, sum(map(_size, [me, *self.seen.values()])))
+        with self._lock:
+            found = dict(self.seen)
+            with contextlib.suppress(psutil.Error):
+                found.update({p.pid: p for p in me.children(recursive=True)})
+            # A new dict, because others read the old one; without the dead, whose pids may come back as strangers.
+            self.seen = {pid: p for pid, p in found.items() if p.is_running()}
+            # Proportional size: pages that processes share are counted once.
+            self.peak_bytes = max(self.peak_bytes, sum(map(_size, [me, *self.seen.values()])))
 
     def _run(self) -> None:
         while not self._stop.wait(2.0):
@@ -100,17 +106,29 @@ def run_child(
 
 
 def _end(process: subprocess.Popen[bytes], descendants: list[psutil.Process]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    _, alive = psutil.wait_procs(descendants, timeout=5.0)
-    for survivor in alive:
-        with contextlib.suppress(psutil.Error):
-            survivor.kill()  # psutil checks that the pid still is the process that was seen
+    try:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+        psutil.wait_procs([*descendants, *_session(process.pid)], timeout=_SURVIVORS_S)
+    finally:  # also when a second Ctrl-C cuts the waiting short
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for survivor in [*descendants, *_session(process.pid)]:
+            with contextlib.suppress(psutil.Error):
+                survivor.kill()  # psutil checks that the pid still is the process that was seen
+
+
+def _session(leader: int) -> list[psutil.Process]:
+    """Returns what is left of a child's session: processes that were never seen because their parent died first."""
+    members = []
+    for candidate in psutil.process_iter():
+        with contextlib.suppress(OSError):
+            if os.getsid(candidate.pid) == leader and candidate.pid != leader:
+                members.append(candidate)
+    return members
 
 
 def _tail(log: Path, lines: int = 25) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from verl_agentic.cli.quickstart.child import MemoryMeter, run_child
 from verl_agentic.cli.quickstart.display import Display
 from verl_agentic.cli.quickstart.summary import Summary
 from verl_agentic.errors import DataError
-from verl_agentic.paths import recipe_file
+from verl_agentic.paths import envs_dir, recipe_file
 
 # Idle OpenMP threads spin by default, which starves the other processes of a small machine.
 _ENVIRONMENT = {"VERL_PLATFORM": "cpu", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
@@ -51,8 +53,11 @@ class Quickstart:
     def run(self) -> int:
         """Runs what is not done yet, and writes summary, metrics and report; returns the exit code."""
         try:
-            with self._display:
+            with self._display, _termination_as_interrupt():
                 self._run_phases()
+        except KeyboardInterrupt:
+            self._display.console.print("Interrupted. The same command goes on from here; --fresh begins anew.")
+            raise
         finally:
             self._meter.stop()
         summary = Summary(self.out, self.settings.seed, self._records)
@@ -137,9 +142,11 @@ class Quickstart:
         metrics = logs / f"{recipe}_{len(list(logs.glob(f'{recipe}_*.jsonl')))}.jsonl"
         steps = tasks.steps_of(config, overrides)
         run_child(
-            [sys.executable, "-m", *module, "--config-dir", str(config.parent), "--config-name", recipe]
-            + overrides
-            + ["trainer.logger=[file]"],
+            [
+                *[sys.executable, "-m", *module, "--config-dir", str(config.parent), "--config-name", recipe],
+                *overrides,
+                "trainer.logger=[file]",
+            ],
             log=logs / f"{recipe}.log",
             environment={**_ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(metrics)},
             meter=self._meter,
@@ -171,9 +178,26 @@ def _newest_huggingface(folder: Path) -> Path:
 def _sources() -> list[str]:
     from verl_agentic import __file__ as package
 
-    recipes = [recipe_file("quickstart", name).read_text() for name in ("sft.yaml", "grpo.yaml")]
-    configs = [p.read_text() for p in sorted((Path(package).parent / "config" / "agentic").glob("*.yaml"))]
-    return recipes + configs
+    files = [
+        *(recipe_file("quickstart", name) for name in ("sft.yaml", "grpo.yaml")),
+        *sorted((Path(package).parent / "config" / "agentic").glob("*.yaml")),
+        *sorted((envs_dir() / tasks.ENV).glob("*.py")),
+    ]
+    return [file.read_text() for file in files]
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Makes SIGTERM end the children in order, as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _hash(*parts: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.rows import write_json_lines
 from verl_agentic.diagnostics.report import write_report
 
 
@@ -72,9 +72,14 @@ class Summary:
         steps: dict[tuple[str, int], dict[str, Any]] = {}
         for path in sorted((self._out / "logs").glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
             phase = path.stem.rsplit("_", 1)[0]
-            for _, record in read_json_lines(path):
+            for record in _whole_records(path):
                 steps[phase, record["step"]] = {"phase": phase, "step": record["step"], **record["data"]}
         return [steps[key] for key in sorted(steps, key=lambda key: (key[0] != "sft", key[1]))]
 
     def _episodes(self, name: str) -> list[dict[str, Any]]:
         return json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
+
+
+def _whole_records(path: Path) -> list[dict[str, Any]]:
+    """Returns the records of a log; a run that was killed may have left its last line cut."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1] if line]

@@ -1,0 +1,94 @@
+"""Whole runs of `python -m verl.trainer.main_ppo` on the CPU."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from verl_runs import make_run, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_trainer_agrees_with_the_server_and_hardly_waits(tmp_path: Path) -> None:
+    steps = make_run(tmp_path).finish()
+    assert [s["step"] for s in steps] == [1, 2]
+    for step in steps:
+        assert step["training/rollout_probs_diff_max"] < 1e-4
+        assert sum(value for name, value in step.items() if name.startswith("episode/stop/")) == pytest.approx(1)
+    # One poll at most is waited for when the batch is ready: the interval bounds the wait.
+    assert 0.05 / steps[-1]["timing_s/step"] < 0.15
+
+
+def test_two_ranks_train_an_actor_with_a_reference_and_a_critic(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.settings = {
+        "trainer.n_gpus_per_node": 2,
+        "algorithm.adv_estimator": "gae",
+        "actor_rollout_ref.actor.use_kl_loss": True,
+        "critic.optim.lr": 1e-3,
+        "trainer.save_freq": 2,
+    }
+    steps = run.finish()
+    for step in steps:
+        assert step["training/rollout_probs_diff_max"] < 1e-4
+        assert step["critic/vf_loss"] > 0 and math.isfinite(step["critic/vf_loss"])
+    # The reference is the first actor: it agrees before the first update, and not after it.
+    assert abs(steps[0]["actor/kl_loss"]) < 1e-6 < abs(steps[1]["actor/kl_loss"])
+    assert {p.name for p in (run.checkpoints / "global_step_2").iterdir()} >= {"actor", "critic"}
+
+
+def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.settings = {
+        "trainer.v1.trainer_mode": "colocate_async",
+        "trainer.total_training_steps": 3,
+        "actor_rollout_ref.model.lora_rank": 8,
+        "actor_rollout_ref.model.lora_alpha": 16,
+        "actor_rollout_ref.model.target_modules": "all-linear",
+        # A random model earns nothing; the bonus for entropy gives it something to learn.
+        "actor_rollout_ref.actor.entropy_coeff": 1.0,
+    }
+    steps = run.finish()
+    assert [s["step"] for s in steps] == [1, 2, 3]
+    for step in steps:
+        assert step["actor/grad_norm"] > 0
+    # Rows of the newest weights: trainer and server agree after the adapters were merged into what is served.
+    fresh = [s for s in steps if int(s["off_policy/trajectory_staleness/max"]) == 0]
+    assert fresh and all(s["training/rollout_probs_diff_max"] < 1e-4 for s in fresh)
+
+
+def test_separate_servers_get_the_weights_of_the_trainer(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.settings = {
+        "trainer.v1.trainer_mode": "separate_async",
+        "trainer.v1.separate_async.parameter_sync_step": 1,
+        "trainer.total_training_steps": 3,
+        "actor_rollout_ref.rollout.nnodes": 1,
+        "actor_rollout_ref.rollout.n_gpus_per_node": 1,
+    }
+    steps = run.finish()
+    assert [s["step"] for s in steps] == [1, 2, 3]
+    assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.settings = {"trainer.save_freq": 2, "trainer.total_training_steps": 5, "trainer.resume_mode": "auto"}
+    with run.start("killed") as process:
+        saved = run.checkpoints / "latest_checkpointed_iteration.txt"
+        wait_for(lambda: saved.is_file() and len(run.metrics("killed")) >= 3, timeout_s=300, process=process)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.wait()
+        assert not psutil.wait_procs(family, timeout=60)[1], "Ray's processes outlive a driver that was killed"
+    done = int(saved.read_text())
+    steps = run.finish("resumed")
+    assert [s["step"] for s in steps] == list(range(done + 1, 6))
+    assert all(s["training/rollout_probs_diff_max"] < 1e-4 for s in steps)
+    optimizer = torch.load(run.checkpoints / "global_step_5/actor/optim_world_size_1_rank_0.pt", weights_only=False)
+    # Adam's own count: a run that had begun anew would have counted from 0.
+    assert {int(state["step"]) for state in optimizer["state"].values()} == {5}

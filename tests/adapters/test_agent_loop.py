@@ -1,0 +1,351 @@
+"""Our episode as a verl agent loop: what verl gets for every row, void ones included."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import hydra
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap, _agent_loop_registry
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.rollout.replica import TokenOutput
+
+import verl_agentic.adapters.agent_loop  # noqa: F401
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.types import StopReason
+
+Chat = tuple[Any, Any]
+SAMPLING = {"temperature": 1.0, "top_p": 0.9, "logprobs": True}
+CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 21}}\n</tool_call>'
+ENV = dedent(
+    '''
+    """An environment whose tool doubles a number, or fails as the row wants it to."""
+
+    import asyncio
+
+    from verl_agentic.env import ToolEnv
+    from verl_agentic.tools.base import ToolResult
+    from verl_agentic.types import Observation, Reward
+
+    ENVS = []
+
+
+    class Double:
+        name = "double"
+        schema = {"type": "function", "function": {"name": "double", "description": "Doubles.", "parameters": {
+            "type": "object", "properties": {"number": {"type": "integer"}}}}}
+
+        def __init__(self, how):
+            self.how = how
+
+        async def call(self, arguments):
+            if self.how == "hang":
+                await asyncio.sleep(3600)
+            if self.how == "raise":
+                raise ConnectionError("sandbox gone")
+            return ToolResult(str(2 * arguments["number"]))
+
+
+    class Env(ToolEnv):
+        def __init__(self, row, bonus):
+            super().__init__(row, [Double(row.extra.get("how"))], tool_timeout_s=60)
+            self.bonus, self.closed = bonus, 0
+            ENVS.append(self)
+
+        async def start(self):
+            if self.row.extra.get("how") == "no start":
+                raise OSError("no disk")
+            return await super().start()
+
+        async def step(self, action):
+            seen = await super().step(action)
+            return Observation(seen.messages, reward=self.bonus, stop=seen.stop, info=seen.info)
+
+        async def score(self, transcript):
+            return Reward(float(transcript.final_answer == self.row.ground_truth), {"brevity": -0.125})
+
+        async def close(self):
+            self.closed += 1
+
+
+    def make_env(row, *, bonus=0.0):
+        return Env(row, bonus)
+    '''
+)
+
+
+class Servers:
+    """Stands in for verl's client of the rollout servers."""
+
+    def __init__(self, tokenizer: Any, turns: Sequence[str], **extra_fields: Any) -> None:
+        self.tokenizer = tokenizer
+        self.turns = turns
+        self.extra_fields = extra_fields
+        self.requests: list[dict[str, Any]] = []
+        self.played: dict[str, int] = {}
+        self.stop_reason = "completed"
+
+    async def generate(self, **request: Any) -> TokenOutput:
+        self.requests.append(request)
+        turn = self.played.get(request["request_id"], 0)
+        self.played[request["request_id"]] = turn + 1
+        ids = [*self.tokenizer.encode(self.turns[turn]), self.tokenizer.eos_token_id]
+        ids = ids[: request["sampling_params"]["max_tokens"]]
+        return TokenOutput(
+            token_ids=ids,
+            log_probs=[-1.0 - turn - i / 100 for i in range(len(ids))],
+            stop_reason=self.stop_reason,
+            extra_fields={"min_global_steps": 3 + turn, "max_global_steps": 4 + turn, **self.extra_fields},
+        )
+
+
+class Stage:
+    """One environment package, one tokenizer, and loops made the way verl makes them."""
+
+    def __init__(self, folder: Path, tokenizer: Any) -> None:
+        self.folder = folder
+        self.tokenizer = tokenizer
+
+    def loop(self, servers: Servers, *, processor: Any = None, named: dict[str, Any] | None = None, **section: Any):
+        section = {"env": str(self.folder), "limits": {"max_turns": 3, "turn_timeout_s": 0.2}, **section}
+        rollout = {
+            "prompt_length": 128,
+            "response_length": 256,
+            "multi_turn": {"format": "hermes"},
+            "custom": {"agentic": section},
+        }
+        config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}})
+        return hydra.utils.instantiate(
+            config={**_agent_loop_registry["env_agent"], **(named or {})},
+            trainer_config=DictConfigWrap(config),
+            server_manager=servers,
+            tokenizer=self.tokenizer,
+            processor=processor,
+            hf_model_type="qwen3",
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            tools=ToolListWrap([]),
+        )
+
+    async def play(
+        self, *turns: str, how: str = "", global_steps: Any = 7, sampling: Any = SAMPLING, **section: Any
+    ) -> Any:
+        loop = self.loop(Servers(self.tokenizer, turns), **section)
+        (output,) = await loop.run(dict(sampling), **row(how, global_steps=global_steps))
+        return output
+
+    def envs(self) -> list[Any]:
+        from verl_agentic.env import load_env
+
+        return load_env(str(self.folder)).__globals__["ENVS"]
+
+
+def row(how: str = "", **more: Any) -> dict[str, Any]:
+    """What verl hands to an agent loop for a dataset row."""
+    return {
+        "raw_prompt": [{"role": "user", "content": "Double 21."}],
+        "reward_model": {"ground_truth": "42", "style": "rule"},
+        "data_source": "doubles",
+        "extra_info": {"how": how, "index": 0},
+        "uid": "u",
+        "session_id": 0,
+        "global_steps": 7,
+        **more,
+    }
+
+
+@pytest.fixture
+def stage(tmp_path: Path, tiny_chat: Chat) -> Stage:
+    folder = tmp_path / f"doubles_{tmp_path.parent.name}_{tmp_path.name}"  # modules are kept by the folder's name
+    folder.mkdir()
+    (folder / "__init__.py").write_text(ENV)
+    return Stage(folder, tiny_chat[0])
+
+
+async def test_ids_masks_log_probs_turns_and_rewards_lie_where_the_policy_wrote(stage: Stage) -> None:
+    output = await stage.play(CALL, "42", env_config={"bonus": 0.25})
+    encode, eos = stage.tokenizer.encode, stage.tokenizer.eos_token_id
+    first, last = [*encode(CALL), eos], [*encode("42"), eos]
+    seen = encode(
+        "\n<|im_start|>user\n<tool_response>\n42\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert stage.tokenizer.decode(output.prompt_ids) == (
+        "<|im_start|>system\ndouble(number): Doubles.<|im_end|>\n"
+        "<|im_start|>user\nDouble 21.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert output.response_ids == first + seen + last
+    assert output.response_mask == [1] * len(first) + [0] * len(seen) + [1] * len(last)
+    assert output.turn_ids == [0] * (len(first) + len(seen)) + [1] * len(last)
+    assert output.response_logprobs == [
+        *(-1.0 - i / 100 for i in range(len(first))),
+        *[0.0] * len(seen),
+        *(-2.0 - i / 100 for i in range(len(last))),
+    ]
+    # Each turn earns 0.25; the outcome 1 and the shaping term -0.125 go to the last token.
+    paid = {i: r for i, r in enumerate(output.token_rewards) if r}
+    assert paid == {len(first) - 1: 0.25, len(output.response_ids) - 1: 0.25 + 1 - 0.125}
+    assert output.reward_score == 0.875
+    assert output.num_turns == 4  # user, assistant, tool, assistant
+
+
+async def test_the_stored_columns_are_tensors_of_the_same_length(stage: Stage) -> None:
+    output = await stage.play(CALL, "42")
+    columns = output.as_dict()
+    length = len(output.response_ids)
+    names = {"responses", "response_mask", "rollout_log_probs", "rm_scores", "turn_ids"}
+    assert {name: columns[name].shape for name in names} == {name: (length,) for name in names}
+    assert columns["rm_scores"].dtype == torch.float32
+    assert columns["rm_scores"].sum().item() == output.reward_score
+    segments = columns["extra_fields"]["segments"]
+    assert [s[2:] for s in segments] == [["model", 0], ["tool", 0], ["model", 1]]
+    assert [s[0] for s in segments] == [0] + [s[1] for s in segments[:-1]] and segments[-1][1] == length
+    assert json.loads(json.dumps(columns["extra_fields"])) == columns["extra_fields"], "plain data only"
+
+
+HEALTHY: dict[str, Any] = {"turns": (CALL, "42")}
+KINDS: dict[str, tuple[dict[str, Any], StopReason]] = {
+    "answered": ({"turns": (CALL, "42")}, StopReason.ANSWERED),
+    "cut": ({"turns": (CALL, "42"), "limits": {"max_turn_tokens": 4}}, StopReason.MAX_TOKENS),
+    "raises": ({"turns": (CALL,), "how": "raise"}, StopReason.INFRA_ERROR),
+    "hangs": ({"turns": (CALL,), "how": "hang"}, StopReason.TIMEOUT),
+    "no start": ({"turns": (CALL,), "how": "no start"}, StopReason.INFRA_ERROR),
+}
+
+
+async def test_every_row_has_the_same_columns_and_keys_so_that_verl_can_batch_them(stage: Stage) -> None:
+    rows = []
+    for kwargs, reason in KINDS.values():
+        output = await stage.play(*kwargs["turns"], **{k: v for k, v in kwargs.items() if k != "turns"})
+        assert output.extra_fields["stop_reason"] == reason.value
+        rows.append(output.as_dict())
+    first = rows[0]
+    for other in rows[1:]:
+        assert list(other) == list(first)
+        assert list(other["extra_fields"]) == list(first["extra_fields"])
+        assert list(other["extra_fields"]["reward_extra_info"]) == list(first["extra_fields"]["reward_extra_info"])
+        assert {k: v.dtype for k, v in other.items() if isinstance(v, torch.Tensor)} == {
+            k: v.dtype for k, v in first.items() if isinstance(v, torch.Tensor)
+        }
+    batch = list_of_dict_to_tensordict(rows)
+    assert set(batch.keys()) == set(first)
+    # verl's metrics turn the versions into integers, which None would not survive.
+    for key in ("min_global_steps", "max_global_steps"):
+        assert np.array([r["extra_fields"][key] for r in rows], dtype=int).shape == (len(rows),)
+
+
+@pytest.mark.parametrize("how", ["raise", "hang", "no start"])
+async def test_a_failed_environment_gives_a_void_row_and_not_a_reward(stage: Stage, how: str) -> None:
+    output = await stage.play(CALL, how=how, env_config={"bonus": 0.25})
+    assert output.response_ids and not any(output.response_mask)
+    assert output.token_rewards == [0.0] * len(output.response_ids) and output.reward_score == 0.0
+    assert output.extra_fields["reward_extra_info"]["void"] == 1.0
+    assert [env.closed for env in stage.envs()] == [1]
+
+
+async def test_siblings_of_a_hanging_environment_go_on_and_every_environment_is_closed_once(stage: Stage) -> None:
+    loops = [stage.loop(Servers(stage.tokenizer, [CALL, "42"])) for _ in range(4)]
+    hows = ["", "hang", "raise", ""]
+    played = asyncio.gather(*(x.run(dict(SAMPLING), **row(how)) for x, how in zip(loops, hows, strict=True)))
+    outputs = [output for (output,) in await asyncio.wait_for(played, 10)]
+    assert [o.reward_score for o in outputs] == [0.875, 0.0, 0.0, 0.875]
+    assert [env.closed for env in stage.envs()] == [1] * 4
+
+
+async def test_weights_versions_span_the_turns_and_a_void_row_has_those_of_its_step(stage: Stage) -> None:
+    def versions(output: Any) -> tuple[Any, Any]:
+        return output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]
+
+    assert versions(await stage.play(CALL, "42")) == (3, 5)
+    assert versions(await stage.play(CALL, how="no start")) == (6, 6)
+    assert versions(await stage.play(CALL, how="no start", global_steps=torch.tensor(7))) == (6, 6)
+    assert versions(await stage.play(CALL, how="no start", global_steps=0)) == (0, 0)
+
+
+async def test_all_turns_of_an_episode_share_a_request_id_and_carry_the_sampling_parameters(stage: Stage) -> None:
+    servers = Servers(stage.tokenizer, [CALL, "42"])
+    loop = stage.loop(servers)
+    await loop.run(dict(SAMPLING), **row())
+    await loop.run(dict(SAMPLING), **row())
+    ids = [request["request_id"] for request in servers.requests]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    first, second = (request["sampling_params"] for request in servers.requests[:2])
+    assert first == {**SAMPLING, "max_tokens": 256}
+    used = len(servers.requests[1]["prompt_ids"]) - len(servers.requests[0]["prompt_ids"])
+    assert second["max_tokens"] == 256 - used
+
+
+async def test_log_probs_are_stored_only_when_they_were_asked_for(stage: Stage) -> None:
+    output = await stage.play("42", sampling={"temperature": 1.0, "logprobs": False})
+    assert "rollout_log_probs" not in output.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("extra", "stop_reason", "reason"),
+    [
+        ({"finish_reason": "length"}, "completed", StopReason.MAX_TOKENS),
+        ({"finish_reason": "stop"}, "completed", StopReason.ANSWERED),
+        ({}, "completed", StopReason.ANSWERED),
+        ({}, "aborted", StopReason.CANCELLED),
+        ({}, "abort", StopReason.CANCELLED),
+    ],
+)
+async def test_the_servers_finish_reasons_are_understood(
+    stage: Stage, extra: dict[str, Any], stop_reason: str, reason: StopReason
+) -> None:
+    servers = Servers(stage.tokenizer, ["42"], **extra)
+    servers.stop_reason = stop_reason
+    (output,) = await stage.loop(servers).run(dict(SAMPLING), **row())
+    assert output.extra_fields["stop_reason"] == reason.value
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s, x: s.loop(x, enviroment="python_math"), r"unknown keys in .*custom.agentic, got \['enviroment'\]"),
+        (lambda s, x: s.loop(x, limits={"max_turn": 3}), r"unknown episode limits, got \['max_turn'\]"),
+        (lambda s, x: s.loop(x, limits={"max_turns": 0}), "max_turns must be positive, got 0"),
+        (lambda s, x: s.loop(x, processor=object()), "env_agent is text-only"),
+    ],
+    ids=["key", "limit", "value", "multimodal"],
+)
+async def test_what_the_configuration_cannot_mean_is_refused_when_the_loop_is_made(
+    stage: Stage, make: Callable[[Stage, Servers], Any], message: str
+) -> None:
+    with pytest.raises(Exception, match=message) as caught:
+        make(stage, Servers(stage.tokenizer, []))
+    assert isinstance(caught.value, ConfigError) or isinstance(caught.value.__cause__, ConfigError)
+
+
+async def test_the_environment_comes_from_the_row_before_the_configuration_and_must_exist(stage: Stage) -> None:
+    servers = Servers(stage.tokenizer, ["42"])
+    chosen = row()
+    chosen["extra_info"] = {"env": str(stage.folder)}
+    (output,) = await stage.loop(servers, env="no_such_env").run(dict(SAMPLING), **chosen)
+    assert output.reward_score == 0.875
+    with pytest.raises(ConfigError, match="unknown environment, got 'no_such_env'"):
+        await stage.loop(servers, env="no_such_env").run(dict(SAMPLING), **row())
+    with pytest.raises(ConfigError, match="no environment chosen; set actor_rollout_ref.rollout.custom.agentic.env"):
+        await stage.loop(servers, env=None).run(dict(SAMPLING), **row())
+
+
+async def test_options_of_an_agent_loop_file_lie_over_the_configuration(stage: Stage) -> None:
+    servers = Servers(stage.tokenizer, [CALL, CALL, "42"])
+    loop = stage.loop(servers, named={"limits": {"max_turns": 1}})
+    (output,) = await loop.run(dict(SAMPLING), **row())
+    assert output.extra_fields["stop_reason"] == "max_turns"
+
+
+async def test_multimodal_content_is_refused_with_the_way_out(stage: Stage) -> None:
+    images = row()
+    images["raw_prompt"] = [{"role": "user", "content": [{"type": "image"}]}]
+    with pytest.raises(DataError, match="multimodal content is not supported: use verl's own tool_agent loop"):
+        await stage.loop(Servers(stage.tokenizer, [])).run(dict(SAMPLING), **images)

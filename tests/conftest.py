@@ -1,0 +1,26 @@
+"""What several folders of tests share: one tiny model folder, and the codec of its chat template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with model, tokenizer and chat template; for reading only."""
+    from verl_agentic.data.tiny_model import make_tiny_model
+
+    folder = tmp_path_factory.mktemp("tiny_model")
+    make_tiny_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_chat(tiny_model: Path) -> tuple[Any, Any]:
+    """Tokenizer and chat codec of the tiny model."""
+    from verl_agentic.adapters.chat import load_codec
+
+    return load_codec(str(tiny_model))

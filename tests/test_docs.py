@@ -1,0 +1,68 @@
+"""The code in the docs runs, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from verl_agentic.env import EnvRow, Transcript, load_env
+from verl_agentic.types import Action, Message, StopReason, ToolCall
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "recipes").glob("*/README.md"))]
+
+
+@pytest.fixture
+def capitals(tmp_path: Path) -> str:
+    """The environment of docs/extending.md, as the folder that a reader would make of it."""
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(), re.DOTALL)[0]
+    folder = tmp_path / "capitals"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(code)
+    return str(folder)
+
+
+def test_the_environment_of_the_docs_can_be_played(capitals: str) -> None:
+    row = EnvRow(prompt=(Message("user", "Capital of Kenya?"),), ground_truth="Nairobi")
+
+    async def play(country: str, answer: str) -> tuple[str, float]:
+        env = load_env(capitals)(row)
+        prompt = await env.start()
+        calls = Action(turn=0, text="", content="", tool_calls=(ToolCall("lookup", {"country": country}),))
+        observation = await env.step(calls)
+        last = Action(turn=1, text=answer, content=answer)
+        assert (await env.step(last)).stop is StopReason.ANSWERED
+        messages = (*prompt, calls.to_message(), *observation.messages, last.to_message())
+        transcript = Transcript(messages=messages, actions=(calls, last), stop_reason=StopReason.ANSWERED)
+        return observation.messages[0].content, (await env.score(transcript)).outcome
+
+    assert asyncio.run(play("Kenya", "It is Nairobi.")) == ("Nairobi", 1.0)
+    assert asyncio.run(play("Kenya", "It is Paris.")) == ("Nairobi", 0.0)
+    assert asyncio.run(play("Atlantis", "Nairobi"))[0] == "Error: unknown country 'Atlantis'"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_that_are_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_modules_and_files_named_in_the_docs_exist(page: Path) -> None:
+    text = page.read_text()
+    modules = [m for m in re.findall(r"`(verl_agentic(?:\.[a-z_]+)+)", text) if importlib.util.find_spec(_module(m)) is None]
+    files = [f for f in re.findall(r"`((?:tests|recipes|verl_agentic|benchmarks|envs)/[\w/.]+)`", text) if not (ROOT / f).exists()]
+    assert not modules and not files
+
+
+def _module(name: str) -> str:
+    """Returns the longest part of a dotted name that could be a module: names of functions go."""
+    parts = name.split(".")
+    folder = ROOT.joinpath(*parts[:-1])
+    is_attribute = folder.with_suffix(".py").is_file()
+    return ".".join(parts[:-1] if is_attribute else parts)

@@ -1,0 +1,28 @@
+"""Every recipe composes with verl's own configuration, and says how it is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from verl_agentic.paths import recipes_dir
+
+pytest.importorskip("verl")
+RECIPES = sorted(recipes_dir().glob("*/*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.parent.name}/{recipe.stem}")
+def test_a_recipe_composes_and_has_only_keys_that_verl_knows(recipe: Path) -> None:
+    command = recipe.read_text().split("\n")[1]
+    module = re.search(r"-m (verl\.trainer\.\w+)", command)
+    assert module is not None and f"--config-name {recipe.stem}" in command
+    missing = [word for word in command.split() if re.match(r"[\w.]+=[A-Z]+$", word)]
+    search = "hydra.searchpath=[pkg://verl.trainer.config,pkg://verl_agentic.config]"
+    with initialize_config_dir(str(recipe.parent), version_base=None):
+        # Struct mode: an unknown key is an error.
+        config = compose(recipe.stem, overrides=[search, *missing])
+    assert OmegaConf.select(config, "trainer.device") == "cpu"
