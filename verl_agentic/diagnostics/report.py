@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +52,22 @@ def chart(metrics: Sequence[Mapping[str, Any]], curves: Mapping[str, tuple[str, 
     """Returns an SVG of metrics over steps; the vertical axis spans 0, 1 and all values.
 
     Args:
-        metrics: one mapping per step.
+        metrics: one mapping per step; values that are no finite numbers are left out.
         curves: label -> (metric, colour); a metric that no step has is left out.
     """
-    series = {
-        label: ([(m["step"], float(m[key])) for m in metrics if key in m and math.isfinite(m[key])], colour)
-        for label, (key, colour) in curves.items()
-    }
+    series = {label: (_points(metrics, key), colour) for label, (key, colour) in curves.items()}
     series = {label: (points, colour) for label, (points, colour) in series.items() if points}
     if not series:
         return ""
-    last = max(max(step for step, _ in points) for points, _ in series.values())
-    top = max(1.0, *(value for points, _ in series.values() for _, value in points))
-    parts = [_axis(last, top)]
+    values = [value for points, _ in series.values() for _, value in points]
+    axes = _Axes(
+        last=max(step for points, _ in series.values() for step, _ in points),
+        bottom=min(0.0, *values),
+        top=max(1.0, *values),
+    )
+    parts = [axes.grid()]
     for index, (label, (points, colour)) in enumerate(series.items()):
-        line = " ".join(f"{_x(step, last):.1f},{_y(value, top):.1f}" for step, value in points)
+        line = " ".join(f"{axes.x(step):.1f},{axes.y(value):.1f}" for step, value in points)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(
             f'<text x="{_PAD + 8 + 150 * index}" y="14" fill="{colour}">&#9644; {label} ({points[-1][1]:.2f})</text>'
@@ -73,22 +75,33 @@ def chart(metrics: Sequence[Mapping[str, Any]], curves: Mapping[str, tuple[str, 
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
 
 
-def _axis(last: int, top: float) -> str:
-    lines = []
-    for share in (0.0, 0.5, 1.0):
-        y = _y(share * top, top)
-        lines.append(f'<line x1="{_PAD}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        lines.append(f'<text x="4" y="{y + 4:.1f}" class="tick">{share * top:.2g}</text>')
-    lines.append(f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end" class="tick">step {last}</text>')
-    return "".join(lines)
+def _points(metrics: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    # verl's log writes a value that is not finite as null.
+    values = [(m["step"], m.get(key)) for m in metrics]
+    return [(step, float(v)) for step, v in values if isinstance(v, int | float) and math.isfinite(v)]
 
 
-def _x(step: float, last: float) -> float:
-    return _PAD + (_WIDTH - _PAD - 8) * step / max(last, 1)
+@dataclass(frozen=True, kw_only=True)
+class _Axes:
+    last: int
+    bottom: float
+    top: float
 
+    def x(self, step: float) -> float:
+        return _PAD + (_WIDTH - _PAD - 8) * step / max(self.last, 1)
 
-def _y(value: float, top: float) -> float:
-    return 24 + (_HEIGHT - 48) * (1 - value / top)
+    def y(self, value: float) -> float:
+        return 24 + (_HEIGHT - 48) * (self.top - value) / (self.top - self.bottom)
+
+    def grid(self) -> str:
+        lines = []
+        for share in (0.0, 0.5, 1.0):
+            value = self.bottom + share * (self.top - self.bottom)
+            y = self.y(value)
+            lines.append(f'<line x1="{_PAD}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            lines.append(f'<text x="4" y="{y + 4:.1f}" class="tick">{value:.2g}</text>')
+        lines.append(f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end" class="tick">step {self.last}</text>')
+        return "".join(lines)
 
 
 _PAGE = Environment(autoescape=True).from_string("""\

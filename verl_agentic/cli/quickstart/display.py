@@ -66,8 +66,9 @@ class Display:
         if last is None:
             self._progress.update(self._task, total=steps, note="starting")
         else:
-            value = last["data"].get(metric, float("nan"))
-            self._progress.update(self._task, total=steps, completed=last["step"], note=f"{metric} {value:.3f}")
+            value = last["data"].get(metric)
+            note = "" if value is None else f"{metric} {value:.3f}"  # verl's log writes nan as null
+            self._progress.update(self._task, total=steps, completed=last["step"], note=note)
 
 
 def _last_record(metrics: Path) -> dict | None:

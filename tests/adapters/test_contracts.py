@@ -1,0 +1,588 @@
+"""What the adapters take from verl, symbol by symbol: a new verl fails here, by name, before it fails in a run."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verl
+
+import verl_agentic.plugin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One symbol of verl and what an adapter expects of it."""
+
+    adapter: str
+    """File below `verl_agentic/adapters`, or `plugin`."""
+    symbol: str
+    """`module:name.name`; `module:` for a module."""
+    call: str | None = None
+    """Arguments that are given: positional ones by the name of their parameter, keywords with `=`."""
+    replaced: str | None = None
+    """All parameters of a function that is replaced by one of ours."""
+    overrides: dict[str, str | None] = field(default_factory=dict)
+    """Method of a base class -> all its parameters; None for a property."""
+    has: str = ""
+    """Attributes or fields of the instances."""
+
+
+_PLATFORM: dict[str, str | None] = {
+    **dict.fromkeys(("device_module", "device_name", "vendor_name")),
+    **dict.fromkeys(
+        (
+            *("communication_backend_name", "cudart", "current_device", "device_count", "empty_cache", "is_available"),
+            *("is_ipc_supported", "profiler_start", "profiler_stop", "ray_noset_envvars", "ray_resource_name"),
+            "visible_devices_envvar",
+        ),
+        "",
+    ),
+    **dict.fromkeys(("get_device_capability", "set_device", "synchronize"), "device_index"),
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), "seed"),
+    "is_platform_available": "use_smi_check",
+    "nvtx_range": "msg",
+    "set_allocator_settings": "settings",
+}
+_ENGINE_OVERRIDES: dict[str, str | None] = {
+    "__init__": "model_config, engine_config, optimizer_config, checkpoint_config",
+    "forward_backward_batch": "data, loss_function, forward_only",
+    "_build_fsdp_module": "module",
+    "_merged_lora_per_tensor_param": "",
+}
+_CHECKPOINT_OVERRIDES: dict[str, str | None] = {
+    "prepare": "",
+    "build_topology": "actor_wg_world_size, rollout_world_size, metadata",
+    "init_process_group": "**kwargs",
+    "finalize": "",
+    "send_weights": "weights, global_steps",
+    "receive_weights": "global_steps",
+}
+_TRANSFORMER_IMPL = "verl.workers.engine.fsdp.transformer_impl"
+_WIRING = "verl.utils.tokenizer.continuous_token_wiring"
+
+USES = (
+    Use(adapter="plugin", symbol="verl.utils.device:"),
+    Use(adapter="plugin", symbol="verl.plugin.platform:"),
+    Use(adapter="plugin", symbol="verl.utils.distributed:"),
+    Use(adapter="plugin", symbol="verl.utils.model:"),
+    Use(adapter="plugin", symbol="verl.workers.engine:"),
+    Use(adapter="plugin", symbol="verl.workers.rollout.replica:"),
+    Use(adapter="plugin", symbol="verl.experimental.agent_loop:"),
+    Use(adapter="plugin", symbol="verl.checkpoint_engine.base:"),
+    Use(adapter="plugin", symbol="verl.trainer.ppo.core_algos:"),
+    Use(adapter="plugin", symbol="verl.trainer.ppo.v1.replay_buffer:"),
+    Use(adapter="probe", symbol="verl:"),
+    Use(adapter="probe", symbol="verl:__version__"),
+    Use(adapter="guard", symbol="verl.utils.device:"),
+    Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced="config", call="config"),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
+        overrides={
+            "__init__": "trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, hf_model_type, "
+            "**kwargs",
+            "run": "sampling_params, **kwargs",
+        },
+        has="rollout_config, processor, continuous_token_builder, tokenizer, server_manager",
+    ),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopMetrics",
+        call="generate_sequences=, tool_calls=",
+    ),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput",
+        call="prompt_ids=, response_ids=, response_mask=, response_logprobs=, reward_score=, num_turns=, metrics=, "
+        "extra_fields=",
+        overrides={"as_dict": ""},
+    ),
+    Use(adapter="agent_loop", symbol="verl.experimental.agent_loop.agent_loop:register", call="agent_name"),
+    Use(adapter="agent_loop", symbol="verl.experimental.agent_loop.tool_parser:"),
+    Use(adapter="agent_loop", symbol="verl.experimental.agent_loop.tool_parser:logger.setLevel", call="level"),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
+        call="name, tokenizer",
+    ),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.workers.config:RolloutConfig",
+        has="response_length, prompt_length, multi_turn, custom",
+    ),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.workers.rollout.llm_server:LLMServerClient.generate",
+        call="self, request_id=, prompt_ids=, sampling_params=",
+    ),
+    Use(
+        adapter="agent_loop",
+        symbol="verl.workers.rollout.replica:TokenOutput",
+        has="token_ids, log_probs, stop_reason, extra_fields",
+    ),
+    Use(adapter="chat", symbol="verl.experimental.agent_loop.tool_parser:"),
+    Use(adapter="chat", symbol="verl.experimental.agent_loop.tool_parser:logger.setLevel", call="level"),
+    Use(
+        adapter="chat",
+        symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
+        call="name, tokenizer",
+    ),
+    Use(adapter="chat", symbol="verl.utils.tokenizer:hf_tokenizer", call="name_or_path"),
+    Use(adapter="chat", symbol=f"{_WIRING}:create_continuous_token_builder", call="tokenizer, hf_model_type="),
+    Use(
+        adapter="checkpoint_engine",
+        symbol="verl.checkpoint_engine.base:CheckpointEngine",
+        overrides=_CHECKPOINT_OVERRIDES,
+    ),
+    Use(adapter="checkpoint_engine", symbol="verl.checkpoint_engine.base:CheckpointEngineRegistry"),
+    Use(
+        adapter="checkpoint_engine",
+        symbol="verl.checkpoint_engine.base:CheckpointEngineRegistry.register",
+        call="backend",
+    ),
+    Use(adapter="replay_buffer", symbol="verl.trainer.ppo.v1.replay_buffer:"),
+    Use(
+        adapter="replay_buffer",
+        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer",
+        has="sampler_kwargs, poll_interval",
+    ),
+    Use(adapter="replay_buffer", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.__init__"),
+    *(
+        Use(
+            adapter="replay_buffer",
+            symbol=f"verl.trainer.ppo.v1.replay_buffer:{name}.sample",
+            replaced="self, global_steps, partition_id, batch_size",
+        )
+        for name in ("ReplayBuffer", "ReplayBufferAsync")
+    ),
+    Use(adapter="replay_buffer", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync"),
+    Use(
+        adapter="rollout",
+        symbol="verl.plugin.platform:get_platform",
+        call="",
+    ),
+    Use(
+        adapter="rollout",
+        symbol="verl.plugin.platform:PlatformBase",
+        has="device_name, ray_noset_envvars, rollout_env_vars, visible_devices_envvar",
+    ),
+    Use(adapter="rollout", symbol="verl.utils.device:get_visible_devices_keyword", call=""),
+    Use(
+        adapter="rollout",
+        symbol="verl.workers.rollout.base:BaseRollout",
+        overrides={
+            "__init__": "config, model_config, device_mesh, *args, **kwargs",
+            "resume": "tags",
+            "release": "",
+            "update_weights": "weights, wire_format, **kwargs",
+        },
+        has="config",
+    ),
+    Use(
+        adapter="rollout",
+        symbol="verl.workers.rollout.replica:RolloutReplica",
+        overrides={"launch_servers": ""},
+        has="is_reward_model, is_teacher_model, workers, gpus_per_node, gpus_per_replica_node, replica_rank, "
+        "max_concurrency, config, model_config, servers, _server_handle, _server_address",
+    ),
+    Use(
+        adapter="rollout",
+        symbol="verl.workers.config:RolloutConfig",
+        has="tensor_model_parallel_size, data_parallel_size, pipeline_model_parallel_size, checkpoint_engine",
+    ),
+    Use(
+        adapter="rollout",
+        symbol="verl.workers.config.rollout:CheckpointEngineConfig",
+        has="update_weights_bucket_megabytes",
+    ),
+    Use(adapter="rollout_names", symbol="verl.workers.rollout.base:_ROLLOUT_REGISTRY"),
+    Use(
+        adapter="rollout_names",
+        symbol="verl.workers.rollout.replica:RolloutReplicaRegistry.register",
+        call="name, loader",
+    ),
+    Use(adapter="rollout_server", symbol="verl.utils.config:omega_conf_to_dataclass", call="config, dataclass_type="),
+    Use(adapter="rollout_server", symbol="verl.utils.device:get_device_name", call=""),
+    Use(adapter="rollout_server", symbol="verl.workers.config:HFModelConfig", has="local_path"),
+    Use(
+        adapter="rollout_server",
+        symbol="verl.workers.rollout.replica:TokenOutput",
+        call="token_ids=, log_probs=, stop_reason=, num_preempted=, extra_fields=",
+    ),
+    Use(
+        adapter="rollout_server",
+        symbol="verl.workers.config:RolloutConfig",
+        has="engine_kwargs, dtype, max_num_seqs, seed, prompt_length, response_length, ignore_eos",
+    ),
+    Use(
+        adapter="shuffled_rewards",
+        symbol="verl.trainer.ppo.core_algos:compute_grpo_outcome_advantage",
+        call="token_level_rewards=, response_mask=, index=, config=",
+    ),
+    Use(adapter="shuffled_rewards", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
+    Use(adapter="tensors", symbol="verl.workers.rollout.utils:ensure_async_iterator", call="iterable"),
+    Use(adapter="cpu/distributed", symbol="verl.utils.distributed:"),
+    Use(
+        adapter="cpu/distributed",
+        symbol="verl.utils.distributed:initialize_global_process_group_ray",
+        replaced="timeout_second, backend",
+        call="timeout_second=, backend=",
+    ),
+    Use(
+        adapter="cpu/distributed",
+        symbol="verl.utils.distributed:initialize_global_process_group",
+        replaced="timeout_second",
+        call="timeout_second",
+    ),
+    Use(
+        adapter="cpu/engine",
+        symbol="verl.utils.fsdp_utils:merged_lora_context",
+        call="actor, backup_adapters=",
+    ),
+    Use(adapter="cpu/engine", symbol="verl.utils.fsdp_utils:normalize_peft_param_name", call="params"),
+    Use(adapter="cpu/engine", symbol="verl.utils.model:convert_weight_keys", call="state_dict, model"),
+    Use(
+        adapter="cpu/engine",
+        symbol="verl.workers.engine:EngineRegistry.register",
+        call="model_type, backend=, device=",
+    ),
+    Use(
+        adapter="cpu/engine",
+        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine",
+        overrides=_ENGINE_OVERRIDES,
+        has="engine_config, module, _is_offload_param, _is_offload_optimizer",
+    ),
+    Use(adapter="cpu/engine", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead"),
+    Use(adapter="cpu/engine", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead"),
+    Use(adapter="cpu/platform", symbol="verl.plugin.platform:PlatformBase", overrides=_PLATFORM),
+    Use(adapter="cpu/platform", symbol="verl.plugin.platform:PlatformRegistry.register", call="platform="),
+    Use(adapter="cpu/value_head", symbol="verl.utils.model:"),
+    Use(
+        adapter="cpu/value_head",
+        symbol="verl.utils.model:load_valuehead_model",
+        replaced="local_path, torch_dtype, model_config, trust_remote_code",
+    ),
+)
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.adapter}-{use.symbol}")
+def test_verl_has_what_an_adapter_uses(use: Use) -> None:
+    faults = list(_faults(use))
+    assert not faults, _report(use, faults)
+
+
+@pytest.mark.parametrize(
+    ("use", "fault"),
+    [
+        (Use(adapter="rollout", symbol="verl.utils.device:gone"), "has no gone"),
+        (Use(adapter="rollout", symbol="verl.utils.gone:"), "cannot be imported"),
+        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="config, gone="), "gone"),
+        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="settings"), "settings"),
+        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced=""), "takes (config)"),
+        (Use(adapter="rollout", symbol="verl.workers.rollout.base:BaseRollout", has="gone"), "sets no gone"),
+        (
+            Use(adapter="rollout", symbol="verl.workers.rollout.base:BaseRollout", overrides={"resume": "label"}),
+            "resume takes (tags)",
+        ),
+        (
+            Use(adapter="rollout", symbol="verl.workers.rollout.base:BaseRollout", overrides={"resume": "tags"}),
+            "wants update_weights",
+        ),
+    ],
+)
+def test_a_broken_contract_names_the_symbol_the_version_and_the_adapter(use: Use, fault: str) -> None:
+    report = _report(use, list(_faults(use)))
+    assert fault in report
+    for part in (use.symbol.strip(":"), f"verl {verl.__version__}", f"adapters/{use.adapter}.py"):
+        assert part in report
+
+
+def test_the_table_holds_every_use_of_verl() -> None:
+    known = {(use.adapter, use.symbol) for use in USES}
+    missing = [
+        f"{adapter}: {symbol}" for adapter, tree in _sources() for symbol in _used_symbols(tree) - _of(known, adapter)
+    ]
+    assert not missing, f"the table USES lacks {sorted(missing)}"
+
+
+def test_the_table_holds_every_override_and_every_inherited_attribute() -> None:
+    missing = []
+    for adapter, tree in _sources():
+        known = {use.symbol: use for use in USES if use.adapter == adapter}
+        for symbol, overridden, read in _subclasses(tree):
+            base = known.get(symbol, Use(adapter=adapter, symbol=symbol))
+            missing += [f"{adapter}: {symbol}.{name} (overrides)" for name in overridden - set(base.overrides)]
+            missing += [f"{adapter}: {symbol}.{name} (has)" for name in read - set(_split(base.has))]
+    assert not missing, f"the table USES lacks {sorted(missing)}"
+
+
+def test_the_walk_over_the_adapters_sees_every_way_to_name_verl() -> None:
+    tree = ast.parse(
+        """
+import verl.utils.model
+import importlib
+from verl.utils import device
+from verl.workers.rollout.base import BaseRollout as Base
+from verl_agentic import errors
+
+importlib.import_module("verl.utils.config")
+hooks.when_imported("verl.utils.fs", print)
+Adapter(module="x", needs="verl.utils.memory_utils")
+device.auto_set_device({})
+
+class Mine(Base):
+    def resume(self, tags):
+        self.own = self.device_mesh
+        return self.own
+"""
+    )
+    assert _used_symbols(tree) == {
+        "verl.utils.model:",
+        "verl.utils.device:",
+        "verl.utils.device:auto_set_device",
+        "verl.workers.rollout.base:BaseRollout",
+        "verl.utils.config:",
+        "verl.utils.fs:",
+        "verl.utils.memory_utils:",
+    }
+    assert list(_subclasses(tree)) == [("verl.workers.rollout.base:BaseRollout", {"resume"}, {"device_mesh"})]
+
+
+def test_our_server_answers_every_call_that_verl_makes_to_a_server() -> None:
+    from verl_agentic.adapters.rollout_server import RolloutServer
+
+    calls = set()
+    for module in ("replica", "llm_server"):
+        source = Path(str(_module(f"verl.workers.rollout.{module}").__file__)).read_text()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and (found := re.fullmatch(r"server\.(\w+)\.remote", ast.unparse(node.func))):
+                calls.add((found[1], tuple(keyword.arg for keyword in node.keywords if keyword.arg)))
+    assert {name for name, _ in calls} >= {"generate", "sleep", "wake_up", "abort_all_requests"}
+    for name, keywords in calls:
+        method = getattr(RolloutServer, name, None)
+        assert method, f"verl {verl.__version__} calls {name} of a rollout server; adapters/rollout_server.py has none"
+        accepted = inspect.signature(method).parameters
+        taken = {*accepted} if not _has_kwargs(method) else {*accepted, *keywords}
+        assert taken >= set(keywords), f"verl {verl.__version__} gives {name} of a rollout server {keywords}"
+
+
+def test_verl_has_the_configuration_keys_that_the_guard_reads() -> None:
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer")
+    rollout = "actor_rollout_ref.rollout"
+    for key in (
+        "trainer.device",
+        f"{rollout}.name",
+        f"{rollout}.custom",
+        f"{rollout}.agent.default_agent_loop",
+        f"{rollout}.checkpoint_engine.backend",
+        "algorithm.adv_estimator",
+        "trainer.v1.sampler.sampler_kwargs",
+    ):
+        section, _, name = key.rpartition(".")
+        # keys(), because `in` says False for a value that is still to be given.
+        assert name in OmegaConf.select(config, section).keys(), (
+            f"verl {verl.__version__} has no {key}, which guard reads"
+        )
+
+
+def _report(use: Use, faults: list[str]) -> str:
+    where = "plugin.py" if use.adapter == "plugin" else f"adapters/{use.adapter}.py"
+    return f"{use.symbol.strip(':')} of verl {verl.__version__}, used by {where}: {'; '.join(faults)}"
+
+
+def _faults(use: Use) -> Iterator[str]:
+    module_name, _, name = use.symbol.partition(":")
+    try:
+        found: Any = _module(module_name)
+    except ImportError as error:
+        yield f"cannot be imported, {error}"
+        return
+    for part in filter(None, name.split(".")):
+        if not hasattr(found, part):
+            yield f"{getattr(found, '__name__', found)} has no {part}"
+            return
+        found = getattr(found, part)
+    if use.call is not None:
+        yield from _call_faults(found, _split(use.call))
+    if use.replaced is not None and _parameters(found) != use.replaced:
+        yield f"takes ({_parameters(found)}), ours takes ({use.replaced})"
+    if use.overrides:
+        yield from _override_faults(found, use.overrides)
+    names = _instance_names(found) if use.has else set()
+    yield from (f"sets no {name}" for name in _split(use.has) if name not in names)
+
+
+def _call_faults(function: Any, arguments: list[str]) -> Iterator[str]:
+    positional = [name for name in arguments if not name.endswith("=")]
+    signature = inspect.signature(function)
+    if list(signature.parameters)[: len(positional)] != positional:
+        yield f"takes {signature}, it is given {positional} in that order"
+    try:
+        signature.bind(*positional, **{name[:-1]: None for name in arguments if name.endswith("=")})
+    except TypeError as error:
+        yield f"takes {signature}, {error}"
+
+
+def _override_faults(base: type, overrides: dict[str, str | None]) -> Iterator[str]:
+    abstract = getattr(base, "__abstractmethods__", frozenset())
+    yield from (f"wants {name}, which we do not have" for name in sorted(abstract - set(overrides)))
+    for name, expected in overrides.items():
+        method = inspect.getattr_static(base, name, None)
+        if method is None:
+            yield f"has no {name}"
+        elif isinstance(method, property) != (expected is None):
+            yield f"{name} is a {type(method).__name__}"
+        elif expected is not None:
+            parameters = _parameters(getattr(base, name)).removeprefix("self").removeprefix(", ")
+            if parameters != expected:
+                yield f"{name} takes ({parameters}), we override ({expected})"
+
+
+def _parameters(function: Any) -> str:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    # Ours may have replaced it in this process already: inspect follows functools.wraps to the original.
+    return ", ".join(
+        stars.get(parameter.kind, "") + name for name, parameter in inspect.signature(function).parameters.items()
+    )
+
+
+def _instance_names(cls: type) -> set[str]:
+    """Returns class attributes, annotated fields, and what methods assign to `self`."""
+    names = set(dir(cls)) | set(getattr(cls, "model_fields", ()))
+    for base in cls.__mro__[:-1]:
+        names |= set(vars(base).get("__annotations__", ()))
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError):
+            continue
+        names |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node)
+        }
+    return names
+
+
+def _sources() -> Iterator[tuple[str, ast.Module]]:
+    package = Path(str(verl_agentic.plugin.__file__)).parent
+    yield "plugin", ast.parse((package / "plugin.py").read_text())
+    folder = package / "adapters"
+    for path in sorted(folder.rglob("*.py")):
+        yield path.relative_to(folder).with_suffix("").as_posix(), ast.parse(path.read_text())
+
+
+def _used_symbols(tree: ast.Module) -> set[str]:
+    bound = _bindings(tree)
+    # A module that is only named counts itself; one symbol of it is counted where it is used.
+    used = set(bound.values())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            used |= {f"{alias.name}:" for alias in node.names if _is_verl(alias.name)}
+        if isinstance(node, ast.Call):
+            used |= {f"{name}:" for name in _named_modules(node)}
+        if isinstance(node, ast.Attribute):
+            used |= _attribute(node, bound)
+    # `Class.method` says more than `Class`.
+    return {s for s in used if s.endswith(":") or not any(o.startswith(f"{s}.") for o in used)} | _bases(tree, bound)
+
+
+def _bindings(tree: ast.Module) -> dict[str, str]:
+    bound = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module and _is_verl(node.module):
+            for alias in node.names:
+                is_module = _is_module(f"{node.module}.{alias.name}")
+                symbol = f"{node.module}.{alias.name}:" if is_module else f"{node.module}:{alias.name}"
+                bound[alias.asname or alias.name] = symbol
+        if isinstance(node, ast.Import):
+            names = [(alias.asname or alias.name, alias.name) for alias in node.names]
+            bound |= {name: f"{module}:" for name, module in names if _is_verl(module) and "." not in name}
+    return bound
+
+
+def _named_modules(call: ast.Call) -> list[str]:
+    function = ast.unparse(call.func).rsplit(".", 1)[-1]
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "needs"]
+    if function in ("import_module", "when_imported", "__import__"):
+        given += call.args[:1]
+    constants = [node.value for node in given if isinstance(node, ast.Constant)]
+    return [name for name in constants if isinstance(name, str) and _is_verl(name)]
+
+
+def _attribute(node: ast.Attribute, bound: dict[str, str]) -> set[str]:
+    root, *names = ast.unparse(node).split(".")
+    symbol = bound.get(root)
+    if symbol is None or not all(name.isidentifier() for name in names):
+        return set()
+    depth = 2 if symbol.endswith(":") else 1
+    return {symbol + ("" if symbol.endswith(":") else ".") + ".".join(names[:depth])}
+
+
+def _bases(tree: ast.Module, bound: dict[str, str]) -> set[str]:
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {bound[ast.unparse(base)] for node in classes for base in node.bases if ast.unparse(base) in bound}
+
+
+def _subclasses(tree: ast.Module) -> Iterator[tuple[str, set[str], set[str]]]:
+    """Yields a base of verl, the methods of it that a class overrides, and the attributes that it reads of it."""
+    bound = _bindings(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        attributes = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and _is_self(n)]
+        own = {n.attr for n in attributes if isinstance(n.ctx, ast.Store)}
+        methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+        for base in node.bases:
+            if (symbol := bound.get(ast.unparse(base))) is not None:
+                module, _, name = symbol.partition(":")
+                inherited = {m for m in methods if m in _defined(getattr(_module(module), name))}
+                yield symbol, inherited, {n.attr for n in attributes} - own - methods
+
+
+def _defined(cls: type) -> set[str]:
+    return {name for base in cls.__mro__[:-1] if base.__module__.startswith("verl.") for name in vars(base)}
+
+
+def _is_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _is_verl(module: str) -> bool:
+    return module.split(".")[0] == "verl"
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _has_kwargs(function: Any) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+
+
+def _of(known: set[tuple[str, str]], adapter: str) -> set[str]:
+    return {symbol for name, symbol in known if name == adapter}
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]

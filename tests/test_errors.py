@@ -1,0 +1,59 @@
+"""The exception tree: every error is ours and the standard library's, crosses processes, and keeps its cause."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from verl_agentic import errors
+from verl_agentic.cli.quickstart.child import ChildFailedError
+from verl_agentic.errors import AgenticError, ConfigError, EnvError, PolicyError, boundary
+
+STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
+    errors.AgenticError: (Exception,),
+    errors.ConfigError: (ValueError,),
+    errors.MissingDependencyError: (ValueError, ImportError),
+    errors.DataError: (ValueError,),
+    errors.PluginError: (RuntimeError,),
+    errors.PolicyError: (RuntimeError,),
+    errors.EnvError: (RuntimeError,),
+    errors.SandboxError: (RuntimeError, errors.EnvError),
+    errors.DeadlineError: (TimeoutError, errors.EnvError),
+    errors.ScoringError: (RuntimeError,),
+    ChildFailedError: (RuntimeError,),
+}
+
+
+def test_every_error_of_the_tree_is_named_here() -> None:
+    defined = {e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, AgenticError)}
+    assert defined == set(STANDARD) - {ChildFailedError}
+
+
+@pytest.mark.parametrize("error", STANDARD, ids=lambda e: e.__name__)
+def test_every_error_is_also_the_standard_librarys_and_survives_pickling(error: type[AgenticError]) -> None:
+    assert issubclass(error, (AgenticError, *STANDARD[error])[0]) and all(issubclass(error, s) for s in STANDARD[error])
+    raised = error("what is wrong, got 3; what to do")
+    again = pickle.loads(pickle.dumps(raised))
+    assert type(again) is error
+    assert (str(again), again.args) == ("what is wrong, got 3; what to do", raised.args)
+
+
+def test_a_foreign_exception_is_attributed_to_the_layer_it_crossed() -> None:
+    with pytest.raises(EnvError, match="starting the env failed, got KeyError: 'x'") as caught, boundary(
+        EnvError, "starting the env"
+    ):
+        raise KeyError("x")
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_innermost_attribution_wins() -> None:
+    with pytest.raises(PolicyError, match="^generating failed, got OSError: gone$"), boundary(EnvError, "outer"):
+        with boundary(PolicyError, "generating"):
+            raise OSError("gone")
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_what_is_no_failure_passes_unchanged(signal: type[BaseException]) -> None:
+    with pytest.raises(signal), boundary(ConfigError, "reading"):
+        raise signal

@@ -1,0 +1,42 @@
+"""Where environments and recipes are, in a checkout and in an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from verl_agentic import paths
+from verl_agentic.errors import ConfigError
+
+
+def test_bundled_environments_and_recipes_are_found() -> None:
+    assert (paths.envs_dir() / "python_math" / "__init__.py").is_file()
+    assert paths.recipe_file("quickstart", "grpo.yaml").read_text().startswith("#")
+
+
+def test_a_missing_recipe_is_answered_with_the_ones_there_are_each_once() -> None:
+    with pytest.raises(ConfigError, match=r"no recipe file 'x.yaml' in recipe 'nope'.*known recipes: \[.*'quickstart'"):
+        paths.recipe_file("nope", "x.yaml")
+    with pytest.raises(ConfigError) as caught:
+        paths.recipe_file("quickstart", "x.yaml")
+    assert str(caught.value).count("'quickstart'") == 2  # the one that was asked for, and the one that is known
+
+
+@pytest.mark.parametrize(
+    ("files", "root"),
+    [
+        (("pyproject.toml", "envs/a/__init__.py"), "."),
+        (("pyproject.toml",), "verl_agentic/_bundled"),  # site-packages of somebody who has a stray pyproject there
+        (("envs/a/__init__.py",), "verl_agentic/_bundled"),
+    ],
+)
+def test_a_checkout_is_told_from_an_installed_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...], root: str
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(paths, "_PACKAGE", tmp_path / "verl_agentic")
+    assert paths.envs_dir() == tmp_path / root / "envs"
+    assert paths.recipes_dir() == tmp_path / root / "recipes"
