@@ -40,17 +40,22 @@ def test_every_error_is_also_the_standard_librarys_and_survives_pickling(error: 
 
 
 def test_a_foreign_exception_is_attributed_to_the_layer_it_crossed() -> None:
-    with pytest.raises(EnvError, match="starting the env failed, got KeyError: 'x'") as caught, boundary(
-        EnvError, "starting the env"
+    with (
+        pytest.raises(EnvError, match="starting the env failed, got KeyError: 'x'") as caught,
+        boundary(EnvError, "starting the env"),
     ):
         raise KeyError("x")
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_the_innermost_attribution_wins() -> None:
-    with pytest.raises(PolicyError, match="^generating failed, got OSError: gone$"), boundary(EnvError, "outer"):
-        with boundary(PolicyError, "generating"):
-            raise OSError("gone")
+    message = r"^generating failed, got OSError: gone$"
+    with (  # the last one named is the innermost
+        pytest.raises(PolicyError, match=message),
+        boundary(EnvError, "outer"),
+        boundary(PolicyError, "generating"),
+    ):
+        raise OSError("gone")
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])

@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion
 
 from verl_agentic.errors import PluginError
 
-SUPPORTED_VERL = SpecifierSet(">=0.9.1,<0.10")
+SUPPORTED_VERL = ">=0.9.1,<0.10"
 _PLUGIN = "plugin"
 """Its name among the failures: then no adapter works."""
 
@@ -187,7 +187,7 @@ def _verl_version() -> str:
 
 def _check_version(found: str) -> None:
     try:
-        is_supported = SUPPORTED_VERL.contains(found, prereleases=True)
+        is_supported = SpecifierSet(SUPPORTED_VERL).contains(found, prereleases=True)
     except InvalidVersion:
         is_supported = False
     if not is_supported:

@@ -175,9 +175,7 @@ async def test_ids_masks_log_probs_turns_and_rewards_lie_where_the_policy_wrote(
     output = await stage.play(CALL, "42", env_config={"bonus": 0.25})
     encode, eos = stage.tokenizer.encode, stage.tokenizer.eos_token_id
     first, last = [*encode(CALL), eos], [*encode("42"), eos]
-    seen = encode(
-        "\n<|im_start|>user\n<tool_response>\n42\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-    )
+    seen = encode("\n<|im_start|>user\n<tool_response>\n42\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
     assert stage.tokenizer.decode(output.prompt_ids) == (
         "<|im_start|>system\ndouble(number): Doubles.<|im_end|>\n"
         "<|im_start|>user\nDouble 21.<|im_end|>\n<|im_start|>assistant\n"
@@ -202,7 +200,7 @@ async def test_the_stored_columns_are_tensors_of_the_same_length(stage: Stage) -
     columns = output.as_dict()
     length = len(output.response_ids)
     names = {"responses", "response_mask", "rollout_log_probs", "rm_scores", "turn_ids"}
-    assert {name: columns[name].shape for name in names} == {name: (length,) for name in names}
+    assert {name: columns[name].shape for name in names} == dict.fromkeys(names, (length,))
     assert columns["rm_scores"].dtype == torch.float32
     assert columns["rm_scores"].sum().item() == output.reward_score
     segments = columns["extra_fields"]["segments"]
@@ -333,7 +331,7 @@ async def test_the_environment_comes_from_the_row_before_the_configuration_and_m
     assert output.reward_score == 0.875
     with pytest.raises(ConfigError, match="unknown environment, got 'no_such_env'"):
         await stage.loop(servers, env="no_such_env").run(dict(SAMPLING), **row())
-    with pytest.raises(ConfigError, match="no environment chosen; set actor_rollout_ref.rollout.custom.agentic.env"):
+    with pytest.raises(ConfigError, match=r"no environment chosen; set actor_rollout_ref.rollout.custom.agentic.env"):
         await stage.loop(servers, env=None).run(dict(SAMPLING), **row())
 
 

@@ -41,7 +41,7 @@ def test_each_groups_advantages_are_those_of_grpo_in_another_order_and_have_mean
     assert torch.equal(shuffled, returns) and shuffled.shape == (B, R)
     assert torch.equal(shuffled * mask, shuffled), "padding must have no advantage"
     for group in set(GROUPS):
-        rows = torch.tensor(np.flatnonzero(GROUPS == group))
+        rows = torch.tensor([row for row in range(B) if GROUPS[row] == group])
         # The first token is always trainable here, and GRPO gives all tokens of a row the same advantage.
         assert torch.allclose(shuffled[rows, 0].sort().values, plain[rows, 0].sort().values)
         if len(rows) > 1:

@@ -119,9 +119,7 @@ def test_the_stream_is_the_rendering_of_the_whole_conversation(tiny_chat: Chat, 
 
 def decode(chat: Chat, text: str) -> tuple[str, list[tuple[str, Any, bool]]]:
     tokenizer, codec = chat
-    action = asyncio.run(
-        codec.decode_action([*tokenizer.encode(text), tokenizer.eos_token_id], turn=2, tools=[SCHEMA])
-    )
+    action = asyncio.run(codec.decode_action([*tokenizer.encode(text), tokenizer.eos_token_id], turn=2, tools=[SCHEMA]))
     assert action.text == text + tokenizer.eos_token
     assert [c.call_id for c in action.tool_calls] == [f"call_2_{i}" for i in range(len(action.tool_calls))]
     return action.content, [(c.name, dict(c.arguments), c.error is not None) for c in action.tool_calls]
@@ -144,7 +142,7 @@ BAD = ("", {}, True)
         (f"{call('1')}<tool_call>", "<tool_call>", [GOOD, BAD]),
         ('<tool_call>{"name": "python"}</tool_call>', "", [BAD]),
         ('<tool_call>{"name": 7, "arguments": {}}</tool_call>', "", [BAD]),
-        ('<tool_call>[1]</tool_call>', "", [BAD]),
+        ("<tool_call>[1]</tool_call>", "", [BAD]),
         ('<tool_call>{"name": "python", "arguments": "1"}</tool_call>', "", [("python", {}, True)]),
         ('<tool_call>{"name": "nope", "arguments": {}}</tool_call>', "", [("nope", {}, False)]),
         ("</tool_call>", "</tool_call>", []),

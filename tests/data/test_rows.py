@@ -93,7 +93,7 @@ def test_a_bad_line_is_named_by_file_and_number_with_what_was_found(tmp_path: Pa
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such data file, got .*gone.jsonl; make it first"):
+    with pytest.raises(DataError, match=r"no such data file, got .*gone.jsonl; make it first"):
         read_rows(tmp_path / "gone.jsonl")
 
 

@@ -41,8 +41,8 @@ def install_check(load: Callable[[list[str]], None]) -> None:
 
     @functools.wraps(auto_set_device)
     def check_and_set_device(config: Any) -> None:
-        _check_platform(config)
         load(demanded(config))
+        _check_platform(config)
         auto_set_device(config)
 
     device.auto_set_device = check_and_set_device

@@ -23,7 +23,7 @@ def _init(original: Any) -> Any:
         original(self, *args, **kwargs)
         poll_s = (self.sampler_kwargs or {}).get("poll_interval_s")
         if poll_s is not None:
-            if isinstance(poll_s, bool) or not isinstance(poll_s, numbers.Real) or not 0 < poll_s <= 60:
+            if isinstance(poll_s, bool) or not isinstance(poll_s, int | float) or not 0 < poll_s <= 60:
                 raise ConfigError(
                     f"trainer.v1.sampler.sampler_kwargs.poll_interval_s must be above 0 and at most 60, got {poll_s!r}"
                 )

@@ -54,9 +54,7 @@ def make_decoder(model: Any) -> Decoder:
         raise ConfigError(f"the engine serves models with full attention in every layer, got {sorted(kinds)}; use vLLM")
     if config.model_type in _FUSED_TYPES and _is_plain(config):
         return FusedDecoder(model)
-    decoder = ModuleDecoder(model)
-    _compare(decoder, model)
-    return decoder
+    return _compared(model)
 
 
 def _is_plain(config: Any) -> bool:
@@ -65,10 +63,12 @@ def _is_plain(config: Any) -> bool:
     return rope_type in _STATIC_ROPE and config.hidden_act == "silu" and not getattr(config, "mlp_bias", False)
 
 
-def _compare(decoder: Decoder, model: Any) -> None:
-    """Raises unless two ragged steps over slots give the logits of one plain pass."""
-    shape, ids = decoder.cache_shape, [token % model.config.vocab_size for token in range(1, 8)]
+def _compared(model: Any) -> ModuleDecoder:
+    """Returns a decoder whose two ragged steps over slots give the logits of one plain pass."""
+    ids = [token % model.config.vocab_size for token in range(1, 8)]
     try:
+        decoder = ModuleDecoder(model)
+        shape = decoder.cache_shape
         cache = SlotCache(shape)
         cache.resize(slots=2, positions=len(ids))
         first = decoder.forward(make_span([ids[:5], ids[:3]], [0, 0], start=0, shape=shape), cache)
@@ -88,6 +88,7 @@ def _compare(decoder: Decoder, model: Any) -> None:
             f"the engine cannot serve this model, got {model.config.model_type!r} whose logits over the engine's cache "
             f"are off by {difference:.2g}; use vLLM"
         )
+    return decoder
 
 
 def _cache_shape(model: Any) -> CacheShape:

@@ -63,7 +63,8 @@ class SamplingParams:
         given["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
         given["stop_token_ids"] = tuple(given.get("stop_token_ids") or ())
         # vLLM counts alternatives here, and 0 alternatives still means the sampled token's own log-prob.
-        given["logprobs"] = given.get("logprobs", True) not in (None, False)
+        logprobs = given.get("logprobs", True)
+        given["logprobs"] = logprobs is not None and logprobs is not False
         return cls(**given)
 
 

@@ -29,16 +29,23 @@ def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Gener
         divisor_B1 = logits_BV.new_tensor([t or 1.0 for t in temperatures])[:, None]
         log_probs_BV = torch.log_softmax(logits_BV / divisor_B1, dim=-1)
     shaped_BV = _shape(logits_BV, log_probs_BV, rows)
-    # argmax(p / e) with e ~ Exp(1) draws from p without a cumulative sum; log p - log e has the same argmax.
+    ids_B = torch.argmax(shaped_BV if not any(temperatures) else shaped_BV - _noise(shaped_BV, rows, generator), dim=-1)
+    chosen_B = log_probs_BV.gather(-1, ids_B[:, None])[:, 0]
+    return ids_B.tolist(), chosen_B.tolist()
+
+
+def _noise(shaped_BV: Tensor, rows: Sequence[Running], generator: torch.Generator) -> Tensor:
+    """Returns log e with e ~ Exp(1), and 0 for greedy rows.
+
+    argmax(p / e) draws from p without a cumulative sum, and log p - log e has the same argmax.
+    """
     noise_BV = torch.empty_like(shaped_BV).exponential_(generator=generator).log_()
     for i, row in enumerate(rows):
         if row.params.temperature == 0.0:
             noise_BV[i] = 0.0
         elif row.generator is not None:
             noise_BV[i].exponential_(generator=row.generator).log_()
-    ids_B = torch.argmax(shaped_BV - noise_BV, dim=-1)
-    chosen_B = log_probs_BV.gather(-1, ids_B[:, None])[:, 0]
-    return ids_B.tolist(), chosen_B.tolist()
+    return noise_BV
 
 
 def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> Tensor:

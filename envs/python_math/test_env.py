@@ -1,0 +1,128 @@
+"""python_math validated: the right answer through the tool scores 1, everything else scores 0."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from verl_agentic.adapters.chat import load_codec
+from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.agent_loops.episode import Episode
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policy import ScriptedPolicy
+from verl_agentic.data.rows import read_rows
+from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.env import EnvRow
+
+from .demos import MIXTURE, Kind, boxed, demonstrator, tool_call
+from .env import make_env
+from .tasks import Task, make_tasks, operands
+
+EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
+TASK = Task(task_id="t", left=837, right=294)  # 837 * 294 = 246078
+LIMITS = EpisodeLimits(max_response_tokens=400, max_context_tokens=600, max_turns=3)
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("model")
+    make_tiny_model(folder)
+    return load_codec(str(folder))
+
+
+async def play(chat: Any, row: EnvRow, next_text: Any) -> Episode:
+    tokenizer, codec = chat
+    return await run_episode(
+        row,
+        make_env=make_env,
+        policy=ScriptedPolicy(next_text, encode=tokenizer.encode, end_ids=[tokenizer.eos_token_id]),
+        codec=codec,
+        limits=LIMITS,
+        request_id="r",
+        filler_id=tokenizer.eos_token_id,
+    )
+
+
+def turns(*texts: str) -> Any:
+    """Returns a policy that plays texts one after the other, whatever it is answered."""
+    return lambda messages: texts[sum(message.role == "assistant" for message in messages)]
+
+
+def expression(row: EnvRow) -> str:
+    return row.prompt[-1].content.removeprefix("What is ").rstrip("?")
+
+
+@pytest.mark.parametrize("row", EXAMPLES, ids=lambda row: row.extra["task_id"])
+async def test_the_gold_answer_of_every_example_scores_1_through_the_tool(chat: Any, row: EnvRow) -> None:
+    def gold(messages: Any) -> str:
+        return boxed(messages[-1].content) if messages[-1].role == "tool" else tool_call(f"print({expression(row)})")
+
+    episode = await play(chat, row, gold)
+    assert episode.reward.outcome == 1.0
+    assert episode.numbers()["tool_calls"] == 1.0 and episode.numbers()["tool_errors"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [boxed("246079")],
+        [tool_call("print(837*294)"), boxed("246079")],
+        [tool_call("print(837*294)"), "The tool knows."],
+        [tool_call(r"print('\\boxed{246078}')"), "See above."],
+        [tool_call("print(837*294)"), tool_call("print(837*294)"), tool_call("print(837*294)")],
+        [tool_call("# " + boxed("246078")), "done"],
+        ["246078"],
+        [""],
+    ],
+    ids=["guess", "misread", "tool-only", "boxed-by-tool", "never-answers", "boxed-in-code", "unboxed", "empty"],
+)
+async def test_a_wrong_answer_and_one_that_only_the_tool_gave_score_0(chat: Any, texts: list[str]) -> None:
+    episode = await play(chat, EXAMPLES[0], turns(*texts))
+    assert not episode.is_void and episode.reward.outcome == 0.0
+
+
+async def test_the_first_example_is_the_task_that_these_tests_speak_of(chat: Any) -> None:
+    assert (expression(EXAMPLES[0]), EXAMPLES[0].ground_truth) == (TASK.expression, TASK.answer)
+    assert (await play(chat, EXAMPLES[0], turns(boxed("246078")))).reward.outcome == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "calls", "errors"),
+    [("tool", 1.0, 1, 0), ("guess", 0.0, 0, 0), ("malformed", 0.0, 1, 1), ("wrong_operand", 0.0, 1, 0)],
+)
+async def test_each_kind_of_demonstration_does_what_it_is_named_for(
+    chat: Any, kind: Kind, outcome: float, calls: int, errors: int
+) -> None:
+    for seed in range(4):
+        demo = demonstrator(TASK, rng=random.Random(seed), kind=kind)
+        episode = await play(chat, EXAMPLES[0], demo)
+        numbers = episode.numbers()
+        assert (numbers["acc"], numbers["tool_calls"], numbers["tool_errors"]) == (outcome, calls, errors)
+
+
+def test_the_mixture_names_every_kind_and_sums_to_1() -> None:
+    assert set(MIXTURE) == set(get_args(Kind)) and sum(MIXTURE.values()) == pytest.approx(1.0)
+    tasks = make_tasks(split="train", count=400, seed=0)
+    drawn = Counter(
+        "tool_call" in demonstrator(task, rng=random.Random(i))([EXAMPLES[0].prompt[0]]) for i, task in enumerate(tasks)
+    )
+    # A guess is the only demonstration without a call; standard deviation of its share: at most 0.025.
+    assert drawn[False] / 400 == pytest.approx(MIXTURE["guess"], abs=0.1)
+
+
+def test_train_and_test_share_no_operand_and_tasks_are_all_different_and_repeatable() -> None:
+    assert not set(operands("train")) & set(operands("test"))
+    train = make_tasks(split="train", count=500, seed=1)
+    assert train == make_tasks(split="train", count=500, seed=1) != make_tasks(split="train", count=500, seed=2)
+    assert len({(task.left, task.right) for task in train}) == 500
+    assert {n for task in train for n in (task.left, task.right)} <= set(operands("train"))
+    assert all(eval(task.expression) == int(task.answer) for task in train)
+
+
+def test_more_tasks_than_there_are_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"count must be 0 to \d+ for split 'test', got 1000000"):
+        make_tasks(split="test", count=10**6, seed=0)

@@ -1,0 +1,145 @@
+"""A configuration that asks for something of ours does not run without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
+
+import verl_agentic.config
+from verl_agentic.adapters import guard
+from verl_agentic.errors import ConfigError, PluginError
+from verl_agentic.plugin import ADAPTERS
+
+_CPU = ["cpu.platform", "cpu.distributed", "cpu.engine"]
+
+
+def _config(**keys: Any) -> DictConfig:
+    config = OmegaConf.create(
+        {
+            "trainer": {"device": "cuda", "v1": {"sampler": {"sampler_kwargs": None}}},
+            "algorithm": {"adv_estimator": "gae"},
+            "actor_rollout_ref": {"rollout": {"name": "???", "agent": {"default_agent_loop": "tool_agent"}}},
+        }
+    )
+    for key, value in keys.items():
+        OmegaConf.update(config, key.replace("__", "."), value, force_add=True)
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """verl's module with `auto_set_device`, which here writes down what it is called with."""
+    from verl.utils import device
+
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    seen: list[Any] = []
+    monkeypatch.setattr(device, "auto_set_device", seen.append)
+    monkeypatch.setattr(device, "seen", seen, raising=False)
+    return device
+
+
+@pytest.mark.parametrize(
+    ("keys", "platform", "expected"),
+    [
+        ({}, "", []),
+        ({}, "nvidia", []),
+        ({"actor_rollout_ref__rollout__name": "agentic"}, "", ["rollout_names"]),
+        ({"actor_rollout_ref__rollout__name": "vllm"}, "", []),
+        ({"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"}, "", ["agent_loop"]),
+        ({"actor_rollout_ref__rollout__custom__agentic__env": "python_math"}, "", ["agent_loop"]),
+        ({"actor_rollout_ref__rollout__custom__other": 1}, "", []),
+        (
+            {"actor_rollout_ref__rollout__checkpoint_engine__backend": "object_store"},
+            "",
+            ["checkpoint_engine"],
+        ),
+        ({"actor_rollout_ref__rollout__checkpoint_engine__backend": "nccl"}, "", []),
+        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["shuffled_rewards"]),
+        ({"trainer__v1__sampler__sampler_kwargs": {"poll_interval_s": 0.1}}, "", ["replay_buffer"]),
+        ({"trainer__v1__sampler__sampler_kwargs": {"other": 0.1}}, "", []),
+        ({}, " CPU ", _CPU),
+    ],
+)
+def test_a_configuration_demands_the_adapters_behind_its_keys(
+    keys: dict[str, Any], platform: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", platform)
+    assert guard.demanded(_config(**keys)) == expected
+    assert set(expected) <= {adapter.module for adapter in ADAPTERS}
+
+
+def test_a_configuration_without_our_sections_demands_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    assert guard.demanded(OmegaConf.create({"trainer": {"device": "cuda"}, "model": {"path": "x"}})) == []
+
+
+def test_adapters_are_loaded_before_verl_looks_at_the_device(device: Any) -> None:
+    loaded: list[Any] = []
+
+    def load(names: list[str]) -> None:
+        assert not device.seen
+        loaded.append(names)
+
+    guard.install_check(load)
+    config = _config(algorithm__adv_estimator="grpo_shuffled")
+    device.auto_set_device(config)
+    assert loaded == [["shuffled_rewards"]]
+    assert device.seen == [config]
+
+
+def test_a_failed_adapter_stops_the_run(device: Any) -> None:
+    def load(names: list[str]) -> None:
+        raise PluginError(f"no {names}")
+
+    guard.install_check(load)
+    with pytest.raises(PluginError, match="no \\['agent_loop'\\]"):
+        device.auto_set_device(_config(actor_rollout_ref__rollout__agent__default_agent_loop="env_agent"))
+    assert not device.seen
+
+
+def test_device_and_platform_must_both_be_the_cpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard.install_check(lambda names: None)
+    with pytest.raises(ConfigError, match=r"trainer\.device=cpu .*got VERL_PLATFORM=''; export VERL_PLATFORM=cpu"):
+        device.auto_set_device(_config(trainer__device="cpu"))
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    with pytest.raises(ConfigError, match=r"VERL_PLATFORM=cpu needs trainer\.device=cpu, got 'cuda'"):
+        device.auto_set_device(_config())
+    assert not device.seen
+    device.auto_set_device(_config(trainer__device="cpu"))
+    assert len(device.seen) == 1
+
+
+def test_the_interpolation_of_a_recipe_resolves_only_with_the_plugin() -> None:
+    recipe = OmegaConf.create({"required": "${verl_agentic:plugin}"})
+    failures = ["the cause"]
+
+    def check() -> None:
+        if failures:
+            raise PluginError(failures[0])
+
+    was = OmegaConf.has_resolver(guard.RESOLVER)
+    try:
+        guard.install_resolver(check)
+        with pytest.raises(InterpolationResolutionError, match=r"PluginError raised .*the cause"):
+            _ = recipe.required
+        failures.clear()
+        assert recipe.required == "plugin"
+    finally:
+        OmegaConf.clear_resolver(guard.RESOLVER)
+        if was:
+            from verl_agentic import plugin
+
+            guard.install_resolver(plugin.check)
+
+
+@pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft"])
+def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
+    folder = Path(str(verl_agentic.config.__file__)).parent / "agentic"
+    config = OmegaConf.load(folder / f"{name}.yaml")
+    includes = [entry for entry in config.get("defaults", []) if entry == "plugin"]
+    assert includes or f"${{{guard.RESOLVER}:plugin}}" in (folder / f"{name}.yaml").read_text()

@@ -1,0 +1,111 @@
+"""The command line is quick, because it imports nothing that it does not need."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from verl_agentic import cli, errors
+
+_HEAVY = ("torch", "verl", "ray", "transformers", "numpy")
+_HELP_CPU_S = 0.2
+_MAIN = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())")
+
+
+def _python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, cwd=cwd, check=False
+    )
+
+
+def _imports(process: subprocess.CompletedProcess[str]) -> set[str]:
+    """Returns the top-level packages of a run with `-X importtime`."""
+    names = [line.rpartition("|")[2].strip() for line in process.stderr.splitlines() if line.startswith("import time:")]
+    return {name.split(".")[0] for name in names}
+
+
+def test_help_names_every_command_and_imports_nothing_heavy(tmp_path: Path) -> None:
+    process = _python("-X", "importtime", *_MAIN, "--help", cwd=tmp_path)
+    assert process.returncode == 0
+    for command in cli.COMMANDS:
+        assert f"    {command}" in process.stdout
+    imported = _imports(process)
+    assert "argparse" in imported  # the list was read
+    assert not imported & {*_HEAVY, "rich", "psutil"}
+
+
+def test_help_takes_less_than_a_fifth_of_a_second_of_cpu_time(tmp_path: Path) -> None:
+    taken = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _python(*_MAIN, "--help", cwd=tmp_path)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert 0 < min(taken) < _HELP_CPU_S, taken
+
+
+def test_importing_the_package_imports_neither_torch_nor_verl(tmp_path: Path) -> None:
+    process = _python(
+        "-X", "importtime", "-c", "import verl_agentic, verl_agentic.cli, verl_agentic.errors", cwd=tmp_path
+    )
+    assert process.returncode == 0
+    imported = _imports(process)
+    assert "verl_agentic" in imported
+    assert not imported & set(_HEAVY)
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], [], ["--nonsense"], ["doctor", "--nonsense"]])
+def test_wrong_use_says_so_and_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert "usage: verl-agentic" in shown
+    assert ("nonsense" if arguments else "COMMAND") in shown
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command, "--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: verl-agentic {command}")
+    assert "--" in shown.replace("--help", "")  # its own options, too
+
+
+def test_an_error_of_ours_is_one_line_and_a_foreign_one_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from verl_agentic.cli import doctor
+
+    def fail(error: BaseException) -> None:
+        def run(_: object) -> int:
+            raise error
+
+        monkeypatch.setattr(doctor, "run", run)
+
+    fail(errors.ConfigError("x must be positive, got 0; raise it"))
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == "ConfigError: x must be positive, got 0; raise it\n"
+    fail(KeyboardInterrupt())
+    assert cli.main(["doctor"]) == 130
+    fail(OSError("a bug"))
+    with pytest.raises(OSError, match="a bug"):
+        cli.main(["doctor"])
+
+
+def test_the_installed_command_is_the_same_program() -> None:
+    script = Path(sys.executable).with_name("verl-agentic")
+    if not script.is_file():
+        pytest.skip("verl_agentic is not installed in this environment")
+    process = subprocess.run(
+        [script, "--help"], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
+    assert process.returncode == 0
+    assert process.stdout.startswith("usage: verl-agentic")

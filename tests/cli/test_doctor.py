@@ -1,0 +1,148 @@
+"""The doctor finds what is broken and names its cause; its exit code says whether a quickstart would run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import installs
+import psutil
+import pytest
+
+from verl_agentic.adapters import probe
+from verl_agentic.cli import doctor
+from verl_agentic.diagnostics.machine import Check
+from verl_agentic.plugin import ADAPTERS
+
+_DOCTOR = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())", "doctor")
+_WELL: dict[str, Any] = {
+    "verl": "0.9.1",
+    "path": "plugin.py",
+    "was_loaded": True,
+    "entry_points": {"verl_agentic": None},
+    "loaded": [adapter.module for adapter in ADAPTERS],
+    "failed": {},
+}
+
+
+def _report(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    report = json.loads(process.stdout)
+    return {**report, "by_name": {check["name"]: check for check in report["checks"]}}
+
+
+def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that_fails(tmp_path: Path) -> None:
+    process = installs.with_other_plugin(tmp_path, "not our fault").run(*_DOCTOR, "--json")
+    report = _report(process)
+    failed = [check for check in report["checks"] if check["status"] == "fail" and check["name"] != "memory"]
+    assert not failed, failed
+    checks = report["by_name"]
+    assert process.returncode == (0 if report["ok"] else 1)
+    assert report["ok"] or checks["memory"]["status"] == "fail"  # a small machine is no broken installation
+    versions = {"verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify"}
+    assert set(checks) >= versions | {"python", "cpu", "cores", "memory", "accelerator", "sandbox", "docker"}
+    assert set(report["plugin"]) == {"process", "ray_worker"}
+    for place, name in (("process", "plugin"), ("ray_worker", "plugin in a Ray worker")):
+        assert sorted(report["plugin"][place]["loaded"]) == sorted(adapter.module for adapter in ADAPTERS)
+        assert checks[name]["status"] == "ok"
+    assert checks["other plugin a_plugin"]["status"] == "warn"
+    assert checks["other plugin a_plugin"]["found"] == "OSError: not our fault"
+    registered = {row["gives"]: row for row in report["registered"]}
+    assert registered["rollout backend agentic"]["chosen_by"] == "actor_rollout_ref.rollout.name=agentic"
+    assert {row["state"] for row in report["registered"]} == {"loaded"}
+
+
+def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
+    process = installs.without_entry_point(tmp_path).run(*_DOCTOR, "--json")
+    assert process.returncode == 1
+    for name in ("plugin", "plugin in a Ray worker"):
+        check = _report(process)["by_name"][name]
+        assert check["status"] == "fail"
+        assert check["found"] == "no entry point verl_agentic in the group verl.plugins"
+        assert "pip install" in check["advice"]
+
+
+def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> None:
+    # Square brackets are markup to the library that draws the table.
+    process = installs.with_failing_adapter(tmp_path, "shuffled_rewards", "[/bold] is not [red]").run(*_DOCTOR)
+    assert process.returncode == 1
+    assert process.stdout.count("shuffled_rewards: OSError: [/bold] is not [red]") == 2  # here and in a Ray worker
+    assert "a quickstart would not run here" in process.stdout
+    lines = [" ".join(line.split()) for line in process.stdout.splitlines()]
+    assert "estimator grpo_shuffled (a control) failed" in lines
+    assert "rollout backend agentic ok" in lines
+    assert "actor_rollout_ref.rollout.agent.default_agent_loop=env_agent," in process.stdout
+
+
+def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
+    process = installs.with_other_verl(tmp_path, "0.10.0").run(*_DOCTOR, "--json")
+    assert process.returncode == 1
+    checks = _report(process)["by_name"]
+    assert checks["verl"]["status"] == "fail"
+    assert checks["verl"]["found"].startswith("0.10.0, not ")
+    assert "works with verl >=0.9.1,<0.10, got verl 0.10.0" in checks["plugin"]["found"]
+    assert checks["plugin in a Ray worker"]["status"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        ({"error": "import verl failed, got OSError: full"}, "import verl failed, got OSError: full"),
+        ({**_WELL, "entry_points": {}}, "no entry point verl_agentic in the group verl.plugins"),
+        ({**_WELL, "entry_points": {"verl_agentic": "OSError: full"}}, "OSError: full"),
+        ({**_WELL, "was_loaded": False}, "verl did not load it, VERL_USE_EXTERNAL_PLUGINS=none"),
+        ({**_WELL, "failed": {"agent_loop": "OSError: full"}}, "agent_loop: OSError: full"),
+    ],
+)
+def test_every_fault_of_the_plugin_is_named_with_what_to_do(
+    seen: dict[str, Any], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
+    well, broken = doctor._plugin_checks({"process": _WELL, "ray_worker": seen}, "")
+    assert (well.name, well.status) == ("plugin", "ok")
+    assert (broken.name, broken.status, broken.found) == ("plugin in a Ray worker", "fail", found)
+    assert broken.advice
+
+
+def test_a_probe_without_an_answer_fails_with_what_it_said_last() -> None:
+    first, second = doctor._plugin_checks({"process": _WELL}, "no answer within 3 s")
+    assert first.status == "ok"
+    assert (second.name, second.status, second.found) == ("plugin in a Ray worker", "fail", "no answer within 3 s")
+
+
+def test_a_probe_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    (tmp_path / "verl.py").write_text(
+        "import os, pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        f"pathlib.Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    started = time.monotonic()
+    assert doctor._probe(3.0) == ({}, "no answer within 3 s")
+    assert time.monotonic() - started < 20
+    for pid in map(int, pids.read_text().split()):
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_the_exit_code_is_that_of_the_worst_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_probe", lambda timeout_s: ({"process": _WELL, "ray_worker": _WELL}, ""))
+    for status, expected in (("ok", 0), ("warn", 0), ("fail", 1)):
+        check = Check(name="memory", status=status, found="x")
+        monkeypatch.setattr(doctor, "machine_checks", lambda check=check: [check])
+        assert doctor.run(argparse.Namespace(json=True, timeout=1.0)) == expected
+        assert json.loads(capsys.readouterr().out)["ok"] is (expected == 0)
+
+
+def test_what_the_probe_prints_among_other_lines_is_read() -> None:
+    output = 'INFO noise\nverl_agentic probe: {"process": {"verl": "0.9.1"}}\nmore noise\n'
+    assert probe.parse(output) == {"process": {"verl": "0.9.1"}}
+    both = output + 'x verl_agentic probe: {"ray_worker": {}}\n'
+    assert probe.parse(both) == {"process": {"verl": "0.9.1"}, "ray_worker": {}}
+    assert probe.parse("nothing") == {}

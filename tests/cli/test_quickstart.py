@@ -1,0 +1,203 @@
+"""The quickstart's phases: done once, again when their inputs change, and the figures they leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_agentic.cli.quickstart import phases
+from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+
+KEYS = [
+    *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
+    *("num_eval_tasks", "steps", "wall_s", "peak_rss_gb", "seed"),
+]
+ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
+SETTINGS = {"seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
+
+
+class World:
+    """Stands in for the work of the phases: writes the files that it would leave, in no time."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.commands: list[list[str]] = []
+        self.during_rl: Callable[[Path], None] = lambda folder: None
+
+    def make_model(self, out: Path, seed: int) -> dict[str, Any]:
+        self.done.append("model")
+        return {"parameters": 7}
+
+    def make_data(self, out: Path, seed: int, num_eval: int, advance: Callable[[int, int], None]) -> dict[str, Any]:
+        self.done.append("data")
+        advance(1, 2)
+        return {}
+
+    def evaluate(self, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any) -> dict[str, Any]:
+        self.done.append(f"eval {name}")
+        assert name == "base" or (model / "config.json").is_file()
+        score = {"base": 0.0, "sft": 0.25, "rl": 0.875}[name]
+        episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
+        (out / "eval").mkdir(exist_ok=True)
+        (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
+        greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
+        return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
+
+    def run_child(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str], meter: Any, on_poll: Any
+    ) -> None:
+        name = "sft" if "verl.trainer.sft_trainer" in command else "rl"
+        self.done.append(name)
+        self.commands.append(list(command))
+        given = dict(part.split("=", 1) for part in command if "=" in part)
+        folder, steps = Path(given["trainer.default_local_dir"]), int(given["trainer.total_training_steps"])
+        on_poll()
+        records = [{"step": i, "data": {"episode/acc": i / 10, "odd": None}} for i in range(1, steps + 1)]
+        Path(environment["VERL_FILE_LOGGER_PATH"]).write_text("".join(json.dumps(r) + "\n" for r in records))
+        on_poll()
+        if name == "rl":
+            self.during_rl(folder)
+        for step in range(1, steps + 1, 8):
+            model = folder / f"global_step_{step}" / "actor" / "huggingface"
+            model.mkdir(parents=True, exist_ok=True)
+            (model / "config.json").write_text(str(step))
+            (model / "model.safetensors").touch()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    for name in ("make_model", "make_data", "evaluate"):
+        monkeypatch.setattr(phases.tasks, name, getattr(world, name))
+    monkeypatch.setattr(phases, "run_child", world.run_child)
+    return world
+
+
+def run(out: Path, *, fresh: bool = False, **changes: Any) -> dict[str, Any]:
+    assert Quickstart(out, Settings(**{**SETTINGS, **changes}), fresh=fresh).run() == 0
+    return json.loads((out / "summary.json").read_text())
+
+
+def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_path: Path) -> None:
+    summary = run(tmp_path)
+    assert world.done == ALL
+    assert list(summary) == KEYS
+    figures = {k: v for k, v in summary.items() if k not in ("wall_s", "peak_rss_gb")}
+    assert figures == {
+        "success_base": 0.0,
+        "success_sft": 0.25,
+        "success_rl": 0.875,
+        "greedy_sft": 0.375,
+        "greedy_rl": 1.0,
+        "tool_rate_sft": 0.125,
+        "tool_rate_rl": 0.4375,
+        "num_eval_tasks": 5,
+        "steps": 4,
+        "seed": 3,
+    }
+    assert 0 <= summary["wall_s"] < 60 and 0 < summary["peak_rss_gb"] < 24
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("grpo", i) for i in range(1, 5)]
+    assert (tmp_path / "report.html").is_file() and (tmp_path / "checkpoint" / "model.safetensors").is_file()
+
+
+def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path)
+    shown = capsys.readouterr().out
+    assert "5 held-out tasks, seed 3" in shown
+    (line,) = [line for line in shown.splitlines() if "success, sampled" in line]
+    assert [part for part in line.split() if part[0].isdigit()] == ["0.000", "0.250", "0.875"]
+    assert "verl-agentic play --model" in shown.replace("\n", "")
+
+
+def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World, tmp_path: Path) -> None:
+    first = run(tmp_path)
+    world.done.clear()
+    assert run(tmp_path) == first
+    assert world.done == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 4}, {"control": True}, {"rl_steps": 3}, {"sft_steps": 3}, {"eval_tasks": 6}, {"fresh": True}]
+)
+def test_other_settings_run_again(world: World, tmp_path: Path, change: dict[str, Any]) -> None:
+    run(tmp_path)
+    world.done.clear()
+    run(tmp_path, **change)
+    assert world.done[-1] == "eval rl" and {"rl", "sft"} <= set(world.done)
+    world.done.clear()
+    run(tmp_path, **{k: v for k, v in change.items() if k != "fresh"})
+    assert world.done == []
+
+
+def test_another_recipe_runs_again(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    for name in ("sft.yaml", "grpo.yaml"):
+        (recipes / name).write_text(phases.recipe_file("quickstart", name).read_text())
+    monkeypatch.setattr(phases, "recipe_file", lambda recipe, name: recipes / name)
+    run(tmp_path / "out")
+    world.done.clear()
+    (recipes / "grpo.yaml").write_text((recipes / "grpo.yaml").read_text() + "# changed\n")
+    run(tmp_path / "out")
+    assert "rl" in world.done
+
+
+def test_after_an_interruption_only_what_was_not_done_runs_and_its_checkpoints_are_kept(
+    world: World, tmp_path: Path
+) -> None:
+    def interrupted(folder: Path) -> None:
+        (folder / "global_step_1").mkdir()
+        raise KeyboardInterrupt
+
+    world.during_rl = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert world.done == ALL[:-1]
+    world.done.clear()
+    found: list[bool] = []
+    world.during_rl = lambda folder: found.append((folder / "global_step_1").is_dir())
+    run(tmp_path)
+    assert world.done == ["rl", "eval rl"] and found == [True]
+
+
+def test_checkpoints_of_other_settings_are_not_resumed(world: World, tmp_path: Path) -> None:
+    run(tmp_path)
+    found: list[bool] = []
+    world.during_rl = lambda folder: found.append((folder / "global_step_1").is_dir())
+    run(tmp_path, seed=9)
+    assert found == [False]
+
+
+def test_the_newest_checkpoint_is_played_not_the_last_by_name(world: World, tmp_path: Path) -> None:
+    run(tmp_path, rl_steps=17)  # global_step_1, 9, 17
+    assert (tmp_path / "checkpoint" / "config.json").read_text() == "17"
+
+
+def test_a_step_that_was_logged_twice_counts_once_and_a_cut_line_not_at_all(world: World, tmp_path: Path) -> None:
+    def killed(folder: Path) -> None:
+        with (tmp_path / "logs" / "grpo_0.jsonl").open("a") as log:
+            log.write('{"step": 5, "da')
+        raise KeyboardInterrupt
+
+    world.during_rl = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    world.during_rl = lambda folder: None
+    assert run(tmp_path)["steps"] == 4
+
+
+def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alone(
+    world: World, tmp_path: Path
+) -> None:
+    run(tmp_path / "a")
+    run(tmp_path / "b", control=True)
+    sft, rl, _, control = [[part.replace("/b/", "/a/") for part in command] for command in world.commands]
+    assert sft[1:3] == ["-m", "torch.distributed.run"] and "verl.trainer.sft_trainer" in sft
+    assert rl[1:3] == ["-m", "verl.trainer.main_ppo"]
+    assert set(control) - set(rl) == {"algorithm.adv_estimator=grpo_shuffled"}
+    assert set(rl) <= set(control)

@@ -1,0 +1,163 @@
+"""A child process of the quickstart: its log, its failure, and that nothing of it outlives the call."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from verl_agentic.cli.quickstart import child
+from verl_agentic.cli.quickstart.child import ChildFailedError, MemoryMeter, run_child
+
+# A child that starts a grandchild, writes its pid into a file, and then does what `then` says.
+PARENT = """
+import pathlib, signal, subprocess, sys, time
+folder = pathlib.Path(sys.argv[1])
+grandchild = subprocess.Popen(
+    [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"],
+    start_new_session=sys.argv[2] == "own session",
+)
+(folder / "partial").write_text(str(grandchild.pid))
+(folder / "partial").rename(folder / "grandchild")
+"""
+WAIT = "time.sleep(60)"
+EXIT = "sys.exit(3)"
+DEAF = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n(folder / 'deaf').touch()\ntime.sleep(60)"
+
+
+@pytest.fixture
+def meter() -> Iterator[MemoryMeter]:
+    meter = MemoryMeter()
+    yield meter
+    meter.stop()
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_POLL_S", 0.02)
+    monkeypatch.setattr(child, "_SURVIVORS_S", 0.1)
+
+
+def command(folder: Path, then: str, *, session: str = "same session") -> list[str]:
+    return [sys.executable, "-c", PARENT + then, str(folder), session]
+
+
+def is_gone(pid: int) -> bool:
+    """Returns whether a process has ended, giving it a moment to be reaped by init."""
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def interrupt_when(path: Path) -> None:
+    if path.is_file():
+        raise KeyboardInterrupt
+
+
+def test_output_and_environment_go_where_they_belong(tmp_path: Path, meter: MemoryMeter) -> None:
+    polls: list[int] = []
+    code = "import os, sys, time; print(os.environ['WHO']); print('oops', file=sys.stderr); time.sleep(0.3)"
+    run_child(
+        [sys.executable, "-c", code],
+        log=tmp_path / "logs" / "a.log",
+        environment={"WHO": "me"},
+        meter=meter,
+        on_poll=lambda: polls.append(1),
+    )
+    assert sorted((tmp_path / "logs" / "a.log").read_text().split()) == ["me", "oops"]
+    assert len(polls) > 2
+
+
+def test_a_failure_shows_the_end_of_the_log(tmp_path: Path, meter: MemoryMeter) -> None:
+    code = "import sys\nfor i in range(100): print('line', i)\nsys.stdout.flush(); sys.exit('the cause')"
+    with pytest.raises(ChildFailedError) as caught:
+        run_child([sys.executable, "-c", code], log=tmp_path / "a.log", environment={}, meter=meter)
+    text = str(caught.value)
+    assert "ended with exit code 1" in text and str(tmp_path / "a.log") in text
+    assert text.endswith("line 99\nthe cause") and "line 76" in text and "line 75" not in text
+
+
+@pytest.mark.parametrize("session", ["same session", "own session"])
+def test_ctrl_c_ends_the_child_and_its_children(tmp_path: Path, meter: MemoryMeter, session: str) -> None:
+    seen: list[int] = []
+
+    def on_poll() -> None:
+        seen.extend(p.pid for p in psutil.Process().children())
+        interrupt_when(tmp_path / "grandchild")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_child(
+            command(tmp_path, WAIT, session=session),
+            log=tmp_path / "a.log",
+            environment={},
+            meter=meter,
+            on_poll=on_poll,
+        )
+    assert seen and all(is_gone(pid) for pid in set(seen))
+    assert is_gone(int((tmp_path / "grandchild").read_text()))
+    assert "KeyboardInterrupt" in (tmp_path / "a.log").read_text(), "the child was to end in order"
+
+
+def test_a_grandchild_whose_parent_ended_before_anyone_looked_is_ended_too(tmp_path: Path, meter: MemoryMeter) -> None:
+    with pytest.raises(ChildFailedError, match="exit code 3"):
+        run_child(command(tmp_path, EXIT), log=tmp_path / "a.log", environment={}, meter=meter)
+    assert is_gone(int((tmp_path / "grandchild").read_text()))
+
+
+def test_a_second_ctrl_c_ends_a_child_that_ignores_the_first_at_once(tmp_path: Path, meter: MemoryMeter) -> None:
+    children: list[psutil.Process] = []
+    main = threading.main_thread().ident
+    assert main is not None
+    again = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+
+    def on_poll() -> None:
+        if (tmp_path / "deaf").is_file():
+            children.extend(psutil.Process().children())
+            again.start()
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_child(command(tmp_path, DEAF), log=tmp_path / "a.log", environment={}, meter=meter, on_poll=on_poll)
+    again.join()
+    assert time.monotonic() - started < 10.0
+    assert children and all(is_gone(p.pid) for p in children)
+    assert is_gone(int((tmp_path / "grandchild").read_text()))
+
+
+def test_a_child_that_ignores_ctrl_c_is_killed_after_the_grace(
+    tmp_path: Path, meter: MemoryMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "_GRACE_S", 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        run_child(
+            command(tmp_path, DEAF),
+            log=tmp_path / "a.log",
+            environment={},
+            meter=meter,
+            on_poll=lambda: interrupt_when(tmp_path / "deaf"),
+        )
+    assert is_gone(int((tmp_path / "grandchild").read_text()))
+
+
+def test_the_meter_counts_the_memory_of_descendants_and_forgets_the_dead(meter: MemoryMeter) -> None:
+    meter.measure()
+    before = meter.peak_bytes
+    code = "data = bytearray(300 * 2**20); print('ready', flush=True); input()"
+    with psutil.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as process:
+        process.stdout.readline()
+        meter.measure()
+        assert process.pid in meter.seen
+        process.communicate(b"\n")
+    assert meter.peak_bytes - before > 250 * 2**20
+    meter.measure()
+    assert process.pid not in meter.seen

@@ -1,0 +1,91 @@
+"""The quickstart's own work, small: rows, demonstrations through the real loop and tool, and an evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from verl_agentic.cli.quickstart import tasks
+from verl_agentic.data.rows import read_json_lines, read_rows
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("quickstart")
+    assert tasks.make_model(out, seed=1)["parameters"] > 300_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "NUM_TRAIN", 6)
+        patch.setattr(tasks, "NUM_DEMOS", 24)
+        seen: list[tuple[int, int]] = []
+        result = tasks.make_data(out, 1, 4, lambda done, total: seen.append((done, total)))
+    assert seen == [(i, 24) for i in range(1, 25)]
+    assert result == {"num_demos": 24}
+    return out
+
+
+def operands(rows: list) -> set[str]:
+    return {number for row in rows for number in row.prompt[0].content.removeprefix("What is ").rstrip("?").split("*")}
+
+
+def test_training_and_held_out_rows_share_no_operand(made: Path) -> None:
+    train, test = (read_rows(made / "data" / f"{split}.jsonl") for split in ("train", "test"))
+    assert (len(train), len(test)) == (6, 4)
+    assert not operands(train) & operands(test)
+    assert all(str(eval(r.prompt[0].content.removeprefix("What is ").rstrip("?"))) == r.ground_truth for r in train)
+
+
+def test_demonstrations_show_every_move_and_train_only_what_the_demonstrator_wrote(made: Path) -> None:
+    from verl_agentic.adapters.chat import load_codec
+
+    tokenizer, _ = load_codec(str(made / "model"))
+    trained, context = [], []
+    for _, row in read_json_lines(made / "data" / "sft.jsonl"):
+        pairs = list(zip(row["input_ids"], row["loss_mask"], strict=True))
+        trained.append(tokenizer.decode([i for i, m in pairs if m]))
+        context.append(tokenizer.decode([i for i, m in pairs if not m]))
+        assert row["loss_mask"][-1] == 1
+    assert all(text.endswith("}<|im_end|>") and r"\boxed{" in text for text in trained)
+    assert not any("<tool_response>" in text or "<|im_start|>" in text for text in trained)
+    with_tool = [c for t, c in zip(trained, context, strict=True) if "<tool_call>" in t]
+    assert 0 < len(with_tool) < len(trained)
+    assert all("<tool_response>" in text for text in with_tool)
+
+
+def test_an_evaluation_counts_all_held_out_tasks_in_both_modes_and_keeps_the_episodes(made: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    result = tasks.evaluate(
+        made, "base", made / "model", greedy=True, seed=1, advance=lambda done, total: seen.append((done, total))
+    )
+    assert seen == [(i, 8) for i in range(1, 9)]
+    assert result["num_tasks"] == 4
+    for mode in ("sampled", "greedy"):
+        episodes = json.loads((made / "eval" / f"base_{mode}.json").read_text())
+        assert [e["segments"][0]["kind"] for e in episodes] == ["prompt"] * 4
+        assert result[mode] == sum(e["outcome"] for e in episodes) / 4
+        assert result[f"tool_rate_{mode}"] == sum(e["used_tool"] for e in episodes) / 4
+        assert result[f"void_{mode}"] == 0
+    assert result["sampled"] == result["greedy"] == 0.0, "random weights cannot multiply"
+
+
+def test_an_evaluation_that_needs_no_greedy_figures_plays_every_task_once(made: Path) -> None:
+    seen: list[int] = []
+    result = tasks.evaluate(
+        made, "once", made / "model", greedy=False, seed=1, advance=lambda done, total: seen.append(total)
+    )
+    assert seen == [4] * 4 and "greedy" not in result
+
+
+def test_playing_uses_the_limits_of_the_recipe() -> None:
+    recipe = tasks._recipe("grpo.yaml")
+    limits = tasks.limits()
+    assert limits.max_response_tokens == recipe["data"]["max_response_length"]
+    assert limits.max_context_tokens == recipe["data"]["max_prompt_length"] + recipe["data"]["max_response_length"]
+    assert limits.max_turns == recipe["actor_rollout_ref"]["rollout"]["custom"]["agentic"]["limits"]["max_turns"]
+
+
+def test_steps_are_the_recipes_unless_given() -> None:
+    config = tasks.recipe_file("quickstart", "sft.yaml")
+    assert tasks.steps_of(config, ["trainer.seed=1"]) == tasks._recipe("sft.yaml")["trainer"]["total_training_steps"]
+    assert tasks.steps_of(config, ["trainer.total_training_steps=7"]) == 7
