@@ -20,7 +20,7 @@ def main(model: str, requests_path: str) -> None:
     os.dup2(2, 1)
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    from vllm import LLM, SamplingParams
+    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
 
     requests = json.loads(Path(requests_path).read_text())
     prompts = [{"prompt_token_ids": ids} for ids, _ in requests]

@@ -59,7 +59,7 @@ def test_importing_the_package_imports_neither_torch_nor_verl(tmp_path: Path) ->
     assert not imported & set(_HEAVY)
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], [], ["--nonsense"], ["doctor", "--nonsense"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], [], ["doctor", "--nonsense"]])
 def test_wrong_use_says_so_and_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
