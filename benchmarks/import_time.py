@@ -50,7 +50,11 @@ def main() -> int:
             reasons |= {f"{measure}.{name}": "--quick" for measure in _MEASURES}
         else:
             measured |= _compare(name, case)
-    added = [measured.get(f"added_cpu_s.{name}", 0.0) for name, case in _CASES.items() if case.module == "verl"]
+    added = [
+        measured[key]
+        for name, case in _CASES.items()
+        if (key := f"added_cpu_s.{name}") in measured and case.module == "verl"
+    ]
     return report(
         "import_time",
         ratios={"with_to_without": round(measured["with_cpu_s.cpu"] / measured["without_cpu_s.cpu"], 3)},

@@ -55,8 +55,14 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_modules_and_files_named_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
-    modules = [m for m in re.findall(r"`(verl_agentic(?:\.[a-z_]+)+)", text) if importlib.util.find_spec(_module(m)) is None]
-    files = [f for f in re.findall(r"`((?:tests|recipes|verl_agentic|benchmarks|envs)/[\w/.]+)`", text) if not (ROOT / f).exists()]
+    modules = [
+        m for m in re.findall(r"`(verl_agentic(?:\.[a-z_]+)+)", text) if importlib.util.find_spec(_module(m)) is None
+    ]
+    files = [
+        f
+        for f in re.findall(r"`((?:tests|recipes|verl_agentic|benchmarks|envs)/[\w/.]+)`", text)
+        if not (ROOT / f).exists()
+    ]
     assert not modules and not files
 
 

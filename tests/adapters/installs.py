@@ -26,7 +26,7 @@ class Install:
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, *arguments: str, timeout_s: float = 120.0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout_s: float = 240.0, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs this Python with the arguments, from another folder, with no variable of verl's but those given."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("VERL_", "RAY_"))}
         environment |= {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}

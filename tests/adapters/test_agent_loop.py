@@ -196,13 +196,14 @@ async def test_ids_masks_log_probs_turns_and_rewards_lie_where_the_policy_wrote(
 
 
 async def test_the_stored_columns_are_tensors_of_the_same_length(stage: Stage) -> None:
-    output = await stage.play(CALL, "42")
+    output = await stage.play(CALL, "42", env_config={"bonus": 0.25})
     columns = output.as_dict()
     length = len(output.response_ids)
     names = {"responses", "response_mask", "rollout_log_probs", "rm_scores", "turn_ids"}
     assert {name: columns[name].shape for name in names} == dict.fromkeys(names, (length,))
     assert columns["rm_scores"].dtype == torch.float32
-    assert columns["rm_scores"].sum().item() == output.reward_score
+    assert columns["rm_scores"].tolist() == output.token_rewards, "verl's own would be the outcome alone, at the end"
+    assert columns["rm_scores"].sum().item() == 2 * 0.25 + output.reward_score
     segments = columns["extra_fields"]["segments"]
     assert [s[2:] for s in segments] == [["model", 0], ["tool", 0], ["model", 1]]
     assert [s[0] for s in segments] == [0] + [s[1] for s in segments[:-1]] and segments[-1][1] == length

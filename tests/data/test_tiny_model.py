@@ -75,7 +75,9 @@ def test_any_text_survives_the_tokenizer_and_digits_stand_alone(tiny_chat: tuple
     assert len(tokenizer.encode("90817")) == 5
     tags = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<|im_start|>", "<|im_end|>"]
     assert [len(tokenizer.encode(tag)) for tag in tags] == [1] * 6
-    assert not {"<tool_call>", "</tool_call>"} & set(tokenizer.all_special_tokens), "parsers must see the tags"
+    call = "<tool_call>\n{}\n</tool_call>"
+    ids = tokenizer.encode(f"{call}<|im_end|>")
+    assert tokenizer.decode(ids, skip_special_tokens=True) == call, "parsers must see the tags"
 
 
 def test_the_template_renders_tools_hermes_calls_and_their_responses(tiny_chat: tuple[Any, Any]) -> None:

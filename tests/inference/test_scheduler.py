@@ -176,3 +176,12 @@ def test_memory_that_cannot_be_had_fails_those_who_wait_for_it(model: Any, token
     stepped.finish()
     assert sum(isinstance(outcome[0], RuntimeError) for outcome in outcomes) >= 1
     assert all(len(outcome) == 1 for outcome in outcomes)
+
+
+def test_idle_slots_make_room_for_kept_prefixes(model: Any, tokenizer: Any) -> None:
+    # Two slots of 128 positions take the whole budget while the request runs.
+    stepped = Stepped(model, tokenizer, max_cached_tokens=256)
+    for expected in (0, 99):
+        outcome = stepped.submit(prompt(0, 100), max_tokens=20)
+        stepped.finish()
+        assert only(outcome).num_cached_tokens == expected

@@ -64,7 +64,15 @@ class Run:
             **self.settings,
         }
         overrides = [f"{name}={value}" for name, value in settings.items()]
-        return [sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(self.folder), "--config-name", "run"] + overrides
+        return [
+            sys.executable,
+            "-m",
+            "verl.trainer.main_ppo",
+            "--config-dir",
+            str(self.folder),
+            "--config-name",
+            "run",
+        ] + overrides
 
     @property
     def checkpoints(self) -> Path:

@@ -1,0 +1,152 @@
+"""What the doctor says of the machine: limits of a container count, and what is not there is said to be not there."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from verl_agentic.diagnostics import machine
+
+_GIB = 2**30
+_CGROUP = "/sys/fs/cgroup"
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], None]:
+    """Sets the files below `/sys/fs/cgroup`, on a machine with 16 GiB, 12 of them free, and 4 cores."""
+
+    def show(contents: Mapping[str, str]) -> None:
+        monkeypatch.setattr(machine, "_read", lambda path: contents.get(path.removeprefix(f"{_CGROUP}/")))
+
+    memory = SimpleNamespace(total=16 * _GIB, available=12 * _GIB)
+    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
+    return show
+
+
+@pytest.mark.parametrize(
+    ("contents", "status", "found"),
+    [
+        ({}, "ok", "12.0 GB free of 16.0 GB"),
+        ({"memory.max": "max", "memory.current": "1"}, "ok", "12.0 GB free of 16.0 GB"),
+        ({"memory.max": str(10 * _GIB), "memory.current": str(_GIB)}, "ok", "9.0 GB free of 10.0 GB"),
+        ({"memory.max": str(10 * _GIB), "memory.current": str(4 * _GIB)}, "fail", "6.0 GB free of 10.0 GB"),
+        (
+            # 4 GiB used, 3 of them the cache of files, which the kernel gives back.
+            {
+                "memory.max": str(10 * _GIB),
+                "memory.current": str(4 * _GIB),
+                "memory.stat": f"anon {_GIB}\ninactive_file {3 * _GIB}",
+            },
+            "ok",
+            "9.0 GB free of 10.0 GB",
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": str(6 * _GIB),
+                "memory/memory.usage_in_bytes": str(2 * _GIB),
+                "memory/memory.stat": f"inactive_file 0\ntotal_inactive_file {_GIB}",
+            },
+            "fail",
+            "5.0 GB free of 6.0 GB",
+        ),
+        # Version 1 without a limit shows a huge number.
+        ({"memory/memory.limit_in_bytes": str(2**63 - 4096)}, "ok", "12.0 GB free of 16.0 GB"),
+    ],
+)
+def test_memory_is_what_machine_and_control_group_leave(
+    files: Callable[[Mapping[str, str]], None], contents: dict[str, str], status: str, found: str
+) -> None:
+    files(contents)
+    check = machine._memory()
+    assert (check.status, check.found) == (status, found)
+    assert bool(check.advice) == (status == "fail")
+
+
+@pytest.mark.parametrize(
+    ("contents", "status", "found"),
+    [
+        ({}, "ok", "4 usable"),
+        ({"cpu.max": "max 100000"}, "ok", "4 usable"),
+        ({"cpu.max": "250000 100000"}, "ok", "4 usable, the control group allows 2.5"),
+        ({"cpu.max": "50000 100000"}, "warn", "4 usable, the control group allows 0.5"),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "ok", "4 usable"),
+        (
+            {"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"},
+            "warn",
+            "4 usable, the control group allows 1",
+        ),
+    ],
+)
+def test_cores_are_what_machine_and_control_group_leave(
+    files: Callable[[Mapping[str, str]], None], contents: dict[str, str], status: str, found: str
+) -> None:
+    files(contents)
+    check = machine._cores()
+    assert (check.status, check.found) == (status, found)
+
+
+def test_a_version_out_of_range_fails_when_we_need_it_and_warns_when_we_advise_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ["verl<0.10,>=0.9.1", 'transformers<6,>=5.10; extra == "cpu"', 'ray>=99; extra == "dev"']
+    monkeypatch.setattr(machine, "requires", lambda name: asked)
+    monkeypatch.setattr(machine, "version", lambda name: {"verl": "0.10.0", "transformers": "4.1"}.get(name, "1.0"))
+    checks = {check.name: check for check in machine._versions()}
+    assert (checks["verl"].status, checks["verl"].found) == ("fail", "0.10.0, not <0.10,>=0.9.1")
+    assert checks["verl"].advice == "pip install 'verl<0.10,>=0.9.1'"
+    assert checks["transformers"].status == "warn"
+    assert (checks["ray"].status, checks["ray"].found) == ("ok", "1.0")
+
+
+def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "version", version)
+    assert {check.status for check in machine._versions()} == {"fail"}
+    assert {check.found for check in machine._versions()} == {"not installed"}
+
+
+def test_the_sandbox_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = machine._sandbox()
+    assert check.status == "ok"
+    assert check.found.startswith("local runs code")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert machine._sandbox().status == "fail"
+
+
+def test_a_docker_engine_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    assert machine._docker().found == "no engine (none is needed)"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer, args=(server,))
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert machine._docker().found == "engine answers"
+        thread.join()
+
+
+def _answer(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        assert connection.recv(1024).startswith(b"GET /_ping")
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+
+
+def test_a_gpu_with_a_torch_for_cpus_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(machine, "_run", lambda command: "NVIDIA H200, 143771 MiB")
+    for version, status in (("2.13.0+cpu", "warn"), ("2.13.0", "ok")):
+        monkeypatch.setattr(machine, "version", lambda name, version=version: version)
+        check = machine._accelerator()
+        assert (check.status, check.found) == (status, "NVIDIA H200, 143771 MiB")
+    monkeypatch.setattr(machine, "_run", lambda command: None)
+    assert machine._accelerator().found.startswith("none")
