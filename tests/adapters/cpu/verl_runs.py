@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -16,6 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from verl_agentic.cli.quickstart.tasks import to_row
+from verl_agentic.data.rows import write_rows
+from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.env import load_env
 
 _RECIPE = """
 hydra:
@@ -64,15 +70,8 @@ class Run:
             **self.settings,
         }
         overrides = [f"{name}={value}" for name, value in settings.items()]
-        return [
-            sys.executable,
-            "-m",
-            "verl.trainer.main_ppo",
-            "--config-dir",
-            str(self.folder),
-            "--config-name",
-            "run",
-        ] + overrides
+        name = ["--config-dir", str(self.folder), "--config-name", "run"]
+        return [sys.executable, "-m", "verl.trainer.main_ppo", *name, *overrides]
 
     @property
     def checkpoints(self) -> Path:
@@ -121,14 +120,6 @@ class Run:
 
 def make_run(folder: Path, **settings: Any) -> Run:
     """Returns a run on a random model and 64 multiplications; `settings` use `__` for the dots of names."""
-    from verl_agentic.cli.quickstart.tasks import to_row
-    from verl_agentic.data.rows import write_rows
-    from verl_agentic.data.tiny_model import make_tiny_model
-    from verl_agentic.env import load_env
-
-    load_env("python_math")
-    import importlib
-
     tasks = importlib.import_module(load_env("python_math").__module__.rpartition(".")[0] + ".tasks")
     make_tiny_model(folder / "model", seed=0)
     write_rows(map(to_row, tasks.make_tasks(split="train", count=64, seed=0)), folder / "rows.jsonl")
