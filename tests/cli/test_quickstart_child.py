@@ -39,6 +39,14 @@ def meter() -> Iterator[MemoryMeter]:
 
 
 @pytest.fixture(autouse=True)
+def _ctrl_c_works() -> Iterator[None]:
+    # Whoever starts the tests in the background makes them, and all their children, deaf to it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "_POLL_S", 0.02)
     monkeypatch.setattr(child, "_SURVIVORS_S", 0.1)

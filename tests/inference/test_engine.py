@@ -240,6 +240,20 @@ async def test_a_step_that_fails_answers_its_requests_and_the_engine_lives_on(en
     assert len((await engine.generate(prompt(0, 10), GREEDY)).token_ids) == 24
 
 
+async def test_a_step_that_fails_before_anything_runs_answers_who_waits(engine: InferenceEngine) -> None:
+    prefixes = engine._scheduler._prefixes
+    find = prefixes.find
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("bad table")
+
+    prefixes.find = broken  # type: ignore[method-assign]
+    with pytest.raises(PolicyError, match="got RuntimeError: bad table"):
+        await asyncio.wait_for(engine.generate(prompt(0, 10), GREEDY), timeout=10)
+    prefixes.find = find  # type: ignore[method-assign]
+    assert len((await engine.generate(prompt(0, 10), GREEDY)).token_ids) == 24
+
+
 async def test_an_engine_that_dies_says_so_to_who_waits_and_who_comes(engine: InferenceEngine) -> None:
     break_forward(engine, SystemExit("the thread is gone"))
     with pytest.raises(PolicyError, match="the inference engine died, got SystemExit: the thread is gone"):

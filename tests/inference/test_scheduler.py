@@ -185,3 +185,16 @@ def test_idle_slots_make_room_for_kept_prefixes(model: Any, tokenizer: Any) -> N
         outcome = stepped.submit(prompt(0, 100), max_tokens=20)
         stepped.finish()
         assert only(outcome).num_cached_tokens == expected
+
+
+def test_a_short_piece_near_the_end_of_the_context_beside_a_wide_one(model: Any, tokenizer: Any) -> None:
+    # The short row's padding would lie past the last position that the model has.
+    stepped = Stepped(model, tokenizer)
+    stream = prompt(0, 4090)
+    stepped.submit(stream[:4080], max_tokens=1)
+    stepped.finish()
+    near, wide = stepped.submit(stream, max_tokens=6), stepped.submit(prompt(1, 200), max_tokens=6)
+    stepped.finish()
+    assert only(near).num_cached_tokens == 4080
+    assert_plain(model, stream, only(near))
+    assert_plain(model, prompt(1, 200), only(wide))
