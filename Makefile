@@ -40,7 +40,7 @@ test: install
 	cp build/dependencies.pth "$$(build/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	$(BIN)/python -m pip --python build/env/bin/python install --quiet --no-deps --ignore-installed build/wheel/*.whl
 	mkdir -p build/elsewhere
-	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests $(PYTEST_ARGS)
+	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import pytest
 
 from verl_agentic.cli.quickstart import phases
 from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+from verl_agentic.errors import ConfigError
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
@@ -201,3 +202,10 @@ def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alo
     assert rl[1:3] == ["-m", "verl.trainer.main_ppo"]
     assert set(control) - set(rl) == {"algorithm.adv_estimator=grpo_shuffled"}
     assert set(rl) <= set(control)
+
+
+def test_fresh_removes_no_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConfigError, match="which is none"):
+        Quickstart(tmp_path, Settings(**SETTINGS), fresh=True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"

@@ -250,6 +250,7 @@ async def test_a_step_that_fails_before_anything_runs_answers_who_waits(engine: 
     prefixes.find = broken  # type: ignore[method-assign]
     with pytest.raises(PolicyError, match="got RuntimeError: bad table"):
         await asyncio.wait_for(engine.generate(prompt(0, 10), GREEDY), timeout=10)
+    assert engine.stats()["waiting"] == 0
     prefixes.find = find  # type: ignore[method-assign]
     assert len((await engine.generate(prompt(0, 10), GREEDY)).token_ids) == 24
 

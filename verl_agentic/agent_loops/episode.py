@@ -56,17 +56,19 @@ class Episode:
     def numbers(self) -> dict[str, float]:
         """Returns the episode as scalars under the same keys for every episode.
 
-        `acc` is the raw outcome; `stop/<reason>` are one-hot, so their means are fractions that sum to 1.
+        `acc` is the raw outcome; `used_tool` is 1 when a tool has answered a call without an error; `stop/<reason>`
+        are one-hot, so their means are fractions that sum to 1.
         """
+        calls, errors = (float(self.info.get(name, 0.0)) for name in ("tool_calls", "tool_errors"))
         return {
             "acc": self.reward.outcome,
             "void": float(self.is_void),
             "num_turns": float(len(self.actions)),
             "model_tokens": float(sum(t.num_model_tokens for t in self.trajectories)),
             "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
-            "tool_calls": float(self.info.get("tool_calls", 0.0)),
-            "tool_errors": float(self.info.get("tool_errors", 0.0)),
-            "used_tool": float(self.info.get("tool_calls", 0.0) > 0),
+            "tool_calls": calls,
+            "tool_errors": errors,
+            "used_tool": float(calls > errors),
             "generate_s": self.generate_s,
             "env_s": self.env_s,
             **{f"stop/{reason.value}": float(reason is self.stop_reason) for reason in StopReason},

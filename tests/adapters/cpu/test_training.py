@@ -57,7 +57,7 @@ def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
     for step in steps:
         assert step["actor/grad_norm"] > 0
     # Rows of the newest weights: trainer and server agree after the adapters were merged into what is served.
-    fresh = [s for s in steps if int(s["off_policy/trajectory_staleness/max"]) == 0]
+    fresh = [s for s in steps if int(s["training/off_policy/trajectory_staleness/max"]) == 0]
     assert fresh and all(s["training/rollout_probs_diff_max"] < 1e-4 for s in fresh)
 
 

@@ -19,7 +19,7 @@ from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.child import MemoryMeter, run_child
 from verl_agentic.cli.quickstart.display import Display
 from verl_agentic.cli.quickstart.summary import Summary
-from verl_agentic.errors import DataError
+from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.paths import envs_dir, recipe_file
 
 # Idle OpenMP threads spin by default, which starves the other processes of a small machine.
@@ -44,7 +44,7 @@ class Quickstart:
         self.out = out.resolve()
         self.settings = settings
         if fresh:
-            shutil.rmtree(self.out, ignore_errors=True)
+            _remove_run(self.out)
         self._fingerprint = _hash(dataclasses.asdict(settings), *_sources())
         self._display = Display()
         self._meter = MemoryMeter()
@@ -105,6 +105,7 @@ class Quickstart:
     def _sft(self) -> dict[str, Any]:
         folder = self.out / "sft"
         shutil.rmtree(folder, ignore_errors=True)
+        self._drop_logs("sft")
         overrides = [
             f"model.path={self.out / 'model'}",
             f"data.train_files={self.out / 'data' / 'sft.jsonl'}",
@@ -160,8 +161,24 @@ class Quickstart:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             mark.write_text(self._fingerprint)
-            for stale in (self.out / "logs").glob("grpo_*.jsonl"):
-                stale.unlink()
+            self._drop_logs("grpo")
+
+    def _drop_logs(self, recipe: str) -> None:
+        for stale in (self.out / "logs").glob(f"{recipe}_*.jsonl"):
+            stale.unlink()
+
+
+def _remove_run(folder: Path) -> None:
+    """Removes the folder of an earlier run, and nothing that is not one.
+
+    Raises:
+        ConfigError: it holds something, and no run.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "phases").is_dir():
+        raise ConfigError(
+            f"--fresh removes the folder of an earlier run, got {folder}, which is none; name another one"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _steps(steps: int | None) -> list[str]:
