@@ -8,6 +8,8 @@
     ├── PolicyError              (RuntimeError)  the generation server failed
     ├── EnvError                 (RuntimeError)  an environment failed, not the policy
     │   ├── SandboxError                         the sandbox failed, not the code in it
+    │   │   ├── SandboxUnavailableError          this machine, engine or service cannot give one
+    │   │   └── SandboxBusyError                 too many wait for one already
     │   └── DeadlineError        (TimeoutError)  work was still running at its deadline
     └── ScoringError             (RuntimeError)  a scorer failed; never a reward of 0
 
@@ -50,6 +52,14 @@ class EnvError(AgenticError, RuntimeError):
 
 class SandboxError(EnvError):
     """The sandbox itself failed; failures of the code inside it are results, not errors."""
+
+
+class SandboxUnavailableError(SandboxError):
+    """A backend cannot work here; the message says what is missing and what else could be used."""
+
+
+class SandboxBusyError(SandboxError):
+    """All sandboxes are in use and too many callers wait, or one has waited too long; trying later may help."""
 
 
 class DeadlineError(EnvError, TimeoutError):

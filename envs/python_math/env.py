@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+from typing import Literal
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.rewards.math import math_answer
 from verl_agentic.sandbox.base import Limits
-from verl_agentic.sandbox.local import LocalSandbox
-from verl_agentic.tools.python import PythonTool
+from verl_agentic.sandbox.shared import shared_pool
+from verl_agentic.tools.python import PythonTool, Runner
 from verl_agentic.types import Reward
 
 
@@ -20,20 +20,34 @@ class PythonMathEnv(ToolEnv):
         return Reward(await math_answer(transcript.final_answer, str(self.row.ground_truth)))
 
 
-@functools.cache
-def _sandbox() -> LocalSandbox:
-    # One for all episodes of a process: its limit on running processes is what keeps the machine responsive.
-    return LocalSandbox()
-
-
-def make_env(row: EnvRow, *, code_timeout_s: float = 10.0, memory_mb: int = 512) -> PythonMathEnv:
+def make_env(
+    row: EnvRow,
+    *,
+    code_timeout_s: float = 10.0,
+    memory_mb: int = 512,
+    sandbox: str = "auto",
+    at_least: str = "none",
+    pool: Literal["process", "node"] = "process",
+) -> PythonMathEnv:
     """Returns the environment of one episode.
 
     Args:
         row: question and ground truth.
         code_timeout_s: wall time of one tool call, in seconds.
-        memory_mb: address space of one tool call, in MiB.
+        memory_mb: memory of one tool call, in MiB.
+        sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `remote` or `local`.
+        at_least: weakest isolation that is allowed. Sums need none, so that by default `auto` also works where only
+            `local` does; it warns then.
+        pool: whose sandboxes are used: those of this process, or one pool for all processes of a node.
     """
     cpu_s = int(code_timeout_s) + 1  # a second more, so that the wall limit speaks first
     limits = Limits(wall_s=code_timeout_s, cpu_s=cpu_s, memory_mb=memory_mb, output_bytes=2_000)
-    return PythonMathEnv(row, [PythonTool(_sandbox(), limits=limits)], tool_timeout_s=10 * code_timeout_s)
+    runner = (node_pool if pool == "node" else shared_pool)(sandbox, at_least=at_least)
+    return PythonMathEnv(row, [PythonTool(runner, limits=limits)], tool_timeout_s=10 * code_timeout_s)
+
+
+def node_pool(backend: str, *, at_least: str) -> Runner:
+    """Returns the pool of this node; needs Ray."""
+    from verl_agentic.adapters.sandbox_pool import NodePool
+
+    return NodePool(backend, at_least=at_least)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import sys
-import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from verl_agentic.diagnostics import machine
+from verl_agentic.sandbox.choose import Probe
 
 _GIB = 2**30
 _CGROUP = "/sys/fs/cgroup"
@@ -115,30 +112,31 @@ def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert {check.found for check in machine._versions()} == {"not installed"}
 
 
-def test_the_sandbox_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = machine._sandbox()
-    assert check.status == "ok"
-    assert check.found.startswith("local runs code")
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert machine._sandbox().status == "fail"
+def test_each_sandbox_backend_is_tried_with_code() -> None:
+    checks = {check.name: check for check in machine._sandboxes()}
+    assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox local"}
+    assert checks["sandbox local"].status == "ok"
+    assert checks["sandbox local"].found.endswith("isolates by process_limits")
 
 
-def test_a_docker_engine_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
-    assert machine._docker().found == "no engine (none is needed)"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=_answer, args=(server,))
-        thread.start()
-        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        assert machine._docker().found == "engine answers"
-        thread.join()
+def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    works = Probe(name="local", isolation="process_limits", run_ms=12.34)
+    broken = Probe(name="namespaces", isolation="namespaces", refusal="user namespaces are off")
 
+    def check(*probes: Probe) -> list[tuple[str, str]]:
+        async def probe_all() -> list[Probe]:
+            return list(probes)
 
-def _answer(server: socket.socket) -> None:
-    connection, _ = server.accept()
-    with connection:
-        assert connection.recv(1024).startswith(b"GET /_ping")
-        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+        monkeypatch.setattr(machine, "probe_all", probe_all)
+        return [(c.status, c.found) for c in machine._sandboxes()]
+
+    assert check(broken, works) == [
+        ("warn", "user namespaces are off"),
+        ("ok", "runs code in 12.3 ms, isolates by process_limits"),
+    ]
+    assert check(broken) == [("fail", "user namespaces are off")]
 
 
 def test_a_gpu_with_a_torch_for_cpus_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verl_agentic.env import EnvRow, Transcript, load_env
+from verl_agentic.errors import ConfigError
 from verl_agentic.types import Action, Message, StopReason, ToolCall
 
 ROW = EnvRow(prompt=(Message("user", "What is 37*84?"),), ground_truth="3108")
@@ -29,6 +30,14 @@ async def test_the_tool_runs_the_code_and_answers_with_what_it_printed(code: obj
     env = load_env("python_math")(ROW, code_timeout_s=1.5)
     (message,) = (await env.step(call(code))).messages
     assert message.role == "tool" and answer in message.content and len(message.content) < 2_100
+
+
+async def test_a_backend_can_be_named_and_one_that_is_too_weak_is_refused() -> None:
+    env = load_env("python_math")(ROW, sandbox="local")
+    (message,) = (await env.step(call("print(37*84)"))).messages
+    assert message.content == "3108"
+    with pytest.raises(ConfigError, match="local isolates by process_limits"):
+        load_env("python_math")(ROW, sandbox="local", at_least="namespaces")
 
 
 @pytest.mark.parametrize(("said", "outcome"), [(r"\boxed{3108}", 1.0), (r"\boxed{3109}", 0.0), ("3108", 0.0)])

@@ -12,6 +12,7 @@ COMMANDS = {
     "doctor": "check that a run would work here, and show what the plugin registers",
     "quickstart": "train a tiny model to use a tool, on this machine, in minutes",
     "play": "put one question to a trained checkpoint and watch the episode",
+    "sandbox": "run untrusted code: see which sandboxes work here, use one, serve them to other machines",
     "tiny-model": "make a tiny random model with tokenizer and chat template",
 }
 """Subcommand -> one line of help; `tiny-model` lives in `cli/tiny_model.py`, and so on."""

@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,14 +19,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from verl_agentic.errors import SandboxError
-from verl_agentic.sandbox.base import Limits
-from verl_agentic.sandbox.local import LocalSandbox
+from verl_agentic.sandbox.choose import Probe, probe_all
 
 Status = Literal["ok", "warn", "fail"]
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")
 _NEEDED_MEMORY_GB, _NEEDED_DISK_GB, _NEEDED_SHM_GB = 8.0, 2.0, 0.5
-_DOCKER_SOCKET = "/var/run/docker.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +40,8 @@ class Check:
 
 def machine_checks() -> list[Check]:
     """Returns all checks of this module."""
-    checks: list[Callable[[], Check]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator, _sandbox, _docker]
-    return [*_versions(), *(check() for check in checks)]
+    checks: list[Callable[[], Check]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator]
+    return [*_versions(), *(check() for check in checks), *_sandboxes()]
 
 
 def _python() -> Check:
@@ -154,47 +150,22 @@ def _installed(package: str) -> str:
         return ""
 
 
-def _sandbox() -> Check:
-    # Only the local sandbox runs code today; the others are what stronger ones will need.
-    bubblewrap = "bubblewrap found" if shutil.which("bwrap") else "no bubblewrap"
-    namespaces = "user namespaces usable" if _run(["unshare", "--user", "true"]) is not None else "no user namespaces"
-    try:
-        result = asyncio.run(LocalSandbox(max_running=1).run_python("print(6 * 7)", limits=Limits()))
-    except SandboxError as error:
-        return Check(name="sandbox", status="fail", found=str(error), advice="tools cannot run code")
-    if result.stdout.strip() != "42":
-        found = f"local: print(6 * 7) gave {result.stdout!r}, exit code {result.exit_code}, {result.stderr[-200:]!r}"
-        return Check(name="sandbox", status="fail", found=found, advice="tools cannot run code")
-    return Check(
-        name="sandbox", status="ok", found=f"local runs code (limits, no isolation); {bubblewrap}; {namespaces}"
-    )
+def _sandboxes() -> list[Check]:
+    """Returns what each backend can do here; it is bad only when none of them runs code."""
+    probes = asyncio.run(probe_all())
+    can_run = any(probe.works for probe in probes)
+    return [_sandbox(probe, can_run=can_run) for probe in probes]
 
 
-def _docker() -> Check:
-    try:
-        found = "engine answers" if _ping_docker() else "engine answers, but not with 200"
-    except PermissionError:
-        found = "engine there, but not for this user (none is needed)"
-    except OSError:
-        found = "no engine (none is needed)"
-    return Check(name="docker", status="ok", found=found)
-
-
-def _ping_docker() -> bool:
-    scheme, _, address = os.environ.get("DOCKER_HOST", f"unix://{_DOCKER_SOCKET}").partition("://")
-    if scheme == "unix":
-        client = socket.socket(socket.AF_UNIX)
-        client.settimeout(2.0)
-        target = address
-    else:
-        host, _, port = address.partition(":")
-        client = socket.socket()
-        client.settimeout(2.0)
-        target = (host, int(port or 2375))
-    with client:
-        client.connect(target)
-        client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-        return b" 200 " in client.recv(1024)
+def _sandbox(probe: Probe, *, can_run: bool) -> Check:
+    name = f"sandbox {probe.name}"
+    if probe.works:
+        found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}"
+        return Check(name=name, status="ok", found=found)
+    if can_run and probe.name == "docker":
+        return Check(name=name, status="ok", found=f"{probe.refusal} (not needed: another one works)")
+    advice = "another one works, see docs/sandboxes.md" if can_run else "tools cannot run code"
+    return Check(name=name, status="warn" if can_run else "fail", found=probe.refusal, advice=advice)
 
 
 def _cgroup_cores() -> float | None:

@@ -1,9 +1,20 @@
-"""What running untrusted code means: limits in, a typed result out."""
+"""What running untrusted code means: a command and limits in, a typed result out.
+
+backend ──create──► sandbox ──run──► result          one place per episode; files stay between runs
+                       └─open_session──► session     an interpreter or a shell that lives over many calls
+pool ──run──► result                                 one execution, with fresh folders
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal, Protocol
+
+from verl_agentic.errors import ConfigError
+
+SessionKind = Literal["python", "bash"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,13 +22,53 @@ class Limits:
     """What one execution may use."""
 
     wall_s: float = 10.0
-    """Real time from the start of the process, in seconds; then it and its children are killed."""
+    """Real time, in seconds; then the code and all that it started are killed."""
     cpu_s: int = 10
-    """CPU time, in seconds."""
+    """CPU time of one process, in seconds."""
     memory_mb: int = 512
-    """Address space, in MiB."""
+    """Memory, in MiB: of all processes together where control groups can be used, else of each."""
+    processes: int = 64
+    """Processes and threads at one time."""
+    open_files: int = 256
+    """Open files of one process."""
+    file_mb: int = 64
+    """Size of one file, in MiB."""
     output_bytes: int = 16_384
     """Bytes kept of stdout and of stderr each; the rest is thrown away while it streams."""
+    network: bool = False
+    """True lets the code use the network that the backend was given."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not isinstance(value, bool) and not value > 0:
+                raise ConfigError(f"{item.name} must be positive, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What is executed: Python source, or a program with arguments."""
+
+    code: str | None = None
+    """Python source, run as `__main__`."""
+    argv: Sequence[str] | None = None
+    """A program and its arguments; found through PATH."""
+    stdin: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Path below the working folder -> content, written before the start."""
+    outputs: Sequence[str] = ()
+    """Paths below the working folder that are read back; what is not there, or is no regular file, is left out."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """All of the environment beside PATH, HOME and LANG; nothing of the host's."""
+
+    def __post_init__(self) -> None:
+        if (self.code is None) == (self.argv is None):
+            raise ConfigError(f"a command has either code or argv, got code={self.code!r}, argv={self.argv!r}")
+        if self.argv is not None and (isinstance(self.argv, str) or not self.argv):
+            raise ConfigError(f"argv is a list of at least one text, got {self.argv!r}")
+        for path in (*self.files, *self.outputs):
+            if path.startswith("/") or ".." in path.split("/") or not path.strip("/."):
+                raise ConfigError(f"a path must lie below the working folder, got {path!r}; give a relative one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,23 +80,110 @@ class CommandResult:
     exit_code: int
     """Exit code, or minus the number of the signal that ended the process."""
     timed_out: bool
-    truncated: bool
-    """True when stdout or stderr was longer than `Limits.output_bytes`."""
+    oom: bool = False
+    """True when the kernel killed it for its memory. Where memory is limited per process, Python raises `MemoryError`
+    instead."""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
     wall_s: float
+    cpu_s: float = 0.0
+    """CPU time of the process and the children it waited for, in seconds."""
+    peak_memory_mb: float = 0.0
+    """Resident memory of its largest process, in MiB."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The outputs that were asked for and are there."""
 
     @property
     def ok(self) -> bool:
         """True when the code ran to its end without an error."""
         return self.exit_code == 0 and not self.timed_out
 
+    @property
+    def truncated(self) -> bool:
+        """True when an output was longer than `Limits.output_bytes`."""
+        return self.stdout_truncated or self.stderr_truncated
 
-class Sandbox(Protocol):
-    """A place where code runs."""
+    @property
+    def signal_name(self) -> str | None:
+        """Name of the signal that ended the process; None when it ended by itself."""
+        if self.exit_code >= 0:
+            return None
+        try:
+            return signal.Signals(-self.exit_code).name
+        except ValueError:
+            return f"signal {-self.exit_code}"
 
-    async def run_python(self, code: str, *, limits: Limits) -> CommandResult:
-        """Runs Python source to its end; cancelling the call kills the code.
+
+class Session(Protocol):
+    """A Python interpreter or a shell that keeps its state between calls."""
+
+    async def run(self, text: str, *, wall_s: float) -> CommandResult:
+        """Runs a piece of source or a command line. One that is still running at its deadline is killed, and the
+        session with it; a call to a session that has ended is a result with `exit_code` -9 that says so.
 
         Raises:
             SandboxError: the sandbox, not the code, failed.
         """
+        ...
+
+    async def close(self) -> None:
+        """Ends the session and all that it started."""
+        ...
+
+
+class Sandbox(Protocol):
+    """One place with a file system of its own; used by one episode."""
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command to its end; cancelling the call kills it. Files in the working folder stay.
+
+        Args:
+            command: what is run.
+            limits: what it may use.
+            fresh: run it with empty folders that end with it, unseen by what runs before and after.
+
+        Raises:
+            SandboxError: the sandbox, not the code, failed.
+        """
+        ...
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+        """Starts an interpreter or a shell; of `limits`, `wall_s` is given again with every call."""
+        ...
+
+    async def snapshot(self) -> int:
+        """Keeps the working folder as it is now and returns its number; ends all sessions."""
+        ...
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Brings the working folder back to a snapshot, or to what it was in the beginning; ends all sessions."""
+        ...
+
+    async def close(self) -> None:
+        """Ends all that runs in it and removes it."""
+        ...
+
+
+class Backend(Protocol):
+    """Makes sandboxes of one kind."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+        ...
+
+    async def start(self) -> None:
+        """Prepares what all sandboxes share.
+
+        Raises:
+            SandboxError: it cannot work on this machine; the message says why.
+        """
+        ...
+
+    async def create(self) -> Sandbox:
+        """Makes a fresh sandbox."""
+        ...
+
+    async def close(self) -> None:
+        """Removes everything that is left."""
         ...

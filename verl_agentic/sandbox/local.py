@@ -1,171 +1,189 @@
-"""Runs code as a plain child process with resource limits.
+"""The backend `local`: plain child processes with resource limits.
 
-This bounds accidents (endless loops, memory, output), it does not contain malice: the code runs as the same user,
-sees the same files and has the same network. Use it for policies that you train on tasks you trust.
+This bounds accidents (endless loops, memory, output), it does not contain malice: the code runs as the same user, sees
+the same files and has the same network. Use it for policies that you train on tasks you trust.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-import selectors
-import signal
-import subprocess
-import sys
+import shutil
 import tempfile
-import threading
-import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from pathlib import Path
+from typing import TypeVar
 
-from verl_agentic.errors import SandboxError
-from verl_agentic.sandbox.base import CommandResult, Limits
+from verl_agentic.errors import ConfigError, SandboxError, boundary
+from verl_agentic.sandbox.base import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.inside import files
+from verl_agentic.sandbox.local_process import Execution
 
-# Limits are set by the child itself: a preexec_fn would fork a process full of threads.
-_BOOTSTRAP = """
-import resource, sys
-cpu_s, memory, file_size = map(int, sys.argv[1:4])
-resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-source = sys.stdin.buffer.read()
-sys.argv[:] = ["main.py"]
-exec(compile(source, "main.py", "exec"), {"__name__": "__main__"})
-"""
-_FILE_SIZE_BYTES = 16 * 2**20
-_CHUNK = 65_536
-_EXIT_POLL_S = 0.1  # how soon an exit is seen while a grandchild keeps the pipes open
+_PREFIX = "sandbox_local_"
+_T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
+_has_warned = False
+
+
+class LocalBackend:
+    """Sandboxes that are folders of this machine; limits on memory, CPU time and files are those of each process."""
+
+    name = "local"
+
+    def __init__(self, *, max_running: int | None = None, is_trusted: bool = False) -> None:
+        """Makes the backend.
+
+        Args:
+            max_running: most processes at once; by default twice the cores.
+            is_trusted: the code is known to be harmless: no warning.
+        """
+        self._max_running = max_running or 2 * (os.cpu_count() or 1)
+        self._is_trusted = is_trusted
+        self._threads: ThreadPoolExecutor | None = None
+        self._base = Path()
+        self._sandboxes: set[LocalSandbox] = set()
+
+    async def start(self) -> None:
+        """Makes the folder of all sandboxes; warns, once per process, that nothing is isolated."""
+        if self._threads is not None:
+            return
+        if not self._is_trusted:
+            _warn()
+        await asyncio.to_thread(_remove_orphans)
+        self._base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_"))
+        self._threads = ThreadPoolExecutor(self._max_running, thread_name_prefix="sandbox")
+
+    async def create(self) -> LocalSandbox:
+        """Makes an empty folder.
+
+        Raises:
+            SandboxError: the backend is not started, or the disk is full.
+        """
+        if self._threads is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        with boundary(SandboxError, "making a sandbox's folder"):
+            folder = Path(tempfile.mkdtemp(dir=self._base))
+            sandbox = LocalSandbox(folder, threads=self._threads, on_closed=self._sandboxes.discard)
+        self._sandboxes.add(sandbox)
+        return sandbox
+
+    async def close(self) -> None:
+        """Ends all sandboxes and removes their folders."""
+        if self._threads is None:
+            return
+        threads, self._threads = self._threads, None
+        for sandbox in list(self._sandboxes):
+            await sandbox.close()
+        await asyncio.to_thread(threads.shutdown)
+        await asyncio.to_thread(shutil.rmtree, self._base, ignore_errors=True)
 
 
 class LocalSandbox:
-    """Runs every execution in a fresh isolated interpreter (`python -I -S`: no site packages, no environment)."""
+    """A folder (`sandbox.base.Sandbox`)."""
 
-    def __init__(self, *, max_running: int | None = None) -> None:
-        """Makes a sandbox that runs at most `max_running` processes at once (default: twice the cores)."""
-        self._threads = ThreadPoolExecutor(max_running or 2 * (os.cpu_count() or 1), thread_name_prefix="sandbox")
+    def __init__(
+        self, folder: Path, *, threads: ThreadPoolExecutor, on_closed: Callable[[LocalSandbox], None] = lambda _: None
+    ) -> None:
+        """Takes an empty folder, and the threads that its processes are watched from."""
+        self._folder, self._threads = folder, threads
+        self._work = folder / "work"
+        self._work.mkdir()
+        self._num_snapshots = 0
+        self._running: set[Execution] = set()
+        self._sessions: list[Session] = []
+        self._on_closed = on_closed
+        self._is_closed = False
 
-    async def run_python(self, code: str, *, limits: Limits) -> CommandResult:
-        """Runs Python source; see `Sandbox.run_python`."""
-        execution = _Execution(code.encode("utf-8", "replace"), limits)
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command; see `Sandbox.run`."""
+        execution = Execution(command, limits)
+        self._running.add(execution)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, execution.run)
+            return await self._in_thread(self._run_fresh if fresh else self._run_in_work, execution)
         except asyncio.CancelledError:
             execution.cancel()
             raise
+        finally:
+            self._running.discard(execution)
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
+        from verl_agentic.sandbox.local_session import LocalSession  # speaks to the kernel, as only Linux has it
+
+        def start() -> Session:
+            session = LocalSession(kind, limits, self._work, self._threads)
+            self._sessions.append(session)  # here: the call may be cancelled meanwhile
+            return session
+
+        return await self._in_thread(start)
+
+    async def snapshot(self) -> int:
+        """Keeps a copy of the working folder; see `Sandbox.snapshot`."""
+        await self._end_sessions()
+        self._num_snapshots += 1
+        await self._in_thread(files.copy_tree, str(self._work), str(self._snapshot(self._num_snapshots)))
+        return self._num_snapshots
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Brings the working folder back; see `Sandbox.reset`."""
+        if snapshot is not None and not 1 <= snapshot <= self._num_snapshots:
+            raise ConfigError(f"snapshots 1 to {self._num_snapshots} are there, got {snapshot}")
+        await self._end_sessions()
+        await self._in_thread(files.empty, str(self._work))
+        if snapshot is not None:
+            await self._in_thread(files.copy_tree, str(self._snapshot(snapshot)), str(self._work))
+
+    async def close(self) -> None:
+        """Ends what runs and removes the folder."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for execution in list(self._running):
+            execution.cancel()
+        await self._end_sessions()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        self._on_closed(self)
+
+    def _run_in_work(self, execution: Execution) -> CommandResult:
+        return execution.run(self._work)
+
+    def _run_fresh(self, execution: Execution) -> CommandResult:
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
+            return execution.run(Path(folder))
+
+    def _snapshot(self, number: int) -> Path:
+        return self._folder / f"snapshot_{number}"
+
+    async def _end_sessions(self) -> None:
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            await session.close()
+
+    async def _in_thread(self, work: Callable[..., _T], *args: object) -> _T:
+        if self._is_closed:
+            raise SandboxError("the sandbox is closed, got a call to it; make a new one")
+        with boundary(SandboxError, "the local sandbox"):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
 
-class _Execution:
-    """One run of one program, in a thread of its own."""
-
-    def __init__(self, source: bytes, limits: Limits) -> None:
-        self._source = memoryview(source)
-        self._limits = limits
-        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._cancelled = False
-
-    def run(self) -> CommandResult:
-        """Runs the program to its end, or to its wall limit."""
-        with tempfile.TemporaryDirectory(prefix="sandbox_") as folder:
-            with self._lock:
-                if self._cancelled:
-                    raise SandboxError("the execution was cancelled before it started, got no result; run it again")
-                process = self._process = _spawn(self._limits, folder)
-            started = time.monotonic()
-            try:
-                timed_out = not self._pump(process, deadline=started + self._limits.wall_s)
-            finally:
-                self._kill(process)
-        cap = self._limits.output_bytes
-        stdout, stderr = (bytes(kept) for kept in self._kept.values())
-        return CommandResult(
-            stdout=stdout[:cap].decode("utf-8", "replace"),
-            stderr=stderr[:cap].decode("utf-8", "replace"),
-            exit_code=process.returncode,
-            timed_out=timed_out,
-            truncated=max(len(stdout), len(stderr)) > cap,
-            wall_s=time.monotonic() - started,
+def _warn() -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        _logger.warning(
+            "THE SANDBOX `local` DOES NOT ISOLATE: the code runs as this user, with this machine's files and network. "
+            "For code that you do not trust use the backend namespaces, docker or remote "
+            "(`verl-agentic sandbox backends` shows which work here)."
         )
 
-    def cancel(self) -> None:
-        """Kills the program, or keeps it from starting."""
-        with self._lock:
-            self._cancelled = True
-            if self._process is not None and self._process.poll() is None:
-                _kill_group(self._process)
 
-    def _pump(self, process: subprocess.Popen[bytes], *, deadline: float) -> bool:
-        """Feeds stdin and keeps the outputs' beginnings; returns False when the deadline came first."""
-        assert process.stdin and process.stdout and process.stderr
-        with selectors.DefaultSelector() as selector:
-            for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ, name)
-            os.set_blocking(process.stdin.fileno(), False)
-            selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
-            while len(selector.get_map()) > 0:
-                has_ended = process.poll() is not None
-                if time.monotonic() > deadline:
-                    return has_ended
-                events = selector.select(0.0 if has_ended else _EXIT_POLL_S)
-                for key, _ in events:
-                    self._move(selector, key.fileobj, key.data)  # type: ignore[arg-type]
-                if has_ended and not any(key.data != "stdin" for key, _ in events):
-                    return True  # whoever still holds the pipes is a grandchild: it is killed with the group
-        return self._wait(process, deadline)
-
-    def _move(self, selector: selectors.BaseSelector, stream: IO[bytes], name: str) -> None:
-        try:
-            if name == "stdin":
-                self._source = self._source[os.write(stream.fileno(), self._source[:_CHUNK]) :]
-                finished = not self._source
-            else:
-                kept, chunk = self._kept[name], os.read(stream.fileno(), _CHUNK)
-                kept.extend(chunk[: self._limits.output_bytes + 1 - len(kept)])
-                finished = not chunk
-        except BrokenPipeError:
-            finished = True  # the program ended before it had read its source: its exit code tells
-        if finished:
-            selector.unregister(stream)
-            stream.close()
-
-    def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        with self._lock:  # the pid may be reused once it is reaped
-            _kill_group(process)
-            process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            with contextlib.suppress(BrokenPipeError):
-                if stream is not None:
-                    stream.close()
-
-
-def _spawn(limits: Limits, folder: str) -> subprocess.Popen[bytes]:
-    arguments = (str(limits.cpu_s), str(limits.memory_mb * 2**20), str(_FILE_SIZE_BYTES))
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env={"LC_ALL": "C.UTF-8"},
-            cwd=folder,
-            start_new_session=True,
-        )
-    except OSError as cause:
-        raise SandboxError(f"could not start a Python process, got {cause}; check memory and process limits") from cause
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the whole group has ended
-        os.killpg(process.pid, signal.SIGKILL)
+def _remove_orphans() -> None:
+    """Removes the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*_*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("_")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,11 @@
-"""The `python` tool: runs code in a fresh process and answers with what it printed."""
+"""The `python` tool: runs code in a sandbox and answers with what it printed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from verl_agentic.sandbox.base import CommandResult, Limits, Sandbox
+from verl_agentic.sandbox.base import Command, CommandResult, Limits
 from verl_agentic.tools.base import ToolResult
 
 SCHEMA: Mapping[str, Any] = {
@@ -22,13 +22,25 @@ SCHEMA: Mapping[str, Any] = {
 }
 
 
+class Runner(Protocol):
+    """A pool or a sandbox: runs a command to its end."""
+
+    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
+        """Returns what the command did.
+
+        Raises:
+            SandboxError: the sandbox, not the code, failed.
+        """
+        ...
+
+
 class PythonTool:
-    """Runs the argument `code` in a sandbox; every call starts from nothing."""
+    """Runs the argument `code`; over a pool every call starts from nothing, over a sandbox files stay."""
 
     name = "python"
 
-    def __init__(self, sandbox: Sandbox, *, limits: Limits) -> None:
-        self._sandbox = sandbox
+    def __init__(self, runner: Runner, *, limits: Limits) -> None:
+        self._runner = runner
         self._limits = limits
 
     @property
@@ -41,7 +53,7 @@ class PythonTool:
         code = arguments.get("code")
         if not isinstance(code, str) or set(arguments) != {"code"}:
             return ToolResult('Error: the arguments must be {"code": "<string>"}', is_error=True)
-        result = await self._sandbox.run_python(code, limits=self._limits)
+        result = await self._runner.run(Command(code=code), limits=self._limits)
         return ToolResult(_render(result), is_error=not result.ok)
 
 

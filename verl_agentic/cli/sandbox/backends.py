@@ -1,0 +1,45 @@
+"""`verl-agentic sandbox backends`: which backends work here, how fast, and why the others do not."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from verl_agentic.sandbox.choose import Probe, probe_all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints a line per backend; the exit code is 0 when one of them isolates."""
+    probes = asyncio.run(probe_all())
+    usable = [probe for probe in probes if probe.works and probe.name != "local"]
+    if args.json:
+        auto = usable[0].name if usable else None
+        print(json.dumps({"auto": auto, "backends": [{**asdict(probe), "works": probe.works} for probe in probes]}))
+    else:
+        _show(probes)
+    return 0 if usable else 1
+
+
+def _show(probes: Sequence[Probe]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("backend", "", "isolates by", "first result", "next result", box=box.SIMPLE_HEAD)
+    for probe in probes:
+        times = [f"{probe.start_ms:.0f} ms", f"{probe.run_ms:.1f} ms"] if probe.works else ["", ""]
+        table.add_row(probe.name, "[green]ok[/]" if probe.works else "[red]no[/]", probe.isolation, *times)
+    console = Console()
+    console.print(table)
+    for probe in probes:
+        if not probe.works:
+            console.print(Text(f"{probe.name}: {probe.refusal}"))

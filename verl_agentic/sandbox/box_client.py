@@ -1,0 +1,291 @@
+"""The trainer's end of a box: asks, waits, and ends it when it does not answer in time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.sandbox.base import Command, CommandResult, Limits, SessionKind
+from verl_agentic.sandbox.cgroups import ControlGroup
+from verl_agentic.sandbox.inside import frames
+
+_GRACE_S = 5.0  # what a box may take beyond the program's own time, on a busy machine
+_HOUSEKEEPING_S = 60.0
+DEFAULT_PATH = "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ENVIRONMENT = {"PATH": DEFAULT_PATH, "HOME": "/work", "LANG": "C.UTF-8"}
+_KILLED = -int(signal.SIGKILL)
+
+
+class Life(Protocol):
+    """What a box lives by: a process, or a container."""
+
+    def kill(self) -> None:
+        """Begins its end; may be called again."""
+        ...
+
+    async def ended(self) -> None:
+        """Waits until nothing of it is left."""
+        ...
+
+
+class BoxProcess:
+    """The life of a box that is a process of this machine."""
+
+    def __init__(self, pid: int) -> None:
+        """Takes hold of the process: its number may belong to another one after its end."""
+        self._descriptor = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        """Kills it, and with process 1 of its namespace all others there."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    async def ended(self) -> None:
+        """Waits for the end; process 1 of a namespace is the last to go."""
+        if self._descriptor < 0:
+            return
+        loop, end = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._descriptor, end.set)
+        try:
+            await end.wait()
+        finally:
+            loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+class BoxClient:
+    """A sandbox (`sandbox.base.Sandbox`)."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        life: Life,
+        group: ControlGroup | None = None,
+        on_closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Takes a connection to a box, what it lives by, and its control group; `on_closed` is called at its end."""
+        self._reader, self._writer = reader, writer
+        self._life = life
+        self._group = group
+        self._on_closed: Callable[[], None] | None = on_closed
+        self._lock = asyncio.Lock()
+        self._is_broken = self._died_of_memory = False
+        self._oom_kills = group.oom_kills() if group else 0
+
+    @property
+    def is_broken(self) -> bool:
+        """True when it has died, or was ended in the middle of a call: it cannot be used again."""
+        return self._is_broken
+
+    @property
+    def is_usable(self) -> bool:
+        """True when the next execution finds it as the first one did."""
+        return not self._is_broken
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command; see `Sandbox.run`.
+
+        Args:
+            command: what is run.
+            limits: what it may use.
+            fresh: run it with empty folders that end with it, unseen by what runs before and after.
+        """
+        # What the box itself need not read goes into the blob, which it keeps out of its memory.
+        body = json.dumps(
+            {
+                "code": command.code,
+                "argv": None if command.argv is None else list(command.argv),
+                "env": dict(command.env),
+                "files": [[path, len(data), 0o644] for path, data in command.files.items()],
+            }
+        ).encode()
+        request = {
+            "op": "run",
+            "fresh": fresh,
+            "env": _ENVIRONMENT,
+            "limits": _limits(limits),
+            "body_size": len(body),
+            "stdin_size": len(command.stdin),
+            "outputs": list(command.outputs),
+        }
+        blob = b"".join((body, command.stdin, *command.files.values()))
+        if len(blob) > frames.MAX_BLOB:
+            raise ConfigError(f"code, stdin and files may have {frames.MAX_BLOB} bytes together, got {len(blob)}")
+        answer, data = await self._ask(request, blob, timeout_s=limits.wall_s + _GRACE_S, may_oom=True)
+        return _result(answer, data)
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> BoxSession:
+        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
+        request = {"op": "open", "kind": kind, "env": _ENVIRONMENT, "limits": _limits(limits)}
+        answer, _ = await self._ask(request, may_oom=True)
+        if "session" not in answer:
+            raise SandboxError("the sandbox died of too much memory before, got a call to it; make a new one")
+        return BoxSession(self, answer["session"], limits)
+
+    async def snapshot(self) -> int:
+        """Keeps the working folder; see `Sandbox.snapshot`."""
+        return (await self._ask({"op": "snapshot"}))[0]["snapshot"]
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Brings the working folder back; see `Sandbox.reset`."""
+        await self._ask({"op": "reset", "snapshot": snapshot})
+
+    async def close(self) -> None:
+        """Ends the box; the kernel ends everything in it."""
+        self._is_broken = True
+        self._life.kill()
+        self._writer.close()
+        await self._life.ended()
+        on_closed, self._on_closed = self._on_closed, None
+        if on_closed is not None:
+            on_closed()
+
+    async def call(self, session: int, text: str, *, wall_s: float, limits: Limits) -> tuple[dict[str, Any], bytes]:
+        """Runs a piece in a session."""
+        request = {"op": "call", "session": session, "wall_s": wall_s, "output_bytes": limits.output_bytes}
+        return await self._ask(request, text.encode("utf-8", "replace"), timeout_s=wall_s + _GRACE_S, may_oom=True)
+
+    async def close_session(self, session: int) -> None:
+        """Ends a session."""
+        if not self._is_broken:
+            await self._ask({"op": "close", "session": session})
+
+    async def _ask(
+        self,
+        request: dict[str, Any],
+        blob: bytes = b"",
+        *,
+        timeout_s: float = _HOUSEKEEPING_S,
+        may_oom: bool = False,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Sends a request and waits for the answer.
+
+        Args:
+            request: what is asked.
+            blob: the bytes with it.
+            timeout_s: how long the answer may take.
+            may_oom: whether code runs meanwhile, which may use up the memory.
+        """
+        async with self._lock:
+            if self._died_of_memory and may_oom:
+                return killed_for_memory(), b""  # the code has done that: no failure of ours
+            if self._is_broken:
+                raise SandboxError("the sandbox has ended, got a call to it; make a new one")
+            if self._group is not None and "limits" in request:
+                limits = request["limits"]
+                try:
+                    self._group.limit(memory_bytes=limits["memory_bytes"], processes=limits["processes"] + 1)
+                except OSError:
+                    return killed_for_memory(), b""  # what the code holds here is more than it may have now
+            self._is_broken = True  # until the whole answer is here: a call that is cancelled leaves half of one
+            try:
+                answer, data = await asyncio.wait_for(self._exchange(request, blob), timeout_s)
+            except asyncio.TimeoutError as cause:
+                self._life.kill()
+                raise SandboxError(f"the sandbox gave no answer within {timeout_s:g} s; it has been ended") from cause
+            except (OSError, EOFError, frames.FrameError) as cause:
+                self._life.kill()
+                self._died_of_memory = may_oom and self._has_oom_killed()
+                if self._died_of_memory:
+                    return killed_for_memory(), b""
+                raise SandboxError(f"the sandbox died, got {type(cause).__name__}; make a new one") from cause
+            except asyncio.CancelledError:
+                self._life.kill()
+                raise
+            if "error" in answer:
+                self._life.kill()
+                raise SandboxError(f"the sandbox could not do it, got {answer['error']}; make a new one")
+            self._is_broken = False
+        if "bad_path" in answer:
+            raise ConfigError(answer["bad_path"])
+        if "refused" in answer:
+            raise SandboxError(f"{answer['refused']}; the sandbox is as it was")
+        if may_oom and self._has_oom_killed():
+            answer["oom"] = True
+        return answer, data
+
+    def _has_oom_killed(self) -> bool:
+        """Tells whether the kernel has killed something here for its memory since it was asked last."""
+        if self._group is None:
+            return False
+        before, self._oom_kills = self._oom_kills, self._group.oom_kills()
+        return self._oom_kills > before
+
+    async def _exchange(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+        self._writer.write(frames.pack(request, blob))
+        await self._writer.drain()
+        text_size, blob_size = frames.sizes(await self._reader.readexactly(frames.HEADER_SIZE))
+        answer = frames.parse(await self._reader.readexactly(text_size))
+        return answer, await self._reader.readexactly(blob_size)
+
+
+class BoxSession:
+    """A session in a box (`sandbox.base.Session`)."""
+
+    def __init__(self, box: BoxClient, number: int, limits: Limits) -> None:
+        self._box, self._number, self._limits = box, number, limits
+
+    async def run(self, text: str, *, wall_s: float) -> CommandResult:
+        """Runs a piece of source or a command line; see `Session.run`."""
+        answer, data = await self._box.call(self._number, text, wall_s=wall_s, limits=self._limits)
+        if "stdout_size" not in answer:
+            return CommandResult(
+                stdout="", stderr="the session has ended\n", exit_code=_KILLED, timed_out=False, wall_s=0.0
+            )
+        return _result(answer, data)
+
+    async def close(self) -> None:
+        """Ends the session."""
+        await self._box.close_session(self._number)
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    return {
+        "wall_s": limits.wall_s,
+        "cpu_s": limits.cpu_s,
+        "memory_bytes": limits.memory_mb * 2**20,
+        "processes": limits.processes,
+        "open_files": limits.open_files,
+        "file_bytes": limits.file_mb * 2**20,
+        "output_bytes": limits.output_bytes,
+        "network": limits.network,
+    }
+
+
+def killed_for_memory() -> dict[str, Any]:
+    """Returns the answer that a box would have given that died with its program, of too much memory."""
+    nothing = dict.fromkeys(("stdout_size", "stderr_size", "wall_s", "cpu_s", "peak_memory_kb"), 0)
+    flags = {"timed_out": False, "oom": True, "stdout_truncated": False, "stderr_truncated": False}
+    return {"exit_code": _KILLED, **nothing, **flags}
+
+
+def _result(answer: dict[str, Any], data: bytes) -> CommandResult:
+    stdout_end = answer["stdout_size"]
+    files_start = offset = stdout_end + answer["stderr_size"]
+    files = {}
+    for path, size in answer.get("files", ()):
+        files[path] = data[offset : offset + size]
+        offset += size
+    return CommandResult(
+        stdout=data[:stdout_end].decode("utf-8", "replace"),
+        stderr=data[stdout_end:files_start].decode("utf-8", "replace"),
+        exit_code=answer["exit_code"],
+        timed_out=answer["timed_out"],
+        oom=answer.get("oom", False),
+        stdout_truncated=answer["stdout_truncated"],
+        stderr_truncated=answer["stderr_truncated"],
+        wall_s=answer["wall_s"],
+        cpu_s=answer["cpu_s"],
+        peak_memory_mb=answer["peak_memory_kb"] / 1024,
+        files=files,
+    )

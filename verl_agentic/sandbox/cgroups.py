@@ -1,0 +1,118 @@
+"""Control groups: memory and processes of a whole sandbox, where this process may make them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_PARENT = "verl_agentic"
+_CONTROLLERS = ("memory", "pids")
+
+
+@dataclass
+class ControlGroup:
+    """One group; with control groups v1 it is a folder per controller."""
+
+    name: str
+    is_v2: bool
+    folders: dict[str, Path] = field(default_factory=dict)
+    _limits: tuple[int, int] | None = None
+
+    def limit(self, *, memory_bytes: int, processes: int) -> None:
+        """Sets the limits of all processes in the group together."""
+        if self._limits == (memory_bytes, processes):
+            return
+        self._limits = None
+        if self.is_v2:
+            self._write("memory", "memory.max", memory_bytes)
+            self._write("memory", "memory.swap.max", 0, optional=True)
+        else:
+            # Not above the limit of memory and swap, which may be the lower one now.
+            self._write("memory", "memory.memsw.limit_in_bytes", -1, optional=True)
+            self._write("memory", "memory.limit_in_bytes", memory_bytes)
+            self._write("memory", "memory.memsw.limit_in_bytes", memory_bytes, optional=True)
+        self._write("pids", "pids.max", processes)
+        self._limits = memory_bytes, processes
+
+    def enter(self, pid: int) -> None:
+        """Moves a process into the group; what it starts follows."""
+        for folder in set(self.folders.values()):
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    def oom_kills(self) -> int:
+        """Returns how many processes the kernel has killed here for their memory."""
+        name = "memory.events" if self.is_v2 else "memory.oom_control"
+        text = (self.folders["memory"] / name).read_text()
+        counts = dict(line.split() for line in text.splitlines())
+        return int(counts.get("oom_kill", 0))
+
+    def remove(self) -> None:
+        """Removes the group; its processes have ended, which the kernel may take a moment to notice."""
+        for folder in set(self.folders.values()):
+            for _ in range(50):
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.02)
+                else:
+                    break
+
+    def _write(self, controller: str, name: str, value: int, *, optional: bool = False) -> None:
+        with contextlib.suppress(*((OSError,) if optional else ())):
+            (self.folders[controller] / name).write_text(str(value))
+
+
+def why_not(owner: str) -> str | None:
+    """Returns why control groups cannot be used here; None when they can.
+
+    Args:
+        owner: the name that groups of this process begin with.
+    """
+    try:
+        group = make_group(f"{owner}_probe")
+        try:
+            group.limit(memory_bytes=1 << 30, processes=64)
+        finally:
+            group.remove()
+    except OSError as cause:
+        return str(cause)
+    return None
+
+
+def make_group(name: str) -> ControlGroup:
+    """Makes a group.
+
+    Raises:
+        OSError: control groups are read-only here, or belong to somebody else.
+    """
+    is_v2 = (_ROOT / "cgroup.controllers").is_file()
+    group = ControlGroup(name, is_v2)
+    try:
+        for controller in _CONTROLLERS:
+            parent = (_ROOT if is_v2 else _ROOT / controller) / _PARENT
+            folder = parent / name
+            parent.mkdir(exist_ok=True)
+            if is_v2:
+                (parent / "cgroup.subtree_control").write_text("+memory +pids")
+            folder.mkdir(exist_ok=True)
+            group.folders[controller] = folder
+    except OSError:
+        group.remove()
+        raise
+    return group
+
+
+def all_folders() -> list[Path]:
+    """Returns the folders of all groups, of other processes, too."""
+    parents = {_ROOT / _PARENT, *(_ROOT / controller / _PARENT for controller in _CONTROLLERS)}
+    found = []
+    for parent in sorted(parents):
+        with contextlib.suppress(OSError):
+            found += [Path(entry.path) for entry in os.scandir(parent) if entry.is_dir()]
+    return found

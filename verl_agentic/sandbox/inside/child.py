@@ -1,0 +1,174 @@
+"""The last steps before untrusted code: limits, another user, no capabilities, the filter; then the code."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import resource
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from . import seccomp, syscalls
+
+FILTERS = {
+    (network, has_group): syscalls.Filter(
+        seccomp.program(syscalls.machine(), network=network, hidden_memory=has_group),
+    )
+    for network in (False, True)
+    for has_group in (False, True)
+}
+
+
+@dataclass(frozen=True)
+class Station:
+    """What all programs of a box have in common."""
+
+    user: int | None
+    """Who they become; None when there is no other user."""
+    has_group: bool
+    """Whether a control group counts memory, that which belongs to no process included."""
+    proc: int | None
+    """A descriptor of a `/proc` that can be written to; None when the one that is seen can."""
+
+
+def become_untrusted(
+    limits: dict[str, Any],
+    *,
+    stdio: tuple[int, int, int],
+    env: dict[str, str],
+    keep: tuple[int, ...],
+    station: Station,
+) -> None:
+    """Turns this freshly forked process into one that may run untrusted code. What fails raises.
+
+    Args:
+        limits: what it may use.
+        stdio: descriptors that become 0, 1 and 2.
+        env: its environment.
+        keep: descriptors that stay open.
+        station: what does not change from one to the next.
+    """
+    os.setsid()
+    for target, source in enumerate(stdio):
+        os.dup2(source, target)
+    _close_all_but(keep if station.proc is None else (*keep, station.proc))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.chdir("/work")
+    os.umask(0o022)
+    _limit(limits)
+    if station.user is not None:
+        os.setgroups([])
+        os.setresgid(station.user, station.user, station.user)
+        os.setresuid(station.user, station.user, station.user)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # its own /proc/self is its own again
+    _go_first(station.proc)
+    syscalls.drop_capabilities()
+    syscalls.load_seccomp(FILTERS[bool(limits["network"]), station.has_group])
+    os.environ.clear()
+    os.environ.update(env)
+
+
+def _go_first(proc: int | None) -> None:
+    """Makes the kernel choose this process when memory runs out, and not process 1."""
+    score = os.open("/proc/self/oom_score_adj" if proc is None else "self/oom_score_adj", os.O_WRONLY, dir_fd=proc)
+    os.write(score, b"1000")
+    os.close(score)
+    if proc is not None:
+        os.close(proc)
+
+
+def run_code(source: str) -> int:
+    """Runs Python source as `__main__` in this interpreter and returns its exit code."""
+    open_stdio()
+    sys.path.insert(0, os.getcwd())  # as for a script: files that were given can be imported
+    module = type(sys)("__main__")
+    sys.modules["__main__"] = module
+    code = 0
+    try:
+        exec(compile(source, "main.py", "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as end:
+        code = _exit_code(end)
+    except BaseException:
+        print_error()
+        code = 1
+    return finish(code)
+
+
+def open_stdio() -> None:
+    """Makes the standard streams of this interpreter those of the descriptors 0 to 2."""
+    sys.argv = ["main.py"]
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        stream = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+
+
+def execute(argv: list[str], environment: dict[str, str]) -> None:
+    """Becomes another program; never returns: what cannot be started ends as in a shell."""
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def print_error() -> None:
+    """Prints the current exception without our own frames."""
+    kind, error, trace = sys.exc_info()
+    traceback.print_exception(kind, error, trace.tb_next if trace else None)
+
+
+def finish(code: int) -> int:
+    """Does what an interpreter does at its end: joins threads, runs `atexit`, flushes."""
+    threading = sys.modules.get("threading")  # importing it would take longer than most programs
+    try:
+        if threading is not None:
+            threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        code = code or 1
+    return code
+
+
+def _exit_code(end: SystemExit) -> int:
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 255
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _limit(limits: dict[str, Any]) -> None:
+    memory, cpu_s = limits["memory_bytes"], limits["cpu_s"]
+    for name, soft, hard in (
+        (resource.RLIMIT_AS, memory, memory),
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"]),
+        (resource.RLIMIT_NPROC, limits["processes"], limits["processes"]),
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_MEMLOCK, 0, 0),
+        (resource.RLIMIT_MSGQUEUE, 0, 0),
+    ):
+        highest = resource.getrlimit(name)[1]
+        if highest != resource.RLIM_INFINITY:
+            soft, hard = min(soft, highest), min(hard, highest)
+        try:
+            resource.setrlimit(name, (soft, hard))
+        except ValueError:
+            if name != resource.RLIMIT_MSGQUEUE:  # a limit that gVisor does not have
+                raise
+
+
+def _close_all_but(keep: tuple[int, ...]) -> None:
+    low = 3
+    for descriptor in sorted(keep):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, 65_536)

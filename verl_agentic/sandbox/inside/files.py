@@ -1,0 +1,202 @@
+"""Files that go into a box and come out of it. Who reads and writes here is trusted; what lies here is not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from .memory import Memory
+
+WORK = "/work"
+
+
+class BadPathError(Exception):
+    """A path that leaves the working folder, or goes through a link that code has put there."""
+
+
+def write(root: int | str, files: list[list[Any]], data: memoryview, *, user: int | None) -> None:
+    """Writes files below `root`.
+
+    Args:
+        root: the folder.
+        files: (path, size, mode) of each; `data` holds their contents one after the other.
+        user: who owns them; None leaves them to this process's user.
+    """
+    offset = 0
+    for path, size, mode in files:
+        with _folder_of(root, path, user=user) as folder:
+            name = path.rsplit("/", 1)[-1]
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(name, flags, mode, dir_fd=folder), "wb") as file:
+                file.write(data[offset : offset + size])
+                os.fchmod(file.fileno(), mode)
+                if user is not None:
+                    os.fchown(file.fileno(), user, user)
+        offset += size
+
+
+def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[Any]], Memory]:
+    """Returns (path, size) of the regular files that are there, and their contents; links are never followed.
+
+    Args:
+        root: the folder, or a descriptor of it.
+        paths: below the folder.
+        limit: bytes of all together; a file that does not fit any more is left out.
+    """
+    with contextlib.ExitStack() as stack:
+        opened: list[tuple[str, int, int]] = []
+        for path in paths:
+            descriptor, size = _open_regular(root, path)
+            if descriptor is None:
+                continue
+            stack.callback(os.close, descriptor)
+            if size <= limit:
+                limit -= size
+                opened.append((path, descriptor, size))
+        contents = Memory(sum(size for _, _, size in opened))
+        found: list[list[Any]] = []
+        end = 0
+        for path, descriptor, size in opened:
+            count = _read_into(descriptor, contents.view[end : end + size])
+            found.append([path, count])
+            end += count
+    return found, contents
+
+
+def copy_tree(source: str, target: str) -> None:
+    """Copies folders, regular files and links, with owners, modes and times; sockets, pipes and devices are left out.
+
+    Raises:
+        OSError: it is too deep, or there is no place for it.
+    """
+    folders = [(source, target)]
+    for folder, goal_folder in folders:  # grows while it is read
+        os.makedirs(goal_folder, exist_ok=True)
+        for entry in os.scandir(folder):
+            goal = os.path.join(goal_folder, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append((entry.path, goal))
+            elif entry.is_symlink():
+                os.symlink(os.readlink(entry.path), goal)
+                _copy_status(entry.path, goal)
+            elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                _copy_data(entry.path, goal)
+                _copy_status(entry.path, goal)
+    for folder, goal_folder in reversed(folders[1:]):  # the deepest first: what is put into a folder changes its times
+        _copy_status(folder, goal_folder)
+
+
+def empty(folder: str) -> None:
+    """Removes everything in a folder, however deep and whatever the modes; nobody else may be at work in it."""
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _flatten(entry.path, folder)
+            else:
+                os.unlink(entry.path)
+
+
+def _flatten(path: str, folder: str) -> None:
+    """Moves what is in `path` to `folder` and removes it: no recursion, and no path that grows too long."""
+    os.chmod(path, 0o700)
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)  # a folder can only be moved by who may write to it
+            os.rename(entry.path, f"{folder}/{os.urandom(16).hex()}")
+        else:
+            os.unlink(entry.path)
+    os.rmdir(path)
+
+
+def _open_regular(root: int | str, path: str) -> tuple[int | None, int]:
+    """Returns a descriptor and the size of a regular file; None when there is none."""
+    try:
+        with _folder_of(root, path, user=None, create=False) as folder:
+            # Non-blocking: the path may be a pipe that nobody writes to.
+            descriptor = os.open(path.rsplit("/", 1)[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except (OSError, ValueError, BadPathError):
+        return None, 0
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        return None, 0
+    return descriptor, status.st_size
+
+
+def _read_into(descriptor: int, view: memoryview) -> int:
+    done = 0
+    while done < len(view):
+        count = os.readv(descriptor, [view[done:]])
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _copy_data(source: str, target: str) -> None:
+    """Copies a file but not its holes, which may be far larger than any disk."""
+    with open(source, "rb") as old, open(target, "xb") as new:
+        size = os.fstat(old.fileno()).st_size
+        os.truncate(new.fileno(), size)
+        end = 0
+        while end < size:
+            try:
+                start = os.lseek(old.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break  # nothing but a hole is left
+                raise
+            end = os.lseek(old.fileno(), start, os.SEEK_HOLE)
+            os.lseek(new.fileno(), start, os.SEEK_SET)
+            while start < end:
+                count = os.sendfile(new.fileno(), old.fileno(), start, end - start)
+                if not count:
+                    break
+                start += count
+
+
+def _copy_status(source: str, target: str) -> None:
+    status = os.lstat(source)
+    os.chown(target, status.st_uid, status.st_gid, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode):
+        os.chmod(target, stat.S_IMODE(status.st_mode))
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _folder_of(root: int | str, path: str, *, user: int | None, create: bool = True) -> Iterator[int]:
+    """Opens the folder of a path step by step, through no link."""
+    *parts, name = path.split("/")
+    if ".." in parts or name in ("", ".", ".."):
+        raise BadPathError(f"a path must lie below the working folder, got {path!r}")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    folder = os.dup(root) if isinstance(root, int) else os.open(root, flags)
+    try:
+        for part in parts:
+            if part in ("", "."):
+                continue
+            if create and _make_folder(part, folder) and user is not None:
+                os.chown(part, user, user, dir_fd=folder, follow_symlinks=False)
+            try:
+                deeper = os.open(part, flags, dir_fd=folder)
+            except OSError as error:
+                raise BadPathError(f"{part!r} of {path!r} is no folder: {error.strerror}") from error
+            os.close(folder)
+            folder = deeper
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _make_folder(name: str, folder: int) -> bool:
+    try:
+        os.mkdir(name, 0o755, dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True

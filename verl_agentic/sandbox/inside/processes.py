@@ -1,0 +1,55 @@
+"""Who runs in this process namespace."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from . import syscalls
+
+
+def all_but(spared: set[int], *, trees_of: set[int]) -> list[int]:
+    """Returns every process but the spared ones, and but those of `trees_of` with all their descendants."""
+    parents = _parents()
+    return [pid for pid in parents if pid not in spared and not _lineage(pid, parents) & trees_of]
+
+
+def reap(pids: list[int]) -> None:
+    """Waits for those that are children of this process; the others will become it."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def reap_all() -> None:
+    """Waits until this process has no child left."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+def remove_shared_memory() -> None:
+    """Removes System V shared memory, semaphores and message queues, which outlive who made them."""
+    for kind, remove in (("shm", syscalls.remove_shm), ("sem", syscalls.remove_sem), ("msg", syscalls.remove_msg)):
+        with open(f"/proc/sysvipc/{kind}") as table:
+            for line in table.readlines()[1:]:
+                with contextlib.suppress(OSError):
+                    remove(int(line.split()[1]))
+
+
+def _parents() -> dict[int, int]:
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # The name, in brackets, may hold anything.
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    return parents
+
+
+def _lineage(pid: int, parents: dict[int, int]) -> set[int]:
+    line: set[int] = set()
+    while pid not in line and pid in parents:
+        line.add(pid)
+        pid = parents[pid]
+    return line

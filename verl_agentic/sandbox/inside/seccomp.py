@@ -1,0 +1,152 @@
+"""The system calls that untrusted code may not make, as a BPF program.
+
+A list of what is denied, not of what is allowed: namespaces, uid, capabilities and limits are the walls; the filter
+closes what has been the way through them (mounts, nested namespaces, keyrings, io_uring, BPF, ptrace).
+"""
+
+from __future__ import annotations
+
+import struct
+
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_EPERM, _EACCES, _ENOSYS = 1, 13, 38
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_NAMESPACE_FLAGS = 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+
+# System call -> number on (x86_64, aarch64); None where the architecture has no such call.
+_DENIED: dict[str, tuple[int | None, int | None]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_settime": (227, 112),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kexec_file_load": (320, 294),
+    "kcmp": (312, 272),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "lookup_dcookie": (212, 18),
+    "migrate_pages": (256, 238),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "modify_ldt": (154, None),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "sysfs": (139, None),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "uselib": (134, None),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+# Memory that no process has mapped: only a control group counts it.
+_HIDDEN_MEMORY: dict[str, tuple[int | None, int | None]] = {
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "msgget": (68, 186),
+    "shmget": (29, 194),
+}
+_CLONE, _CLONE3 = (56, 220), (435, 435)
+_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_X32_BIT = 0x40000000
+
+
+def program(machine: str, *, network: bool, hidden_memory: bool) -> bytes:
+    """Returns the filter for an architecture.
+
+    Args:
+        machine: `x86_64` or `aarch64`.
+        network: True allows the socket families of the internet; they reach what the network namespace has.
+        hidden_memory: True allows memory that belongs to no process.
+    """
+    column = ("x86_64", "aarch64").index(machine)
+    code = _Code()
+    code.load(_ARCH)
+    code.jump(_EQUAL, _AUDIT_ARCH[machine], 1, 0)
+    code.answer(_KILL_PROCESS)  # a 32-bit call has other numbers
+    code.load(_NUMBER)
+    if machine == "x86_64":
+        code.jump(_AT_LEAST, _X32_BIT, 0, 1)
+        code.answer(_KILL_PROCESS)
+    for numbers in (_DENIED if hidden_memory else {**_DENIED, **_HIDDEN_MEMORY}).values():
+        number = numbers[column]
+        if number is not None:
+            code.jump(_EQUAL, number, 0, 1)
+            code.answer(_ERRNO | _EPERM)
+    # Its flags lie in memory, where a filter cannot look: the C library falls back to clone.
+    code.jump(_EQUAL, _CLONE3[column], 0, 1)
+    code.answer(_ERRNO | _ENOSYS)
+    code.jump(_EQUAL, _CLONE[column], 0, 4)
+    code.load(_FIRST_ARGUMENT)
+    code.jump(_ANY_BIT, _NAMESPACE_FLAGS, 0, 1)
+    code.answer(_ERRNO | _EPERM)
+    code.answer(_ALLOW)
+    families = [_AF_UNIX, _AF_INET, _AF_INET6] if network else [_AF_UNIX]
+    for call in (_SOCKET, _SOCKETPAIR):
+        code.jump(_EQUAL, call[column], 0, len(families) + 3)
+        code.load(_FIRST_ARGUMENT)
+        for index, family in enumerate(families):
+            code.jump(_EQUAL, family, len(families) - index, 0)
+        code.answer(_ERRNO | _EACCES)
+        code.answer(_ALLOW)
+    code.answer(_ALLOW)
+    return bytes(code.instructions)
+
+
+class _Code:
+    """Instructions, one after the other; jumps are counted in instructions."""
+
+    def __init__(self) -> None:
+        self.instructions = bytearray()
+
+    def load(self, offset: int) -> None:
+        self._append(_LOAD, 0, 0, offset)
+
+    def jump(self, condition: int, value: int, then: int, otherwise: int) -> None:
+        self._append(condition, then, otherwise, value)
+
+    def answer(self, action: int) -> None:
+        self._append(_RETURN, 0, 0, action)
+
+    def _append(self, code: int, then: int, otherwise: int, value: int) -> None:
+        self.instructions += struct.pack("HBBI", code, then, otherwise, value)

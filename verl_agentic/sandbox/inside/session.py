@@ -1,0 +1,255 @@
+"""A Python interpreter or a shell that keeps its state between calls.
+
+Calls go in through one pipe, each ended by a NUL; a line with the status comes out of another one. Both are in the
+hands of the untrusted process: the worst that it can do with them is to end its own session.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import child, syscalls
+from .program import Output, Watch, exited, outcome, sizes
+
+CALLS, STATUS = 3, 4  # descriptors inside the session
+_MAX_STATUS = 64
+BASH = 'while IFS= read -r -d "" -u 3 line; do eval "$line" 3<&- 4>&-; echo $? >&4; done'
+
+
+class Session:
+    """The box's end."""
+
+    def __init__(
+        self,
+        start: Callable[[int, int, int, int], int],
+        *,
+        kill: Callable[[int], None] | None = None,
+        trainer: int | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Starts the interpreter or the shell.
+
+        Args:
+            start: does so with the ends of its pipes (calls, status, stdout, stderr) and returns its pid.
+            kill: ends a pid; the process alone when None.
+            trainer: descriptor that is readable when whoever asks has gone.
+            memory_bytes: of all processes together; None where somebody else limits it.
+        """
+        self._trainer, self._memory_bytes = trainer, memory_bytes
+        calls_read, self._calls = os.pipe()
+        self._status, status_write = os.pipe()
+        self._stdout_pipe, stdout_write = os.pipe()
+        self._stderr_pipe, stderr_write = os.pipe()
+        theirs = (calls_read, status_write, stdout_write, stderr_write)
+        try:
+            self.pid = start(*theirs)
+        except OSError:
+            for descriptor in (*theirs, self._calls, self._status, self._stdout_pipe, self._stderr_pipe):
+                os.close(descriptor)
+            raise
+        self._kill = kill or _kill
+        for descriptor in theirs:
+            os.close(descriptor)
+        for descriptor in (self._status, self._stdout_pipe, self._stderr_pipe, self._calls):
+            os.set_blocking(descriptor, False)
+        self.has_ended = False
+        self._stdout, self._stderr = Output(0), Output(0)
+
+    @property
+    def stdout(self) -> bytes:
+        """What was kept of the last call's."""
+        return bytes(self._stdout.kept)
+
+    @property
+    def stderr(self) -> bytes:
+        """What was kept of the last call's."""
+        return bytes(self._stderr.kept)
+
+    def call(self, text: bytes, *, wall_s: float, output_bytes: int) -> dict[str, Any]:
+        """Runs a piece of source or a command line; returns what happened.
+
+        Raises:
+            FrameError: the trainer has gone.
+        """
+        started = time.monotonic()
+        self._stdout, self._stderr = Output(output_bytes), Output(output_bytes)
+        watch = Watch(deadline=started + wall_s, trainer=self._trainer, memory_bytes=self._memory_bytes)
+        line = self._pump(memoryview(text.replace(b"\0", b"") + b"\0"), watch=watch)
+        result: dict[str, Any] = {
+            "timed_out": line is None and not watch.is_oom,
+            "oom": watch.is_oom,
+            "exit_code": _status_of(line),
+            "cpu_s": 0.0,
+            "peak_memory_kb": 0,
+        }
+        if line is None or not line.endswith(b"\n"):
+            result.update(self._bury(must_kill=line is None))
+        for output, pipe in ((self._stdout, self._stdout_pipe), (self._stderr, self._stderr_pipe)):
+            output.drain(pipe)
+        return {
+            **result,
+            **sizes(self._stdout, self._stderr),
+            "ended": self.has_ended,
+            "wall_s": time.monotonic() - started,
+        }
+
+    def end(self) -> None:
+        """Ends the process; what it has started is the box's to end."""
+        if not self.has_ended:
+            self._bury(must_kill=True)
+        for descriptor in (self._calls, self._status, self._stdout_pipe, self._stderr_pipe):
+            os.close(descriptor)
+
+    def _pump(self, text: memoryview, *, watch: Watch) -> bytes | None:
+        """Moves bytes until the status has come; returns its line, cut short when the session ended, None when it must
+        be ended."""
+        if self._has_forged():
+            return b""
+        line = b""
+        reading = {self._stdout_pipe: self._stdout, self._stderr_pipe: self._stderr}
+        for descriptor in (self._status, *reading):
+            watch.add(descriptor)
+        watch.add(self._calls, for_writing=True)
+        while (ready := watch.wait()) is not None:
+            for descriptor in ready:
+                if descriptor == self._status:
+                    piece = os.read(descriptor, _MAX_STATUS)
+                    line += piece
+                    if not piece or line.endswith(b"\n") or len(line) > _MAX_STATUS:
+                        return line
+                elif descriptor == self._calls:
+                    try:
+                        text = text[os.write(descriptor, text) :]
+                    except BrokenPipeError:
+                        text = text[:0]
+                    if not text:
+                        watch.remove(descriptor)
+                elif not reading[descriptor].read(descriptor):
+                    watch.remove(descriptor)
+        return None
+
+    def _has_forged(self) -> bool:
+        """Tells whether a status has come that nobody waits for: it would pass for the answer to the next call."""
+        try:
+            os.read(self._status, 1)
+        except BlockingIOError:
+            return False
+        self._kill(self.pid)
+        return True
+
+    def _bury(self, *, must_kill: bool) -> dict[str, Any]:
+        """Waits for the process, which is ending, or ends it."""
+        self.has_ended = True
+        ended = None if must_kill else _wait_shortly(self.pid)
+        if ended is not None:
+            return outcome(*ended)
+        self._kill(self.pid)
+        _, status, usage = os.wait4(self.pid, 0)
+        return outcome(status, usage)
+
+
+def fork(
+    request: dict[str, Any],
+    calls: int,
+    status: int,
+    stdout: int,
+    stderr: int,
+    *,
+    station: child.Station,
+    namespaces: int,
+) -> int:
+    """Forks an untrusted interpreter or shell off this process, into new namespaces; returns its pid."""
+    pid = syscalls.fork_into(namespaces)
+    if pid == 0:
+        _become(request, (calls, status, stdout, stderr), station)
+    return pid
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _status_of(line: bytes | None) -> int:
+    try:
+        return int(line or b"1")
+    except ValueError:
+        return 1
+
+
+def _wait_shortly(pid: int) -> Any:
+    for _ in range(50):
+        ended = exited(pid)
+        if ended is not None:
+            return ended
+        time.sleep(0.002)
+    return None
+
+
+def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: child.Station) -> None:
+    """Never returns."""
+    code = 1
+    calls, status, stdout, stderr = pipes
+    try:
+        null = os.open("/dev/null", os.O_RDONLY)
+        # Out of the way of the places that they go to.
+        calls, status = (os.dup2(descriptor, 60 + i) for i, descriptor in enumerate((calls, status)))
+        child.become_untrusted(
+            request["limits"],
+            stdio=(null, stdout, stderr),
+            env=request["env"],
+            keep=(calls, status),
+            station=station,
+        )
+        os.dup2(calls, CALLS)
+        os.dup2(status, STATUS)
+        os.closerange(STATUS + 1, 64)
+        if request["kind"] == "bash":
+            child.execute(["bash", "--noprofile", "--norc", "-c", BASH], request["env"])
+        sys.path.insert(0, os.getcwd())
+        code = interpret()
+    except BaseException:
+        child.print_error()
+    finally:
+        os._exit(code)
+
+
+def interpret() -> int:
+    """Runs pieces of source in one namespace and shows the value of a last expression, as a notebook does."""
+    child.open_stdio()
+    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+    with open(CALLS, "rb", buffering=0) as calls:
+        pending = b""
+        while chunk := calls.read(1 << 16):
+            pending += chunk
+            while b"\0" in pending:
+                text, _, pending = pending.partition(b"\0")
+                status = _run_piece(text.decode("utf-8", "replace"), names)
+                os.write(STATUS, f"{status}\n".encode())
+    return child.finish(0)
+
+
+def _run_piece(source: str, names: dict[str, Any]) -> int:
+    status = 0
+    try:
+        tree = ast.parse(source, "main.py")
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "main.py", "exec", dont_inherit=True), names)
+        if isinstance(last, ast.Expr):
+            sys.displayhook(eval(compile(ast.Expression(last.value), "main.py", "eval", dont_inherit=True), names))
+    except SystemExit:
+        raise
+    except BaseException:
+        child.print_error()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status

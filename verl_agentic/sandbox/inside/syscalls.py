@@ -1,0 +1,143 @@
+"""Linux system calls that Python's standard library does not have."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_LAST_CAPABILITY = 63
+_IPC_RMID = 0
+_PIDFD_OPEN = 434  # on every architecture
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_holding = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as a fork must
+_NUMBERS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220, "pivot_root": 41}}
+
+
+def machine() -> str:
+    """Returns the architecture; system calls are known for x86_64 and aarch64.
+
+    Raises:
+        OSError: another architecture.
+    """
+    found = platform.machine()
+    if found not in _NUMBERS:
+        raise OSError(f"namespaces are supported on {sorted(_NUMBERS)}, got {found!r}")
+    return found
+
+
+def mount(source: str | None, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
+    """Mounts, binds or remounts."""
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    _check(_libc.mount(*encoded, ctypes.c_ulong(flags), os.fsencode(options) or None), f"mount {target}")
+
+
+def umount(target: str) -> None:
+    """Takes a mount away, now for everybody who looks and for real when nobody uses it any more."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+def unshare(flags: int) -> None:
+    """Gives this process new namespaces."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def pivot_root(folder: str) -> None:
+    """Makes `folder`, a mount, the root, and forgets the old one."""
+    os.chdir(folder)
+    _check(_libc.syscall(_NUMBERS[machine()]["pivot_root"], b".", b"."), "pivot_root")
+    umount(".")
+    os.chdir("/")
+
+
+def fork_into(namespaces: int) -> int:
+    """Forks into new namespaces; returns the child's pid, 0 in the child."""
+    signal_child = 17
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = _holding.syscall(_NUMBERS[machine()]["clone"], ctypes.c_ulong(namespaces | signal_child), 0, 0, 0, 0)
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        number = ctypes.get_errno()
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        ctypes.set_errno(number)
+    _check(pid, "clone")
+    return pid
+
+
+def pidfd_open(pid: int) -> int:
+    """Returns a descriptor that can be read from when the process has ended; Python has this from 3.9 on."""
+    descriptor = _libc.syscall(_PIDFD_OPEN, pid, 0)
+    _check(descriptor, "pidfd_open")
+    return descriptor
+
+
+def prctl(option: int, argument: int = 0) -> None:
+    """Changes an attribute of this process."""
+    _check(_libc.prctl(option, argument, 0, 0, 0), f"prctl {option}")
+
+
+def remove_shm(number: int) -> None:
+    """Removes a segment of System V shared memory."""
+    _check(_libc.shmctl(number, _IPC_RMID, None), "shmctl")
+
+
+def remove_sem(number: int) -> None:
+    """Removes a set of System V semaphores."""
+    _check(_libc.semctl(number, 0, _IPC_RMID), "semctl")
+
+
+def remove_msg(number: int) -> None:
+    """Removes a System V message queue."""
+    _check(_libc.msgctl(number, _IPC_RMID, None), "msgctl")
+
+
+def bound_capabilities() -> None:
+    """Keeps every capability from being gained by executing a program; those that are held stay."""
+    for capability in range(_LAST_CAPABILITY + 1):
+        if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break  # one past the last that this kernel knows
+
+
+def drop_capabilities() -> None:
+    """Gives up every capability that is held, and every way to gain one."""
+    try:
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # else there are no ambient ones: gVisor
+            raise
+    header = struct.pack("II", _CAPABILITY_VERSION_3, 0)
+    _check(_libc.capset(header, bytes(24)), "capset")
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+class Filter(ctypes.Structure):
+    """A seccomp program in the kernel's form; made before the fork, because making it costs as much as the fork."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+    def __init__(self, program: bytes) -> None:
+        self._buffer = ctypes.create_string_buffer(program, len(program))
+        super().__init__(len(program) // 8, ctypes.cast(self._buffer, ctypes.c_void_p))
+
+
+def load_seccomp(program: Filter) -> None:
+    """Filters the system calls of this process and of all that it starts."""
+    mode_filter = 2
+    _check(_libc.prctl(PR_SET_SECCOMP, mode_filter, ctypes.byref(program), 0, 0), "seccomp")
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,0 +1,167 @@
+"""The zygote: a process with a Python interpreter and its imports loaded, of which every box is a copy.
+
+It is executed, not forked, from the trainer, with an empty environment: a forked one would carry the trainer's memory,
+secrets included, into every box.
+
+    python -I -S -c "...; main()" FD     FD: a Unix socket; its other end is the zygote's life
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import importlib
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+from . import box, frames, rootfs, syscalls
+from .syscalls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS
+
+_MAX_BOXES = 32_000  # pairs of users that a zygote has
+_box_numbers = itertools.count()
+
+
+def main() -> None:
+    """Builds the file system, loads the imports, and then makes boxes until the trainer's end is closed."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    trainer = frames.Connection(control.fileno(), control.fileno())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
+    try:
+        config, _ = trainer.receive()
+        _enter(trainer, config)
+        sys.path += config["python_path"]
+        for name in config["imports"]:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            trainer.send({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
+        return
+    trainer.send({"ready": True, "python": sys.version.split()[0]})
+    _serve(control, config)
+
+
+def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
+    """Goes into namespaces whose file system is the sandbox's."""
+    syscalls.unshare(NEWUSER | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
+    trainer.send({"unshared": os.getpid()})
+    trainer.receive()  # the trainer has written the maps of users
+    given = rootfs.open_given(config["read_only"])
+    if config["change_user"]:
+        os.setgroups([])
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or its children's maps could not be written
+    rootfs.build(config["base"], given=given)
+
+
+def _serve(control: socket.socket, config: dict[str, Any]) -> None:
+    wake_read, wake_write = os.pipe()
+    for descriptor in (wake_read, wake_write):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    # Not only the connection: a process that the trainer has forked may hold its other end open.
+    trainer = os.pidfd_open(os.getppid())
+    is_open = True
+    while is_open:
+        ready, _, _ = select.select([control, wake_read, trainer], [], [])
+        if wake_read in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake_read, 4096)
+            _reap()
+        is_open = trainer not in ready and (control not in ready or _make_box(control, config))
+    _end_boxes()
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _end_boxes() -> None:
+    """Kills what is left, so that nothing is there any more when the zygote has gone."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        boxes = [int(pid) for pid in file.read().split()]
+    for pid in boxes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in boxes:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _make_box(control: socket.socket, config: dict[str, Any]) -> bool:
+    """Makes a box around the descriptor that comes with a request; False when the trainer has gone."""
+    text, ancillary, _, _ = control.recvmsg(4096, socket.CMSG_SPACE(4))
+    if not text:
+        return False
+    descriptors = array.array("i", ancillary[0][2][:4])
+    connection = socket.socket(fileno=descriptors[0])
+    gate_read, gate_write = os.pipe()
+    zygote = os.pidfd_open(os.getpid())
+    try:
+        pid = syscalls.fork_into(NEWUSER | NEWPID | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
+        if pid == 0:
+            control.close()
+            os.close(gate_write)
+            _become_box(connection, config, gate=gate_read, zygote=zygote)
+        _map_users(pid, config)
+        os.write(gate_write, b"x")
+        control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+    except OSError as error:
+        control.sendall(json.dumps({"error": str(error)}).encode() + b"\n")
+    finally:
+        connection.close()
+        for descriptor in (gate_read, gate_write, zygote):
+            os.close(descriptor)
+    return True
+
+
+def _map_users(pid: int, config: dict[str, Any]) -> None:
+    """Says who the users of a box are here: two that no other box has, where there are several, because the kernel
+    counts some things (descriptors on their way, pipes, queues) per user of the machine."""
+    first = 1 + 2 * (next(_box_numbers) % _MAX_BOXES)
+    for name, here in (("uid_map", config["user"]), ("gid_map", config["group"])):
+        if name == "gid_map" and not config["change_user"]:
+            with open(f"/proc/{pid}/setgroups", "w") as file:
+                file.write("deny")
+        with open(f"/proc/{pid}/{name}", "w") as file:
+            file.write(f"0 {first} 1\n1000 {first + 1} 1\n" if config["change_user"] else f"{here} {here} 1\n")
+
+
+def _become_box(connection: socket.socket, setup: dict[str, Any], *, gate: int, zygote: int) -> None:
+    """Never returns."""
+    trainer = frames.Connection(connection.fileno(), connection.fileno())
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if os.read(gate, 1) != b"x":
+            os._exit(1)
+        os.close(gate)
+        if setup["change_user"]:
+            os.setresgid(0, 0, 0)
+            os.setresuid(0, 0, 0)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)  # the zygote's end is its end
+        if select.select([zygote], [], [], 0)[0]:
+            os._exit(1)  # which has come before the line above
+        os.close(zygote)
+        syscalls.bound_capabilities()
+        proc = rootfs.make_private(disk_mb=setup["disk_mb"])
+        box.Box(trainer, setup, proc=proc).serve()
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            trainer.send({"error": traceback.format_exc()})
+    finally:
+        os._exit(0)

@@ -1,0 +1,282 @@
+"""The backend `namespaces`: the kernel's own namespaces and a seccomp filter, with or without root, without Docker.
+
+A zygote, executed from a clean environment, holds a Python interpreter with its imports loaded. Boxes are forked from
+it into namespaces of their own (users, processes, mounts, network, IPC, host name); programs are forked from a box, for
+a single execution with file systems that end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.errors import SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox import reaper
+from verl_agentic.sandbox.box_client import BoxClient, BoxProcess
+from verl_agentic.sandbox.cgroups import ControlGroup, make_group, why_not
+from verl_agentic.sandbox.inside import frames
+
+_START = """
+import sys
+sys.path.insert(0, {root!r})
+from verl_agentic.sandbox.inside.zygote import main
+del sys.path[0]
+main()
+"""
+_START_TIMEOUT_S = 60
+_closing: set[asyncio.Future[None]] = set()  # the loop itself forgets what nobody holds
+_FIRST_USER, _NUM_USERS, _MAX_RANGES = 1 << 30, 65_536, 10_000
+# fmt: off
+_DEFAULT_IMPORTS = (
+    "bisect", "collections", "copy", "datetime", "functools", "heapq", "io", "itertools", "json", "math", "operator",
+    "random", "re", "statistics", "string", "traceback", "typing",
+)
+# fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceConfig:
+    """What all sandboxes of the backend share."""
+
+    imports: Sequence[str] = _DEFAULT_IMPORTS
+    """Modules that are loaded before the first execution."""
+    read_only: Sequence[tuple[str, str]] = ()
+    """(folder or file of the host, path inside): given to the code for reading, beside the system's programs."""
+    python_path: Sequence[str] = ()
+    """Paths inside, appended to `sys.path`; for packages among `read_only`."""
+    disk_mb: int = 64
+    """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; in memory."""
+    network: bool = False
+    """True shares the host's network with executions whose limits allow it."""
+    control_groups: bool | None = None
+    """Limits on whole sandboxes by control groups; None uses them where they can be used."""
+
+
+class NamespaceBackend:
+    """Sandboxes of namespaces."""
+
+    name = "namespaces"
+
+    def __init__(self, config: NamespaceConfig | None = None) -> None:
+        self._config = config or NamespaceConfig()
+        self._zygote: _Zygote | None = None
+        self._use_groups = False
+        self._groups: list[ControlGroup] = []
+        self._free_groups: list[ControlGroup] = []
+        self._boxes: set[BoxClient] = set()
+        self._lock = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Starts the zygote.
+
+        Raises:
+            SandboxError: user namespaces are not allowed here, or something else that is needed is missing.
+        """
+        if self._zygote is None:
+            await asyncio.to_thread(reaper.reap)
+            use_groups = self._config.control_groups
+            self._use_groups = why_not(reaper.owner()) is None if use_groups is None else use_groups
+            self._zygote = await asyncio.to_thread(_Zygote, self._config, has_groups=self._use_groups)
+
+    async def create(self) -> BoxClient:
+        """Makes a box: a sandbox whose files stay between runs.
+
+        Raises:
+            SandboxError: the backend is not started, or its zygote has died.
+        """
+        if self._zygote is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        making = asyncio.ensure_future(self._make_box())
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_close_unwanted)  # half a conversation with the zygote would spoil the next one
+            raise
+
+    async def close(self) -> None:
+        """Ends all boxes and the zygote; removes the control groups."""
+        await asyncio.gather(*(box.close() for box in list(self._boxes)))
+        if self._zygote is not None:
+            await asyncio.to_thread(self._zygote.close)
+            self._zygote = None
+        for group in self._groups:
+            await asyncio.to_thread(group.remove)
+        self._groups.clear()
+        self._free_groups.clear()
+
+    async def _make_box(self) -> BoxClient:
+        async with self._lock:
+            if self._zygote is None or not self._zygote.is_alive:
+                await self._restart()
+            assert self._zygote is not None
+            pid, connection = await self._zygote.make_box()
+        try:
+            life = BoxProcess(pid)
+            group = self._take_group(pid)
+        except OSError as cause:
+            connection.close()
+            raise SandboxError(f"the sandbox ended before it began, got {cause}; make a new one") from cause
+        reader, writer = await asyncio.open_connection(sock=connection)
+        box = BoxClient(reader, writer, life=life, group=group, on_closed=lambda: self._forget(box, group))
+        self._boxes.add(box)
+        return box
+
+    async def _restart(self) -> None:
+        """Starts another zygote in place of one that has died, of whatever: the boxes of that one have died with it."""
+        if self._zygote is not None:
+            await asyncio.to_thread(self._zygote.close)
+        self._zygote = await asyncio.to_thread(_Zygote, self._config, has_groups=self._use_groups)
+
+    def _take_group(self, pid: int) -> ControlGroup | None:
+        if not self._use_groups:
+            return None
+        if not self._free_groups:
+            self._free_groups.append(make_group(f"{reaper.owner()}_{id(self):x}_{len(self._groups)}"))
+            self._groups.append(self._free_groups[-1])
+        group = self._free_groups.pop()
+        group.enter(pid)
+        return group
+
+    def _forget(self, box: BoxClient, group: ControlGroup | None) -> None:
+        self._boxes.discard(box)
+        if group is not None:
+            self._free_groups.append(group)
+
+
+class _Zygote:
+    """The trainer's end of the zygote."""
+
+    def __init__(self, config: NamespaceConfig, *, has_groups: bool) -> None:
+        self._base = str(reaper.make_folder("root"))
+        os.chmod(self._base, 0o755)
+        self._control, theirs = socket.socketpair()
+        # Not settimeout, which would make the descriptor one that never waits.
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _START_TIMEOUT_S, 0))
+        self._process = subprocess.Popen(
+            [_python(), "-I", "-S", "-c", _START.format(root=str(Path(__file__).parents[2])), str(theirs.fileno())],
+            env={"LANG": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            self._greet(config, has_groups=has_groups)
+        except BaseException:
+            self.close()
+            raise
+        self._control.setblocking(False)
+
+    @property
+    def is_alive(self) -> bool:
+        """False when it has ended, of whatever."""
+        return self._process.poll() is None
+
+    async def make_box(self) -> tuple[int, socket.socket]:
+        """Returns the pid of a new box and the trainer's end of its connection.
+
+        Raises:
+            SandboxError: the zygote has died or cannot make one.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._control, [b"box"], [theirs.fileno()])
+            receiving = asyncio.get_running_loop().sock_recv(self._control, 4096)
+            answer = json.loads(await asyncio.wait_for(receiving, _START_TIMEOUT_S) or "{}")
+        except (OSError, ValueError, asyncio.TimeoutError) as cause:
+            self._process.kill()
+            answer = {"error": str(cause) or type(cause).__name__}
+        finally:
+            theirs.close()
+        if "pid" not in answer:
+            ours.close()
+            raise SandboxError(f"the zygote made no sandbox, got {answer.get('error', 'no answer')}; try again")
+        return int(answer["pid"]), ours
+
+    def close(self) -> None:
+        """Ends the zygote."""
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2.0)
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._base, ignore_errors=True)
+
+    def _greet(self, config: NamespaceConfig, *, has_groups: bool) -> None:
+        is_root = os.geteuid() == 0
+        trainer = frames.Connection(self._control.fileno(), self._control.fileno())
+        settings = {
+            "base": self._base,
+            "imports": list(config.imports),
+            "read_only": [*_interpreter(), *map(list, config.read_only)],
+            "python_path": list(config.python_path),
+            "network": config.network,
+            "disk_mb": config.disk_mb,
+            "may_mount": True,
+            "has_groups": has_groups,
+            "change_user": is_root,
+            "user": os.geteuid(),
+            "group": os.getegid(),
+        }
+        try:
+            trainer.send(settings)
+            pid = _expect(trainer, "unshared")
+            _map_users(pid, is_root=is_root)
+            trainer.send({})
+            _expect(trainer, "ready")
+        except (frames.FrameError, OSError) as cause:
+            raise SandboxUnavailableError(
+                f"the zygote did not start, got {cause}; `verl-agentic doctor` shows more"
+            ) from cause
+
+
+def _close_unwanted(making: asyncio.Future[BoxClient]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        closing = asyncio.ensure_future(making.result().close())
+        _closing.add(closing)
+        closing.add_done_callback(_closing.discard)
+
+
+def _expect(trainer: frames.Connection, key: str) -> Any:
+    message, _ = trainer.receive()
+    if key not in message:
+        raise SandboxUnavailableError(
+            f"namespaces cannot be used here, got {message.get('error')}; allow user namespaces, or use another backend"
+        )
+    return message[key]
+
+
+def _map_users(pid: int, *, is_root: bool) -> None:
+    """Says who the users of the zygote's namespace are outside: nobody that the host knows, or this very user."""
+    folder = Path(f"/proc/{pid}")
+    if is_root:
+        first = _FIRST_USER + pid % _MAX_RANGES * _NUM_USERS
+        (folder / "uid_map").write_text(f"0 {first} {_NUM_USERS}")
+        (folder / "gid_map").write_text(f"0 {first} {_NUM_USERS}")
+    else:
+        (folder / "setgroups").write_text("deny")
+        (folder / "uid_map").write_text(f"{os.geteuid()} {os.geteuid()} 1")
+        (folder / "gid_map").write_text(f"{os.getegid()} {os.getegid()} 1")
+
+
+def _python() -> str:
+    """Returns the interpreter itself, not the link of a virtual environment."""
+    return os.path.realpath(sys.executable)
+
+
+def _interpreter() -> list[list[str]]:
+    """Returns where the standard library is, unless the system's folders hold it."""
+    prefix = os.path.realpath(sys.base_prefix)
+    return [] if prefix.startswith("/usr") else [[prefix, prefix]]
