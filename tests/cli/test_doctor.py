@@ -43,7 +43,8 @@ def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that
     assert process.returncode == (0 if report["ok"] else 1)
     assert report["ok"] or checks["memory"]["status"] == "fail"  # a small machine is no broken installation
     versions = {"verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify"}
-    assert set(checks) >= versions | {"python", "cpu", "cores", "memory", "accelerator", "sandbox", "docker"}
+    sandboxes = {"sandbox namespaces", "sandbox docker", "sandbox local"}
+    assert set(checks) >= versions | sandboxes | {"python", "cpu", "cores", "memory", "accelerator"}
     assert set(report["plugin"]) == {"process", "ray_worker"}
     for place, name in (("process", "plugin"), ("ray_worker", "plugin in a Ray worker")):
         assert sorted(report["plugin"][place]["loaded"]) == sorted(adapter.module for adapter in ADAPTERS)
