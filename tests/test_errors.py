@@ -19,6 +19,8 @@ STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
     errors.PolicyError: (RuntimeError,),
     errors.EnvError: (RuntimeError,),
     errors.SandboxError: (RuntimeError, errors.EnvError),
+    errors.SandboxUnavailableError: (RuntimeError, errors.SandboxError),
+    errors.SandboxBusyError: (RuntimeError, errors.SandboxError),
     errors.DeadlineError: (TimeoutError, errors.EnvError),
     errors.ScoringError: (RuntimeError,),
     ChildFailedError: (RuntimeError,),
