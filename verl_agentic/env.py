@@ -51,8 +51,10 @@ class Env(Protocol):
     and `close` exactly once whatever happens, also after a failed `start`. Anything but `AgenticError` that
     escapes is taken for a failure of the environment, and the trajectory is void.
 
-    Two methods more are used where an environment has them: `use_sub_agents(run)` (`tools.delegate.SubAgentRunner`),
-    called before `start`, and `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
+    Three methods more are used where an environment has them: `use_sub_agents(run)` (`tools.delegate.SubAgentRunner`),
+    called before `start`; `guidance(transcript) -> str`, awaited after a failure where guidance is asked for; and
+    `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state, by
+    which estimators compare them.
     """
 
     @property

@@ -14,6 +14,7 @@ from typing import cast
 from verl_agentic.env import Env, EnvRow
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.paths import envs_dir
+from verl_agentic.rewards.sample import Sample
 from verl_agentic.types import Message
 
 
@@ -31,6 +32,9 @@ class EnvPackage:
     """`gold(row)`: the solution, as a function of the conversation so far to the next assistant message."""
     demonstrator: Callable[..., Callable[[Sequence[Message]], Message | str]] | None
     """`demonstrator(row, rng=)`: demonstrations of mixed quality for a warm start; a text stands as it is."""
+    describe: Callable[[Sample], str | None] | None = None
+    """`describe(sample)`: the task that an episode has done by where it ended, for hindsight; None where there is none.
+    Environments whose answers are right or wrong (maths, code) have no such function."""
 
 
 def load_env(env_id: str) -> Callable[..., Env]:
@@ -59,6 +63,7 @@ def load_env_package(env_id: str) -> EnvPackage:
         make_rows=getattr(module, "make_rows", None),
         gold=getattr(module, "gold", None),
         demonstrator=getattr(module, "demonstrator", None),
+        describe=getattr(module, "describe", None),
     )
 
 

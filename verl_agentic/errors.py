@@ -7,6 +7,7 @@
     ├── PluginError              (RuntimeError)  the verl plugin did not load, or not completely
     ├── PolicyError              (RuntimeError)  the generation server failed
     ├── InfrastructureError      (RuntimeError)  so many episodes are void that a run must stop
+    ├── StarvationError          (RuntimeError)  so few groups of episodes pass the gates that a run must stop
     ├── EnvError                 (RuntimeError)  an environment failed, not the policy
     │   ├── SandboxError                         the sandbox failed, not the code in it
     │   │   ├── SandboxUnavailableError          this machine, engine or service cannot give one
@@ -51,6 +52,10 @@ class PolicyError(AgenticError, RuntimeError):
 
 class InfrastructureError(AgenticError, RuntimeError):
     """Too many episodes fail for reasons that are none of the policy's: going on would train on what is left."""
+
+
+class StarvationError(AgenticError, RuntimeError):
+    """Gates drop so many groups that no batch becomes full."""
 
 
 class EnvError(AgenticError, RuntimeError):

@@ -92,6 +92,42 @@ ADAPTERS = (
         chosen_by="algorithm.adv_estimator=grpo_shuffled",
     ),
     Adapter(
+        module="loss_config",
+        needs="verl.workers.config.actor",
+        gives="options of policy losses",
+        chosen_by="actor_rollout_ref.actor.policy_loss.options",
+    ),
+    Adapter(
+        module="policy_losses",
+        needs="verl.workers.utils.losses",
+        gives="policy losses",
+        chosen_by="actor_rollout_ref.actor.policy_loss.loss_mode",
+    ),
+    Adapter(
+        module="vocabulary_mean",
+        needs="verl.workers.engine.fsdp.transformer_impl",
+        gives="mean log-prob over the vocabulary",
+        chosen_by="actor_rollout_ref.actor.policy_loss.loss_mode=rover",
+    ),
+    Adapter(
+        module="learning_rate",
+        needs="verl.workers.engine_workers",
+        gives="a learning rate that falls with the length of responses",
+        chosen_by="algorithm.length_lr.reference_tokens",
+    ),
+    Adapter(
+        module="credit",
+        needs="verl.trainer.ppo.v1.trainer_base",
+        gives="advantage estimators, and group safety for verl's",
+        chosen_by="algorithm.adv_estimator, algorithm.credit",
+    ),
+    Adapter(
+        module="trainers",
+        needs="verl.trainer.ppo.v1",
+        gives="trainers that tell estimators and losses what verl's drop",
+        chosen_by="trainer.v1.trainer_mode=agentic_sync | agentic_colocate_async | agentic_separate_async",
+    ),
+    Adapter(
         module="rubric_manager",
         needs="verl.experimental.reward_loop.reward_manager",
         gives="reward manager rubric",

@@ -106,8 +106,12 @@ class ActTool:
             done += 1
             if self.game.status(self.state) != "open":
                 break
-        shown = [self.game.view(self.state, self._presentation.style)] if done else []
+        shown = [self.view()] if done else []
         return ToolResult("\n".join([*told, *shown]), error_kind is not None, error_kind)
+
+    def view(self) -> str:
+        """Returns the position as it is shown."""
+        return self.game.view(self.state, self._presentation.style)
 
     def possible(self) -> str:
         """Returns the actions that are possible now, as a sentence lists them."""

@@ -58,6 +58,10 @@ class TextGameEnv(ToolEnv):
             info={**observation.info, **{name: float(number) for name, number in counts.items() if number}},
         )
 
+    def state_key(self) -> str:
+        """Returns the position as it is shown: the same however it was reached."""
+        return self._tool.view()
+
     async def score(self, transcript: Transcript) -> Reward:
         """Returns outcome 1 when the goal is reached, else 0."""
         return Reward(float(self._tool.game.status(self._tool.state) == "goal"))

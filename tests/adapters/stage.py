@@ -114,6 +114,7 @@ class Stage:
         processor: Any = None,
         named: dict[str, Any] | None = None,
         reward: dict[str, Any] | None = None,
+        rollout: dict[str, Any] | None = None,
         **section: Any,
     ):
         section = {"env": str(self.folder), "limits": {"max_turns": 3, "turn_timeout_s": 0.6}, **section}
@@ -122,6 +123,7 @@ class Stage:
             "response_length": 256,
             "multi_turn": {"format": "hermes"},
             "custom": {"agentic": section},
+            **(rollout or {}),
         }
         config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}, "reward": reward or {}})
         return hydra.utils.instantiate(

@@ -25,6 +25,7 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
+from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec import Codec
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
@@ -33,7 +34,7 @@ from verl_agentic.agent_loops.play import Setting
 from verl_agentic.agent_loops.policy import Completion
 from verl_agentic.agent_loops.protocols.make import make_codec
 from verl_agentic.agent_loops.samples import to_sample
-from verl_agentic.agent_loops.settings import LoopSettings
+from verl_agentic.agent_loops.settings import GREEDY_SESSION, LoopSettings
 from verl_agentic.data.columns import extra_of, ground_truth_of
 from verl_agentic.data.sample_log import StoredSample, sample_log, score_of_env
 from verl_agentic.env import EnvRow
@@ -59,6 +60,8 @@ class EnvAgentOutput(AgentLoopOutput):
 
     token_rewards: list[float] = Field(default_factory=list)
     turn_ids: list[int] = Field(default_factory=list)
+    shared_ids: list[int] | None = None
+    """Which tokens siblings share; stored where rollouts may branch."""
 
     place: RowPlace = "last"
     """Of the row in its episode."""
@@ -70,6 +73,7 @@ class EnvAgentOutput(AgentLoopOutput):
         columns = super().as_dict()
         extra = columns["extra_fields"]
         rewards, turn_ids, place = (columns.pop(name) for name in ("token_rewards", "turn_ids", "place"))
+        shared_ids = columns.pop("shared_ids")
         numbers, record = extra.pop(EPISODE_NUMBERS), extra.pop(SAMPLE)
         extra |= {PENDING: None, PLACE: place}
         score: Mapping[str, float] | None = None
@@ -89,6 +93,8 @@ class EnvAgentOutput(AgentLoopOutput):
         extra["reward_extra_info"] = numbers
         columns["rm_scores"] = torch.tensor(rewards, dtype=torch.float32)
         columns["turn_ids"] = torch.tensor(turn_ids, dtype=torch.int64)
+        if shared_ids is not None:
+            columns["shared_ids"] = torch.tensor(shared_ids, dtype=torch.int64)
         return columns
 
 
@@ -160,6 +166,11 @@ class EnvAgentLoop(AgentLoopBase):
             raise ConfigError(
                 "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
             )
+        if self._settings.branching is not None:
+            self._settings.branching.check_rollout(
+                group_size=self.rollout_config.get("n") or 1,
+                has_log_probs=bool(self.rollout_config.get("calculate_log_probs")),
+            )
         self._is_scored_by_verl = is_scored_by_verl(self.config)
         tool_format = self.rollout_config.multi_turn.format
         self._codec = make_codec(
@@ -183,12 +194,21 @@ class EnvAgentLoop(AgentLoopBase):
             raise ConfigError(f"no environment chosen; set {_SECTION}.env, or extra_info.env in every row")
         make_env = functools.partial(load_env(env_id), **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
-        episode = await run_episode(
-            row,
-            make_env=make_env,
-            setting=self._setting(sampling_params, step=step, seed=request_id),
-            request_id=request_id,
-        )
+        setting = self._setting(sampling_params, step=step, seed=request_id)
+        options: dict[str, Any] = {"make_env": make_env, "setting": setting, "request_id": request_id}
+        branching, shared_ids = self._settings.branching, None
+        if branching is None or _is_validation.get() or not sampling_params.get("temperature"):
+            episode = await run_episode(row, **options)
+            if branching is not None:
+                shared_ids = [[NOT_SHARED] * len(trajectory.response_ids) for trajectory in episode.trajectories]
+        else:
+            episode, shared_ids = await run_branching_episode(
+                row,
+                **options,
+                branching=branching,
+                group=str(kwargs["uid"]),
+                vocab_size=len(cast("Any", self.tokenizer)),
+            )
         sample = store = None
         if not episode.is_void and (self._is_scored_by_verl or self._settings.samples_dir):
             found = to_sample(episode, row, id=_sample_id(row, kwargs))
@@ -202,6 +222,7 @@ class EnvAgentLoop(AgentLoopBase):
             default_version=played_with,
             sample=sample,
             store=store,
+            shared_ids=shared_ids,
         )
 
     def _store(self, sample: Sample, kwargs: Mapping[str, Any], *, step: int) -> Store | None:
@@ -244,12 +265,14 @@ class EnvAgentLoop(AgentLoopBase):
         )
 
 
-def _tell_validation(original: Any) -> Any:
-    """Lets an episode know whether it is one of validation; verl does not tell it."""
+def _run_agent_loop(original: Any) -> Any:
+    """Lets an episode know whether it is one of validation, which verl does not tell; plays baselines greedily."""
 
     @functools.wraps(original)
     async def run(self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any) -> Any:
         token = _is_validation.set(bool(trajectory["validate"]))
+        if kwargs.get(GREEDY_SESSION) is not None and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id"):
+            sampling_params = {**sampling_params, "temperature": 0, "top_p": 1.0, "top_k": -1}
         try:
             return await original(self, sampling_params, trajectory, **kwargs)
         finally:
@@ -258,7 +281,7 @@ def _tell_validation(original: Any) -> Any:
     return run
 
 
-AgentLoopWorker._run_agent_loop = _tell_validation(AgentLoopWorker._run_agent_loop)
+AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
 
 
 def _section(rollout_config: Any) -> dict[str, Any]:
@@ -292,6 +315,7 @@ def _to_outputs(
     default_version: int,
     sample: Mapping[str, Any] | None,
     store: Store | None,
+    shared_ids: Sequence[list[int]] | None,
 ) -> list[AgentLoopOutput]:
     # verl copies the last row's score and reward_extra_info over the earlier ones: our scores are per token.
     numbers = episode.numbers()
@@ -315,6 +339,7 @@ def _to_outputs(
             },
             token_rewards=rewards,
             turn_ids=trajectory.turn_ids,
+            shared_ids=None if shared_ids is None else shared_ids[index],
             place="side" if index < episode.num_side_rows else "last" if index == last else "earlier",
             store=store if index == last else None,
         )

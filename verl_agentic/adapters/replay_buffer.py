@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import numbers
 from collections import defaultdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import transfer_queue as tq
 from verl.trainer.ppo.v1 import replay_buffer
@@ -40,8 +41,7 @@ def _sample(original: Any) -> Any:
         if partition_id != "val":
             episodes = _episodes(batch.keys, partition_id)
             metrics = {**metrics, **mean_numbers(episodes)}
-            _stop_when_asked(episodes)
-            _break_circuit(getattr(self, "breaker", None), episodes)
+            _watch(self, episodes)
         return batch, metrics
 
     return sample
@@ -75,13 +75,19 @@ def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
     return {f"episode/{name}": sum(values) / len(values) for name, values in sums.items()}
 
 
-def _stop_when_asked(episodes: list[dict[str, Any]]) -> None:
+def _watch(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:
+    """Raises when a run should not go on."""
+    _stop_when_asked(episodes)
+    _break_circuit(getattr(self, "breaker", None), episodes)
+
+
+def _stop_when_asked(episodes: Sequence[Mapping[str, Any]]) -> None:
     for extra in episodes:
         if (extra.get("reward_extra_info") or {}).get("scoring/stop"):
             raise ScoringError(extra.get("error") or "a component of the rubric failed")
 
 
-def _break_circuit(breaker: CircuitBreaker | None, episodes: list[dict[str, Any]]) -> None:
+def _break_circuit(breaker: CircuitBreaker | None, episodes: Sequence[Mapping[str, Any]]) -> None:
     if breaker is None:
         return
     for extra in episodes:
@@ -99,3 +105,6 @@ def _row_index(key: str) -> int:
 replay_buffer.ReplayBuffer.__init__ = _init(replay_buffer.ReplayBuffer.__init__)
 for _cls in (replay_buffer.ReplayBuffer, replay_buffer.ReplayBufferAsync):
     _cls.sample = _sample(_cls.sample)
+cast(
+    "Any", replay_buffer.ReplayBuffer
+).watch_episodes = _watch  # for buffers that drop episodes before they are sampled

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,7 +25,14 @@ logger = logging.getLogger(__name__)
 NO_REWARD = Reward(0.0)
 
 
-async def run_episode(row: EnvRow, *, make_env: EnvFactory, setting: Setting, request_id: str) -> Episode:
+async def run_episode(
+    row: EnvRow,
+    *,
+    make_env: EnvFactory,
+    setting: Setting,
+    request_id: str,
+    make_play: Callable[..., Play] = Play,
+) -> Episode:
     """Plays one episode and returns its record.
 
     What fails around the policy (environment, server) is played anew in a fresh environment, `limits.max_retries`
@@ -36,6 +44,7 @@ async def run_episode(row: EnvRow, *, make_env: EnvFactory, setting: Setting, re
         make_env: makes the environment; must not block, its slow part belongs into `start`.
         setting: policy, codec, budgets and deadlines.
         request_id: names the episode to the policy's server.
+        make_play: makes an attempt; takes the arguments of `Play`.
 
     Raises:
         ConfigError, DataError: the row, the template or the configuration is wrong; no retry can help.
@@ -45,7 +54,7 @@ async def run_episode(row: EnvRow, *, make_env: EnvFactory, setting: Setting, re
     guidance, first, before = "", None, None
     while True:
         name = f"{request_id}-{attempt}" if attempt else request_id
-        play = Play(setting=setting, row=row, request_id=name, guidance=guidance)
+        play = make_play(setting=setting, row=row, request_id=name, guidance=guidance)
         try:
             result = await _attempt(play, make_env=make_env, deadline=deadline)
         except DataError as cause:
@@ -130,6 +139,7 @@ def _record(play: Play, result: _Result, *, retries: int, before: str | None) ->
         actions=tuple(play.actions),
         reward=result.reward,
         turn_rewards=dict(play.turn_rewards),
+        states=dict(play.states),
         num_side_rows=len(play.side_rows),
         info=dict(play.info),
         error=error,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from verl_agentic.trajectory import Trajectory
@@ -24,6 +24,9 @@ _COUNTED = (
     "sub_agents",
     "guided",
     "first_outcome",
+    "branched",
+    "branch_refused",
+    "shared_tokens",
 )
 
 
@@ -44,6 +47,8 @@ class Episode:
     actions: tuple[Action, ...]
     reward: Reward
     turn_rewards: Mapping[int, float]
+    states: Mapping[int, str] = field(default_factory=dict)
+    """Turn -> what the environment called the state that it started from."""
     info: Mapping[str, float]
     """What the environment's observations counted, summed over the episode."""
     error: str | None

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from verl_agentic.agent_loops import checks, compaction
 from verl_agentic.agent_loops.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
@@ -72,6 +72,8 @@ class Play:
     """The whole conversation."""
     actions: list[Action] = field(default_factory=list)
     turn_rewards: dict[int, float] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    """Turn -> what the environment calls the state that it starts from."""
     info: Counter[str] = field(default_factory=Counter)
     generate_s: float = 0.0
     env_s: float = 0.0
@@ -165,6 +167,9 @@ class Play:
 
     async def _play_turn(self, env: Env) -> None:
         limits = self.setting.limits
+        if hasattr(env, "state_key"):
+            with boundary(EnvError, "the environment's state_key"):
+                self.states[self._turn] = cast("Any", env).state_key()
         action, cut = await self._act()
         if cut is not None:
             reason, by_reserve = cut

@@ -11,12 +11,15 @@ from verl_agentic.agent_loops.exploration import Exploration
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.protocols.make import CodecOptions
 from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.branching import Branching
 from verl_agentic.sampling.schedules import Constant, Schedule, StageSchedule, to_schedule
 
 _KEYS = {
     *("env", "env_config", "limits", "compaction", "exploration", "max_turns_schedule", "temperature_schedule"),
-    *("protocol", "protocol_options", "guidance", "max_void_share", "required", "samples_dir"),
+    *("protocol", "protocol_options", "guidance", "branching", "max_void_share", "required", "samples_dir"),
 }
+GREEDY_SESSION = "agentic_greedy_session"
+"""Column of a prompt: which of its sessions is played greedily, as a baseline that is never trained on."""
 _EXPLORATION = {"epsilon_tool", "partial_solution"}
 
 
@@ -35,6 +38,8 @@ class LoopSettings:
     codec_options: CodecOptions = field(default_factory=CodecOptions)
     guidance: bool = False
     """Failed episodes are played again with what the environment says about the failure."""
+    branching: Branching | None = None
+    """How the training rollouts of a prompt branch from each other; None: they do not."""
     max_turns: Schedule | None = None
     temperature: Schedule | None = None
     exploration: Mapping[str, Schedule] = field(default_factory=dict)
@@ -65,12 +70,19 @@ class LoopSettings:
                 values.get("protocol_options") or {}, section=f"{section}.protocol_options"
             ),
             guidance=bool(values.get("guidance", False)),
+            branching=Branching.from_mapping(values["branching"], section=f"{section}.branching")
+            if values.get("branching") is not None
+            else None,
             max_turns=_schedule(values, "max_turns_schedule", section),
             temperature=_schedule(values, "temperature_schedule", section),
             exploration={k: to_schedule(v, name=f"{section}.exploration.{k}") for k, v in exploration.items()},
             samples_dir=str(values["samples_dir"]) if values.get("samples_dir") else None,
         )
         settings.exploration_at(1, seed=0)
+        if settings.guidance and settings.branching is not None:
+            raise ConfigError(
+                f"{section}.guidance changes the prompt of single rollouts, which those that branch share; choose one"
+            )
         if isinstance(settings.max_turns, StageSchedule) and min(settings.max_turns.stages) < 1:
             raise ConfigError(f"stages of {section}.max_turns_schedule must be at least 1, got {settings.max_turns}")
         return settings

@@ -1,0 +1,43 @@
+"""Every estimator and every policy loss in verl's own trainer, in one run."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from cycling import PLAN, STEPS_EACH, VERLS
+from verl.trainer.ppo.core_algos import AdvantageEstimator
+from verl_runs import make_run
+
+pytestmark = pytest.mark.slow
+HERE = Path(__file__).parent
+
+
+def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(VERLS) == {estimator.value for estimator in AdvantageEstimator}
+    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "cycling")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    run = make_run(tmp_path)
+    run.settings = {
+        "trainer.v1.trainer_mode": "cycling",
+        "trainer.total_training_steps": STEPS_EACH * len(PLAN),
+        "actor_rollout_ref.rollout.n": 4,
+        "actor_rollout_ref.rollout.calculate_log_probs": True,
+        "actor_rollout_ref.actor.calculate_entropy": True,
+        "actor_rollout_ref.actor.use_kl_loss": True,
+        "actor_rollout_ref.actor.optim.lr": 1e-5,
+        "critic.enable": True,
+        "critic.optim.lr": 1e-4,
+        "+algorithm.gdpo_reward_keys": "[acc, num_turns]",
+        "reward.reward_manager.name": "rubric",
+        "+reward.rubric.components": "[{use: 'cycling:coin'}]",
+    }
+    steps = run.finish(timeout_s=900)
+    assert len(steps) == STEPS_EACH * len(PLAN)
+    for number, step in enumerate(steps):
+        name = PLAN[number // STEPS_EACH]
+        assert math.isfinite(step["actor/pg_loss"]) and math.isfinite(step["actor/grad_norm"]), name
+        assert step["critic/advantages/max"] > step["critic/advantages/min"], name
+        assert step["actor/grad_norm"] > 0, name

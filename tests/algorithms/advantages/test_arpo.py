@@ -1,0 +1,77 @@
+"""Prefixes that branches share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from batches import make_batch
+
+from verl_agentic.algorithms.advantages.arpo import arpo
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.errors import ConfigError
+
+A, B = 0.499999, -1.499997
+PREFIX = [7, 7, -1, -1]
+NONE = [-1, -1, -1, -1]
+
+
+def branches(shared: list[list[int]], **options: object) -> CreditBatch:
+    outcomes = {"outcomes": [1.0, 0.0, 1.0, 1.0], "tokens": 4, **options}
+    return make_batch(**outcomes, shared_BT=torch.tensor(shared))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_shared_prefix_gets_the_mean_of_its_branches() -> None:
+    advantages = arpo(branches([PREFIX, PREFIX, PREFIX, NONE])).advantages_BT
+    own = [[A] * 2, [B] * 2, [A] * 2]
+    for row, want in zip(advantages[:3].tolist(), own, strict=True):
+        assert row == pytest.approx([-0.166666, -0.166666, *want], abs=2e-6)
+    assert advantages[3].tolist() == pytest.approx([A] * 4, abs=2e-6)
+
+
+def test_hard_and_soft_say_the_same_of_all_copies_together() -> None:
+    batch = branches([PREFIX, PREFIX, PREFIX, NONE])
+    hard, soft = (arpo(batch, mode=mode).advantages_BT for mode in ("hard", "soft"))
+    for values in (hard, soft):
+        assert values[:3, 0].sum().item() == pytest.approx(-0.499999, abs=2e-6)
+    assert soft[:, 0].tolist() == pytest.approx([A, B, A, A], abs=2e-6)
+    torch.testing.assert_close(hard.sum(dim=0), soft.sum(dim=0))
+
+
+def test_branches_of_branches_share_what_each_has_in_common() -> None:
+    # All three share two tokens; the first two share a third one.
+    batch = branches([[5, 5, 6, -1], [5, 5, 6, -1], [5, 5, -1, -1], NONE])
+    advantages = arpo(batch, base="dr_grpo").advantages_BT
+    assert advantages[0].tolist() == pytest.approx([-1 / 12, -1 / 12, -0.25, 0.25])
+    assert advantages[1].tolist() == pytest.approx([-1 / 12, -1 / 12, -0.25, -0.75])
+    assert advantages[2].tolist() == pytest.approx([-1 / 12, -1 / 12, 0.25, 0.25])
+
+
+def test_the_same_id_at_another_place_is_another_token() -> None:
+    batch = branches([[3, -1, -1, -1], [-1, 3, -1, -1], NONE, NONE])
+    torch.testing.assert_close(arpo(batch).advantages_BT, arpo(batch, mode="soft").advantages_BT)
+
+
+def test_the_same_id_of_another_group_is_another_token() -> None:
+    batch = branches([PREFIX, PREFIX, PREFIX, PREFIX], groups=["g", "g", "h", "h"], outcomes=[1.0, 0.0, 4.0, 0.0])
+    advantages = arpo(batch, base="dr_grpo").advantages_BT
+    assert advantages.tolist() == [[0, 0, 0.5, 0.5], [0, 0, -0.5, -0.5], [0, 0, 2, 2], [0, 0, -2, -2]]
+
+
+def test_observations_in_a_prefix_stay_without_advantage() -> None:
+    mask = torch.tensor([[1, 0, 1, 1]] * 4)
+    advantages = arpo(branches([PREFIX, PREFIX, PREFIX, NONE], mask=mask)).advantages_BT
+    assert advantages[:, 1].tolist() == [0.0] * 4
+    assert advantages[0, 0].item() == pytest.approx(-0.166666, abs=2e-6)
+
+
+def test_a_void_branch_has_no_vote() -> None:
+    batch = branches([PREFIX, PREFIX, PREFIX, NONE], void=[1], outcomes=[1.0, 9.0, 0.0, 1.0])
+    advantages = arpo(batch, base="dr_grpo").advantages_BT
+    assert advantages[1].tolist() == [0.0] * 4
+    # 1/3 and -2/3
+    assert advantages[0].tolist() == pytest.approx([-1 / 6, -1 / 6, 1 / 3, 1 / 3])
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'hard' or 'soft'"):
+        arpo(branches([NONE] * 4), mode="firm")

@@ -1,0 +1,153 @@
+"""What holds for every estimator there is, on any batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from batches import OPTIONS, Rows, any_rows
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+
+OUTCOME = (
+    "batch_baseline",
+    "dr_grpo",
+    "group_baseline",
+    "lite_ppo",
+    "safe_gdpo",
+    "safe_grpo",
+    "safe_passk",
+    "safe_remax",
+    "safe_rloo",
+)
+"""A session's advantage is one number."""
+CENTRED = ("dr_grpo", "group_baseline", "safe_grpo", "safe_rloo")
+"""A group's advantages sum up to 0, and what all of its sessions earn alike does not matter."""
+
+every = pytest.mark.parametrize("name", advantage_names())
+few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def estimated(name: str, rows: Rows, **options) -> torch.Tensor:
+    return load_advantage(name)(rows.batch(), **OPTIONS.get(name, {}), **options).advantages_BT
+
+
+def rows_for(name: str, **kinds) -> st.SearchStrategy[Rows]:
+    # Without turn ids, rows of a session are taken to stand in order.
+    return any_rows(needs=load_advantage(name).needs | {"turn_ids_BT"}, dense=name not in OUTCOME, **kinds)
+
+
+@every
+@few
+@given(data=st.data())
+def test_advantages_are_finite_and_0_on_masked_tokens_and_void_rows(name, data) -> None:
+    rows = data.draw(rows_for(name))
+    advantages_BT = estimated(name, rows)
+    assert advantages_BT.shape == rows.mask.shape and advantages_BT.isfinite().all()
+    assert not advantages_BT[rows.mask == 0].count_nonzero()
+
+
+@every
+@few
+@given(data=st.data())
+def test_the_order_of_the_rows_does_not_matter(name, data) -> None:
+    rows = data.draw(rows_for(name))
+    places = data.draw(st.permutations(range(len(rows.mask))))
+    torch.testing.assert_close(estimated(name, rows.permuted(places)), estimated(name, rows)[places])
+
+
+@every
+@few
+@given(data=st.data())
+def test_what_stands_at_masked_tokens_has_no_influence(name, data) -> None:
+    rows = data.draw(rows_for(name))
+    assert torch.equal(estimated(name, rows.with_garbage()), estimated(name, rows))
+
+
+@every
+@few
+@given(data=st.data())
+def test_void_rows_have_no_influence_on_others(name, data) -> None:
+    rows = data.draw(rows_for(name, several_rows=False))
+    kept = [row for row in range(len(rows.mask)) if rows.mask[row].any()]
+    if kept:
+        torch.testing.assert_close(estimated(name, rows)[kept], estimated(name, rows.permuted(kept)))
+
+
+@every
+@few
+@given(data=st.data())
+def test_rewards_of_half_precision_are_computed_in_full(name, data) -> None:
+    rows = data.draw(rows_for(name))
+    half = replace(rows, rewards=rows.rewards.bfloat16())
+    assert torch.equal(estimated(name, half), estimated(name, replace(rows, rewards=half.rewards.float())))
+
+
+@pytest.mark.parametrize("name", OUTCOME)
+@few
+@given(data=st.data())
+def test_all_rows_of_a_session_get_the_advantage_of_its_last(name, data) -> None:
+    rows = data.draw(rows_for(name))
+    advantages_BT, session_B = estimated(name, rows), rows.batch().session_B
+    for session in session_B.unique():
+        sampled = advantages_BT[session_B == session][rows.mask[session_B == session] == 1]
+        assert len(sampled.unique()) <= 1
+
+
+@pytest.mark.parametrize("name", OUTCOME)
+@few
+@given(data=st.data())
+def test_a_session_may_be_cut_into_rows(name, data) -> None:
+    needs = sorted(load_advantage(name).needs)
+    rows = data.draw(any_rows(needs=needs, several_rows=False))
+    # Every session once more, in two rows: all of it, and a row that earned nothing.
+    twice = [row for row in range(len(rows.mask)) for _ in range(2)]
+    cut = rows.permuted(twice)
+    order = [place for _ in rows.order for place in range(2)]
+    first = torch.tensor(order).unsqueeze(-1) == 0
+    cut = replace(cut, order=order, rewards=cut.rewards * first)
+    torch.testing.assert_close(estimated(name, cut), estimated(name, rows)[twice])
+
+
+@pytest.mark.parametrize("name", CENTRED)
+@few
+@given(data=st.data())
+def test_advantages_of_a_group_sum_up_to_0(name, data) -> None:
+    batch = data.draw(rows_for(name)).batch()
+    advantages_BT = load_advantage(name)(batch).advantages_BT
+    # Every valid row of a session has its advantage; one valid row per session is enough.
+    per_session = {}
+    for row in batch.valid_B.nonzero().squeeze(-1).tolist():
+        sampled = advantages_BT[row][batch.mask_BT[row]]
+        per_session[int(batch.session_B[row])] = (int(batch.group_B[row]), float(sampled[0]))
+    for group in {group for group, _ in per_session.values()}:
+        assert sum(value for g, value in per_session.values() if g == group) == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in (*CENTRED, "safe_passk")), ("lite_ppo", {"std_of": "centred"})]
+)
+@few
+@given(data=st.data())
+def test_what_all_sessions_of_a_group_earn_alike_does_not_matter(name, options, data) -> None:
+    rows = data.draw(rows_for(name, several_rows=False))
+    group = data.draw(st.sampled_from(sorted(set(map(int, rows.groups)))))
+    shift = data.draw(st.integers(-80, 80)) / 8
+    last = rows.mask.cumsum(dim=1).eq(rows.mask.sum(dim=1, keepdim=True)) & rows.mask.bool()
+    in_group = torch.tensor([g == group for g in rows.groups]).unsqueeze(-1)
+    shifted = replace(rows, rewards=rows.rewards + shift * (last & in_group))
+    torch.testing.assert_close(
+        estimated(name, shifted, **options), estimated(name, rows, **options), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@few
+@given(data=st.data())
+def test_a_gpu_computes_the_same(data) -> None:
+    name = data.draw(st.sampled_from(advantage_names()))
+    rows = data.draw(rows_for(name))
+    torch.testing.assert_close(estimated(name, rows.to("cuda")).cpu(), estimated(name, rows))

@@ -1,0 +1,190 @@
+"""Advantages: our estimators by name in `algorithm.adv_estimator`, and group safety for verl's own.
+
+Every estimator gets rewards that are finite, of rows that say something about the policy. verl's own group estimators
+see one row per session, with the reward of the whole session; their advantage goes to all of its rows. The section
+`algorithm.credit` (`algorithms.estimate.CreditSettings`) holds for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from omegaconf import OmegaConf
+from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.v1 import trainer_base
+
+from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, load_advantage
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.estimate import CreditSettings, estimate
+from verl_agentic.algorithms.groups import group_counts
+from verl_agentic.algorithms.handover import current_handover
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+TOKEN_LEVEL = {"gae", "reinforce_plus_plus", "optimal_token_baseline", "tir_optimal_token_baseline"}
+"""verl's estimators that tell the tokens of a row apart: every row is estimated by itself."""
+
+
+def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compute(data: Any, batch_keys: Sequence[str], adv_estimator: Any, **kwargs: Any) -> Any:
+        handover = current_handover()
+        name = str(getattr(adv_estimator, "value", adv_estimator))
+        batch = to_batch(data, batch_keys, handover.columns)
+        if name in advantage_names():
+            estimator = load_advantage(name)
+        else:
+            call = functools.partial(original, adv_estimator=adv_estimator, **kwargs)
+            estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
+        given = estimate(estimator, batch, _settings(kwargs.get("config")))
+        handover.metrics.update(given.metrics)
+        data.batch["advantages"] = given.advantages_BT
+        data.batch["returns"] = given.returns_BT
+        return data
+
+    return compute
+
+
+def to_batch(data: Any, batch_keys: Sequence[str], columns: Mapping[str, Any]) -> CreditBatch:
+    """Returns what verl's trainer holds as a batch.
+
+    Args:
+        data: verl's DataProto.
+        batch_keys: `{uid}_{session}_{index}` of every row.
+        columns: see `Handover`.
+    """
+    parsed = [key.rsplit("_", 2) for key in batch_keys]
+    known = {f.name for f in dataclasses.fields(CreditBatch)}
+    in_batch = {"values_BT": "values", "old_log_probs_BT": "old_log_probs", "rollout_log_probs_BT": "rollout_log_probs"}
+    rewards = data.batch["token_level_rewards"]
+    if (is_paid_B := columns.get("is_paid")) is not None:
+        rewards = rewards * is_paid_B.unsqueeze(-1)
+    if (baseline_B := columns.get("baseline_B")) is not None:
+        # No baseline, no signal: what is not finite is taken out.
+        rewards = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards, torch.nan)
+    return CreditBatch.of(
+        rewards=rewards,
+        mask=data.batch["response_mask"],
+        groups=[uid for uid, _, _ in parsed],
+        sessions=[(uid, session) for uid, session, _ in parsed],
+        order=[int(index) for _, _, index in parsed],
+        **{ours: data.batch[theirs] for ours, theirs in in_batch.items() if theirs in data.batch},
+        **{name: column for name, column in columns.items() if name in known},
+    )
+
+
+def _settings(config: Any) -> CreditSettings:
+    section: Any = (config or {}).get("credit") or {}
+    return CreditSettings.from_mapping(OmegaConf.to_container(OmegaConf.create(section), resolve=True))  # pyright: ignore
+
+
+def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str], *, group_size: int) -> AdvantageType:
+    """Returns an estimator of verl's as one of ours."""
+
+    def estimator(batch: CreditBatch) -> Advantages:
+        rows_N = _representatives(batch) if name not in TOKEN_LEVEL else batch.valid_B.nonzero().squeeze(-1)
+        zeros_BT = torch.zeros_like(batch.rewards_BT)
+        if not len(rows_N):
+            return Advantages(advantages_BT=zeros_BT, returns_BT=zeros_BT)
+        part = data.select_idxs(rows_N.cpu())
+        rewards_BT = batch.rewards_BT if name in TOKEN_LEVEL else _whole_sessions(batch)
+        part.batch["token_level_rewards"] = rewards_BT[rows_N]
+        _complete(name, part, batch, rows_N)
+        part = call(part, batch_keys=[batch_keys[row] for row in rows_N.tolist()])
+        given = [part.batch[column].to(zeros_BT.dtype) for column in ("advantages", "returns")]
+        if name in TOKEN_LEVEL:
+            advantages_BT, returns_BT = (zeros_BT.index_copy(0, rows_N, column) for column in given)
+            return Advantages(advantages_BT=advantages_BT, returns_BT=returns_BT)
+        advantages_BT, returns_BT = (_to_sessions(batch, rows_N, column) for column in given)
+        if group_size > 1:
+            # verl takes the bare reward of a group of one for its advantage: right when groups are of one, not when
+            # all siblings are void.
+            has_siblings = _has_siblings(batch).unsqueeze(-1)
+            advantages_BT, returns_BT = advantages_BT * has_siblings, returns_BT * has_siblings
+        return Advantages(advantages_BT=advantages_BT, returns_BT=returns_BT)
+
+    return dataclasses.replace(advantage()(estimator), name=name)
+
+
+def _complete(name: str, part: Any, batch: CreditBatch, rows_N: Tensor) -> None:
+    """Gives those of verl's estimators that its V1 trainers cannot run what they lack.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if name == "remax":
+        part.batch["reward_baselines"] = _needed(name, batch.baseline_B)[rows_N]
+    elif name in ("optimal_token_baseline", "tir_optimal_token_baseline"):
+        part.batch["sum_pi_squared"] = _needed(name, batch.sum_pi_squared_BT)[rows_N]
+    elif name == "gdpo":
+        for key, values_B in _needed(name, batch.parts or None).items():
+            part.non_tensor_batch[key] = values_B[rows_N].numpy()
+        mask_NT = part.batch["response_mask"]
+        part.batch["prompts"] = mask_NT.new_zeros((len(rows_N), 0))
+        part.batch["attention_mask"] = torch.ones_like(mask_NT)
+
+
+def _needed(name: str, column: Any) -> Any:
+    if column is None:
+        raise ConfigError(
+            f"estimator {name!r} cannot run under verl's own V1 trainers, which do not hand over what it needs; set "
+            "trainer.v1.trainer_mode to agentic_sync (agentic_colocate_async, agentic_separate_async)"
+        )
+    return column
+
+
+def _representatives(batch: CreditBatch) -> Tensor:
+    """Returns `[N]` the last valid row of every valid session."""
+    rows_B = torch.arange(len(batch.valid_B), device=batch.valid_B.device)
+    # The rows of a session come in any order: the row of the outcome, where it is valid, else any.
+    rank_B = torch.where(batch.valid_B, rows_B + len(rows_B) * batch.is_last_B.long(), -1)
+    best_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rank_B.device)
+    best_S = best_S.scatter_reduce(0, batch.session_B, rank_B, reduce="amax")
+    return rows_B[(rank_B == best_S[batch.session_B]) & batch.valid_B]
+
+
+def _whole_sessions(batch: CreditBatch) -> Tensor:
+    """Returns `[B, T]` rewards of which every row carries those of its whole session."""
+    missing_B = batch.outcomes_S[batch.session_B] - batch.returns_B
+    if not bool(missing_B.any()):
+        return batch.rewards_BT
+    positions_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
+    last_B = torch.where(batch.mask_BT, positions_T, 0).amax(dim=1, keepdim=True)
+    return batch.rewards_BT.scatter_add(1, last_B, missing_B.unsqueeze(-1))
+
+
+def _to_sessions(batch: CreditBatch, rows_N: Tensor, values_NT: Tensor) -> Tensor:
+    """Returns `[B, T]`: on every row of a session what its representative has on its first sampled token."""
+    first_N = batch.mask_BT[rows_N].long().argmax(dim=1, keepdim=True)
+    values_S = torch.zeros(batch.num_sessions, dtype=values_NT.dtype, device=values_NT.device)
+    values_S[batch.session_B[rows_N]] = values_NT.gather(1, first_N).squeeze(-1)
+    return batch.to_tokens(values_S)
+
+
+def _has_siblings(batch: CreditBatch) -> Tensor:
+    counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)
+    return (counts_S > 1)[batch.session_B]
+
+
+def _registered(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Returns an estimator of ours as verl's registry calls it: without sessions, and without what a trainer knows."""
+
+    def compute(
+        token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **_: Any
+    ) -> tuple[Tensor, Tensor]:
+        groups = list(range(len(response_mask))) if index is None else list(index)
+        batch = CreditBatch.of(rewards=token_level_rewards, mask=response_mask, groups=groups)
+        given = estimate(load_advantage(name), batch, _settings(config))
+        return given.advantages_BT, given.returns_BT
+
+    return compute
+
+
+for _name in advantage_names():
+    register_adv_est(_name)(_registered(_name))
+_base = cast("Any", trainer_base)
+_base.compute_advantage_for_multi_trajectories = _compute(_base.compute_advantage_for_multi_trajectories)

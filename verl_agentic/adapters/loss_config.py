@@ -1,0 +1,25 @@
+"""verl's config of policy losses with a place for options of ours: `actor.policy_loss.options`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from verl.workers.config import actor
+
+from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
+
+
+@dataclasses.dataclass
+class PolicyLossConfig(actor.PolicyLossConfig):
+    """verl's, and `options`."""
+
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Keyword arguments of the loss `loss_mode`, where it is one of ours."""
+
+    def __post_init__(self) -> None:
+        if self.loss_mode in policy_loss_names():
+            load_policy_loss(self.loss_mode).check_options(self.options)
+
+
+actor.PolicyLossConfig = PolicyLossConfig

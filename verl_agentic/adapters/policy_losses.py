@@ -1,0 +1,109 @@
+"""Our policy losses by name in `actor.policy_loss.loss_mode`, with `actor.policy_loss.options`.
+
+verl hands a policy loss a config and four tensors. What else ours need (entropy, values, siblings, outcomes) stands in
+the same micro-batch: it travels in the config that the loss is given, a view of verl's for the one call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.workers.utils import losses
+from verl.workers.utils.padding import no_padding_2_padding
+
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, load_policy_loss, policy_loss_names
+
+Tensor = torch.Tensor
+_PER_TOKEN = {
+    "rollout_log_prob_BT": "rollout_log_probs",
+    "ref_log_prob_BT": "ref_log_prob",
+    "values_BT": "values",
+    "turn_ids_BT": "turn_ids",
+    "teacher_log_prob_BT": "teacher_log_prob",
+}
+_PER_ROW = {"group_B": "credit_group", "group_size_B": "credit_group_size", "outcome_B": "credit_outcome"}
+
+
+class LossConfig:
+    """verl's actor config for one call of a loss, with the micro-batch."""
+
+    def __init__(self, config: Any, columns: Mapping[str, Tensor]) -> None:
+        self._config = config
+        self.columns = columns
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
+
+
+def _ppo_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+        if config.policy_loss.get("loss_mode") in policy_loss_names():
+            config = LossConfig(config, _columns(model_output, data))
+        return original(config, model_output, data, dp_group)
+
+    return ppo_loss
+
+
+def _columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Tensor]:
+    """Returns the optional columns of `LossBatch` that a micro-batch has."""
+    columns: dict[str, Tensor] = {}
+    if model_output.get("entropy") is not None:
+        columns["entropy_BT"] = no_padding_2_padding(model_output["entropy"], data)
+    width = int(data["response_mask"].offsets().diff().max())
+    for ours, theirs in _PER_TOKEN.items():
+        if theirs in data:
+            columns[ours] = data[theirs].to_padded_tensor(0)[:, :width]
+    if "old_mean_log_prob" in data and "mean_log_prob" in model_output:
+        new_BT = no_padding_2_padding(model_output["mean_log_prob"], data)
+        columns["mean_log_ratio_BT"] = new_BT - data["old_mean_log_prob"].to_padded_tensor(0)[:, :width]
+    columns.update({ours: data[theirs] for ours, theirs in _PER_ROW.items() if theirs in data})
+    return columns
+
+
+def _registered(name: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+    loss_type = load_policy_loss(name)
+
+    def compute(
+        old_log_prob: Tensor,
+        log_prob: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        loss_agg_mode: str = "token-mean",
+        config: Any = None,
+        rollout_is_weights: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        low, high = config.clip_ratio_low, config.clip_ratio_high
+        batch = LossBatch(
+            log_prob_BT=log_prob,
+            old_log_prob_BT=old_log_prob,
+            advantages_BT=advantages,
+            mask_BT=response_mask.bool(),
+            clip_low=config.clip_ratio if low is None else low,
+            clip_high=config.clip_ratio if high is None else high,
+            clip_dual=config.get("clip_ratio_c", 3.0),
+            is_weights_BT=rollout_is_weights,
+            **getattr(config, "columns", {}),
+        )
+        loss = loss_type(batch, **config.policy_loss.get("options", {}))
+        total = _aggregate(loss, response_mask, loss_agg_mode=loss_agg_mode, info=config.global_batch_info)
+        return total, {f"actor/{name}": value for name, value in loss.metrics.items()}
+
+    return compute
+
+
+def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping[str, Any]) -> Tensor:
+    if loss.per_token_BT is not None:
+        return agg_loss(loss_mat=loss.per_token_BT, loss_mask=mask_BT, loss_agg_mode=loss_agg_mode, **info)
+    per_row_B = cast("Tensor", loss.per_row_B)
+    rows = info.get("global_batch_size") or len(per_row_B)
+    return per_row_B.sum() / rows * info.get("dp_size", 1)
+
+
+for _name in policy_loss_names():
+    register_policy_loss(_name)(_registered(_name))
+losses.ppo_loss = _ppo_loss(losses.ppo_loss)

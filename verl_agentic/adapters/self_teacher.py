@@ -1,0 +1,101 @@
+"""Log-probs of what a policy wrote under the same policy, told a solution: the teacher of the loss `sdpo`.
+
+The solution is what a sibling wrote that did the task. Rows whose group has none get NaN, and no loss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.utils.padding import response_from_nested
+
+COLUMN = "teacher_log_prob"
+_FIELDS = ["prompts", "responses", "response_mask"]
+_TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+
+
+def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> None:
+    """Stores the column `teacher_log_prob` with the rows of a batch: `[R]` float, NaN without a solution.
+
+    Args:
+        trainer: verl's, with an actor.
+        batch: verl's batch.
+        outcome_B: raw outcome of the row's session; at least 1 is a solution.
+    """
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
+    prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
+    solutions = _solutions(batch.keys, outcome_B)
+    # Every row is computed, taught or not: a batch has to be divisible by the ranks.
+    rows = []
+    for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
+        solution = solutions[place]
+        told = prompt if solution is None else _told(trainer.tokenizer, prompt, responses[solution], masks[solution])
+        rows.append(_row(told, response, mask))
+    log_probs = _compute(trainer, batch, rows)
+    nan = [
+        row if solution is not None else torch.full_like(row, torch.nan)
+        for row, solution in zip(log_probs.unbind(), solutions, strict=True)
+    ]
+    column = torch.nested.as_nested_tensor(nan, layout=torch.jagged)
+    tq.kv_batch_put(
+        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict({COLUMN: column}, batch_size=len(nan))
+    )
+
+
+def _solutions(keys: Sequence[str], outcome_B: Sequence[float]) -> list[int | None]:
+    """Returns for every row a row of another session of its group that did the task; None where there is none."""
+    by_uid: dict[str, list[tuple[str, int]]] = {}
+    parsed = [key.rsplit("_", 2) for key in keys]
+    for place, ((uid, session, _), outcome) in enumerate(zip(parsed, outcome_B, strict=True)):
+        if outcome >= 1:
+            by_uid.setdefault(uid, []).append((session, place))
+    return [
+        next((place for other, place in by_uid.get(uid, []) if other != session), None) for uid, session, _ in parsed
+    ]
+
+
+def _told(tokenizer: Any, prompt: torch.Tensor, solution: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Returns the prompt with a solution at the end of its last message."""
+    text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
+    added = tokenizer(_TOLD.format(solution=text), add_special_tokens=False)["input_ids"]
+    ends = (prompt == tokenizer.eos_token_id).nonzero()
+    place = int(ends[-1]) if len(ends) else len(prompt)
+    return torch.cat([prompt[:place], torch.tensor(added, dtype=prompt.dtype), prompt[place:]])
+
+
+def _row(prompt: torch.Tensor, response: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+    input_ids = torch.cat([prompt, response])
+    return {
+        "prompts": prompt,
+        "responses": response,
+        "input_ids": input_ids,
+        "position_ids": torch.arange(len(input_ids)),
+        "response_mask": mask,
+        "loss_mask": mask,
+        "multi_modal_inputs": {},
+    }
+
+
+def _compute(trainer: Any, batch: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
+    """Returns nested `[B, R]` log-probs of rows that are put beside the batch for as long as it takes."""
+    keys = [f"told-{key}" for key in batch.keys]
+    tags = [
+        {**tag, "prompt_len": len(row["prompts"]), "seq_len": len(row["input_ids"])}
+        for tag, row in zip(batch.tags, rows, strict=True)
+    ]
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    try:
+        info = {**batch.extra_info, "calculate_entropy": False, "compute_loss": False}
+        trainer.actor_rollout_wg.compute_log_prob(dataclasses.replace(batch, keys=keys, tags=tags, extra_info=info))
+        fetched = tq.kv_batch_get(
+            keys=keys, partition_id=batch.partition_id, select_fields=["log_probs", "response_mask"]
+        )
+        return response_from_nested(fetched["log_probs"], fetched["response_mask"])
+    finally:
+        tq.kv_clear(keys=keys, partition_id=batch.partition_id)

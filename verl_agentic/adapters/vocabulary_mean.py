@@ -1,0 +1,54 @@
+"""The mean log-prob over the vocabulary at every position, when a batch asks for `calculate_mean_log_prob` (ROVER)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from verl_agentic.errors import ConfigError
+
+
+def _prepare_model_outputs(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def prepare(self: Any, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
+        is_asked = tu.get_non_tensor_data(data=micro_batch, key="calculate_mean_log_prob", default=False)
+        mean = mean_log_prob(self, output, output_args, micro_batch) if is_asked else None
+        outputs = original(self, output, output_args, micro_batch, logits_processor_func)
+        return outputs if mean is None else {**outputs, "mean_log_prob": mean}
+
+    return prepare
+
+
+def mean_log_prob(engine: Any, output: Any, output_args: Any, micro_batch: Any) -> torch.Tensor:
+    """Returns nested `[B, P + R]`: the mean over the vocabulary of the log-probs, of the tempered distribution.
+
+    Raises:
+        ConfigError: fused kernels, which never hold all logits.
+    """
+    if tu.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
+        raise ConfigError(
+            "the loss needs all logits, got use_fused_kernels=true; set actor_rollout_ref.model.use_fused_kernels=false"
+        )
+    logits = output.logits.full_tensor() if hasattr(output.logits, "full_tensor") else output.logits
+    offsets = micro_batch["input_ids"].offsets()
+    if tu.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True):
+        scaled = logits.squeeze(0) / output_args["temperature_rmpad"].unsqueeze(-1)
+        flat = engine._gather_and_unpad_packed(_mean(scaled), output_args["pad_size"])
+    else:
+        rows = _mean(logits / output_args["temperature"][:, None, None])
+        flat = torch.cat([row[:length] for row, length in zip(rows, offsets.diff().tolist(), strict=True)])
+    return torch.nested.nested_tensor_from_jagged(flat, offsets)
+
+
+def _mean(logits: torch.Tensor) -> torch.Tensor:
+    logits = logits.float()
+    return logits.mean(dim=-1) - logits.logsumexp(dim=-1)
+
+
+_engine = cast("Any", FSDPEngineWithLMHead)
+_engine.prepare_model_outputs = _prepare_model_outputs(_engine.prepare_model_outputs)

@@ -1,0 +1,355 @@
+"""Episodes of one prompt that branch from each other (`sampling.branching` says when).
+
+A branch begins with the tokens of the episode it leaves, id for id, and with an environment of its own that is brought
+to the same state: the recorded actions are carried out again. Where that shows anything else than it did, the branch is
+refused, and its sample is played from the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import logging
+import random
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.agent_loops.episode import Episode
+from verl_agentic.agent_loops.play import Play, Setting
+from verl_agentic.agent_loops.policy import Completion
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.env import Env, EnvFactory, EnvRow
+from verl_agentic.errors import EnvError, boundary
+from verl_agentic.sampling.branching import Branching, entropy_rise, num_branches
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.types import Action, Observation
+
+logger = logging.getLogger(__name__)
+NOT_SHARED = -1
+"""Id of a token that no sibling shares."""
+_STATE = (
+    *("messages", "actions", "turn_rewards", "states", "info", "num_sampled", "_context", "_turn", "_last_turn"),
+    *("min_weights_version", "max_weights_version"),
+)
+"""What a branch takes over from a play, beside its tokens."""
+_COLUMNS = ("response_ids", "response_mask", "log_probs", "turn_ids", "kinds")
+
+
+async def run_branching_episode(
+    row: EnvRow,
+    *,
+    make_env: EnvFactory,
+    setting: Setting,
+    request_id: str,
+    branching: Branching,
+    group: str,
+    vocab_size: int,
+) -> tuple[Episode, list[list[int]]]:
+    """Plays one episode of a group: at once, from a sibling's branch point, or when no sibling is left to give one.
+
+    Every caller gets one episode, whatever becomes of its siblings. It waits at most `limits.episode_timeout_s`, and
+    the deadline of its episode counts from the end of the wait.
+
+    Args:
+        row: what is played; the same for the whole group.
+        make_env: makes the environment.
+        setting: policy, codec, budgets and deadlines.
+        request_id: names the episode to the policy's server.
+        branching: the rule; the same for the whole group.
+        group: name of the group. Its members must be played side by side in this event loop.
+        vocab_size: size of the policy's vocabulary.
+
+    Returns:
+        The episode, and for each of its rows the ids that `CreditBatch.shared_BT` needs, one per response token:
+        siblings that share a token have the same id at the same place.
+    """
+    plays: list[BranchingPlay] = []
+
+    async def run(point: BranchPoint | None, info: Counter[str]) -> Episode:
+        def make_play(**options: Any) -> Play:
+            play = BranchingPlay(
+                **options,
+                siblings=siblings,
+                vocab_size=vocab_size,
+                point=point,
+                info=Counter(info),
+                id=siblings.new_id(),
+            )
+            plays.append(play)
+            return play
+
+        return await run_episode(row, make_env=make_env, setting=setting, request_id=request_id, make_play=make_play)
+
+    with _members_of(group, branching) as siblings:
+        async with siblings.place(timeout_s=setting.limits.episode_timeout_s) as point:
+            try:
+                episode = await run(point, Counter())
+            except BranchRefused as cause:
+                logger.info("a branch of group %s is played from the beginning: %s", group, cause)
+                episode = await run(None, Counter(branch_refused=1))
+    return episode, _shared_ids(episode, plays)
+
+
+class BranchRefused(Exception):
+    """The environment cannot be brought to the state of a branch point; never leaves this module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchPoint:
+    """An episode up to the policy's turn after a tool's observation."""
+
+    trajectory: Trajectory
+    """Its row up to there."""
+    shared_ids: list[int]
+    """Who sampled each of its response tokens: `id` of the play."""
+    steps: tuple[tuple[Action, Observation], ...]
+    """What was done in the environment, and what that answered."""
+    state: dict[str, Any]
+    """What else the play knew (`_STATE`)."""
+    state_key: str | None
+    """What the environment calls the state that it is in, where it does."""
+    first_log_probs: list[float]
+
+
+class Siblings:
+    """The episodes of one prompt: those that play, and those that wait for a place to begin.
+
+    While one waits, at least one plays: the last one that ends without having given a place away lets all begin.
+    """
+
+    def __init__(self, branching: Branching, *, seed: int | str | None = None) -> None:
+        """Makes a group without members; `seed` is that of its draws."""
+        self.branching = branching
+        self.num_members = 0
+        self._draw = random.Random(seed).random
+        self._ids = itertools.count()
+        self._num_initial = 0
+        self._num_playing = 0
+        self._waiting: deque[asyncio.Future[BranchPoint | None]] = deque()
+
+    @property
+    def num_waiting(self) -> int:
+        """How many wait for a place."""
+        return len(self._waiting)
+
+    def new_id(self) -> int:
+        """Returns an id that no other play of the group has."""
+        return next(self._ids)
+
+    def num_branches(self, *, rise: float) -> int:
+        """Draws how many of those that wait begin at a place; `rise` is that of the entropy there."""
+        return num_branches(self.branching, rise=rise, num_free=self.num_waiting, draw=self._draw)
+
+    def begin(self, point: BranchPoint | None) -> None:
+        """Lets the one that has waited longest begin: at a branch point, or at the beginning."""
+        self._num_playing += 1
+        self._waiting.popleft().set_result(point)
+
+    @asynccontextmanager
+    async def place(self, *, timeout_s: float) -> AsyncIterator[BranchPoint | None]:
+        """Waits for a place to begin at, None being the beginning; the member plays until the context ends."""
+        point = await self._wait(timeout_s)
+        try:
+            yield point
+        finally:
+            self._end()
+
+    async def _wait(self, timeout_s: float) -> BranchPoint | None:
+        if self._num_initial < self.branching.initial or not self._num_playing:
+            self._num_initial += 1
+            self._num_playing += 1
+            return None
+        turn: asyncio.Future[BranchPoint | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await asyncio.wait([turn], timeout=timeout_s)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._end()
+            else:
+                self._waiting.remove(turn)
+            raise
+        if turn.done():
+            return turn.result()
+        self._waiting.remove(turn)
+        self._num_playing += 1
+        return None
+
+    def _end(self) -> None:
+        self._num_playing -= 1
+        if not self._num_playing:
+            while self._waiting:
+                self.begin(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """Where the policy's coming turn begins."""
+
+    length: int
+    """Response tokens before it."""
+    state: dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class BranchingPlay(Play):
+    """An attempt that may begin at a branch point, and gives its siblings some."""
+
+    siblings: Siblings
+    vocab_size: int
+    id: int
+    """Stands for the tokens that this play has sampled, and its siblings share."""
+    point: BranchPoint | None = None
+    steps: list[tuple[Action, Observation]] = field(default_factory=list)
+    first_log_probs: list[float] = field(default_factory=list)
+    """Of what was sampled at the beginning of the first turn."""
+    _mark: _Mark | None = None
+    _num_given: int = 0
+    """Length of the longest prefix that a sibling was given."""
+
+    @property
+    def first_row(self) -> Trajectory:
+        """The row that its siblings may share."""
+        return self.rows[0] if self.rows else self.trajectory
+
+    def shared_ids(self, length: int) -> list[int]:
+        """Returns the ids of the first `length` response tokens of the first row."""
+        inherited = [] if self.point is None else self.point.shared_ids
+        own = [self.id] * (self._num_given - len(inherited))
+        return [*inherited, *own, *[NOT_SHARED] * length][:length]
+
+    async def _start(self, env: Env) -> None:
+        await super()._start(env)
+        if self.point is not None:
+            await self._return_to(env, self.point)
+
+    async def _return_to(self, env: Env, point: BranchPoint) -> None:
+        """Brings the environment to the state of a branch point, and takes over what was played.
+
+        Raises:
+            BranchRefused: the environment does not answer as it did.
+        """
+        if self.trajectory.prompt_ids != point.trajectory.prompt_ids:
+            raise BranchRefused("the environment begins with another prompt")
+        started = time.monotonic()
+        for action, before in point.steps:
+            try:
+                again = await within(
+                    _repeat(env, action), self.setting.limits.turn_timeout_s, what="a repeated step of the environment"
+                )
+            except OverrunError as cause:
+                raise BranchRefused(str(cause)) from cause
+            if not _is_same(again, before):
+                raise BranchRefused(f"the environment answers turn {action.turn} otherwise than it did")
+        if point.state_key is not None and _state_key(env) != point.state_key:
+            raise BranchRefused("the environment answers as it did, and is in another state")
+        self.env_s += time.monotonic() - started
+        for name, value in point.state.items():
+            setattr(self, name, copy.copy(value))
+        self.trajectory = _prefix(point.trajectory, len(point.trajectory.response_ids))
+        self.steps = list(point.steps)
+        self.first_log_probs = list(point.first_log_probs)
+        # What its sibling counted of itself is not the branch's.
+        self.info["branched"], self.info["branch_refused"] = 1, 0
+        self.info["shared_tokens"] = self.trajectory.num_model_tokens
+
+    async def _step(self, env: Env, action: Action) -> Observation:
+        observation = await super()._step(env, action)
+        self.steps.append((action, observation))
+        return observation
+
+    async def _observe(self, observation: Observation) -> None:
+        await super()._observe(observation)
+        has_result = any(message.role == "tool" for message in observation.messages)
+        if has_result and self.siblings.num_waiting and not self.rows and not self.side_rows:
+            # The turn that comes: `_turn` is raised when this has returned.
+            state = {name: copy.copy(getattr(self, name)) for name in _STATE} | {"_turn": self._turn + 1}
+            self._mark = _Mark(length=len(self.trajectory.response_ids), state=state)
+
+    async def _sample(self, max_tokens: int) -> Completion:
+        completion = await super()._sample(max_tokens)
+        mark, self._mark = self._mark, None
+        most = self.siblings.branching.entropy_tokens
+        if completion.log_probs is None:
+            return completion
+        if not self.first_log_probs:
+            self.first_log_probs = list(completion.log_probs[:most])
+        # With a forced beginning, the turn's first tokens were not sampled: its entropy is that of another place.
+        elif mark is not None and len(self.trajectory.response_ids) == mark.length + len(completion.token_ids):
+            rise = entropy_rise(self.first_log_probs, completion.log_probs, vocab_size=self.vocab_size, max_tokens=most)
+            self._branch(mark, count=self.siblings.num_branches(rise=rise))
+        return completion
+
+    def _branch(self, mark: _Mark, *, count: int) -> None:
+        if not count:
+            return
+        self._num_given = mark.length
+        point = BranchPoint(
+            trajectory=_prefix(self.trajectory, mark.length),
+            shared_ids=self.shared_ids(mark.length),
+            steps=tuple(self.steps),
+            state=mark.state,
+            state_key=self.states.get(self._turn),
+            first_log_probs=self.first_log_probs,
+        )
+        for _ in range(count):
+            self.siblings.begin(point)
+
+
+_groups: dict[str, Siblings] = {}
+
+
+@contextmanager
+def _members_of(group: str, branching: Branching) -> Iterator[Siblings]:
+    """Gives a new member the others of its group; the group is forgotten when all have left."""
+    siblings = _groups.setdefault(group, Siblings(branching, seed=group))
+    siblings.num_members += 1
+    try:
+        yield siblings
+    finally:
+        siblings.num_members -= 1
+        if not siblings.num_members:
+            del _groups[group]
+
+
+def _shared_ids(episode: Episode, plays: Sequence[BranchingPlay]) -> list[list[int]]:
+    ids = [[NOT_SHARED] * len(row.response_ids) for row in episode.trajectories]
+    first = episode.num_side_rows
+    if not episode.is_void:
+        (play,) = (play for play in plays if play.first_row is episode.trajectories[first])
+        ids[first] = play.shared_ids(len(ids[first]))
+    return ids
+
+
+def _prefix(row: Trajectory, length: int) -> Trajectory:
+    """Returns a copy of a row that ends after `length` response tokens."""
+    columns = {name: getattr(row, name)[:length] for name in _COLUMNS}
+    return replace(row, prompt_ids=list(row.prompt_ids), **columns)
+
+
+async def _repeat(env: Env, action: Action) -> Observation:
+    with boundary(EnvError, "a repeated step of the environment"):
+        return await env.step(action)
+
+
+def _state_key(env: Env) -> str:
+    with boundary(EnvError, "the environment's state_key"):
+        return cast("Any", env).state_key()
+
+
+def _is_same(again: Observation, before: Observation) -> bool:
+    """Tells whether the policy and the trainer would see the same; how long a tool took may differ."""
+    if not isinstance(again, Observation):
+        return False
+
+    def seen(observation: Observation) -> tuple[Any, ...]:
+        messages = [replace(message, elapsed_s=0.0) for message in observation.messages]
+        return messages, observation.reward, observation.stop
+
+    return seen(again) == seen(before)

@@ -1,0 +1,98 @@
+"""What an advantage estimator is: a plain function of a batch with a decorator, and the registry that finds it by name.
+
+@advantage()
+def group_baseline(batch: CreditBatch, *, scale: float = 1.0) -> Tensor:
+    return batch.to_tokens(...)
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.errors import ConfigError
+
+OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
+"""Columns that a batch may lack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageType:
+    """An estimator."""
+
+    name: str
+    function: Callable[..., Any]
+    needs: frozenset[str]
+    """Optional columns of `CreditBatch` without which it cannot work."""
+    needs_critic: bool
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises when the estimator has no such options.
+
+        Raises:
+            ConfigError: naming what it has.
+        """
+        known = [name for name, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        if unknown := sorted(set(options) - set(known)):
+            raise ConfigError(f"estimator {self.name!r} has no options {unknown}; it has {sorted(known)}")
+
+    def __call__(self, batch: CreditBatch, **options: Any) -> Advantages:
+        """Returns the advantages of a batch; masked tokens and void rows get 0.
+
+        Raises:
+            ConfigError: unknown options, or the batch lacks what the estimator needs.
+        """
+        self.check_options(options)
+        if missing := sorted(name for name in self.needs if _is_missing(getattr(batch, name))):
+            raise ConfigError(
+                f"estimator {self.name!r} needs {missing}, which verl's own trainer does not hand over; set "
+                "trainer.v1.trainer_mode to agentic_sync (agentic_colocate_async, agentic_separate_async) and play "
+                "episodes with env_agent"
+            )
+        with torch.no_grad():
+            given = self.function(batch, **options)
+        return given if isinstance(given, Advantages) else Advantages(advantages_BT=given, returns_BT=given)
+
+
+def advantage(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], AdvantageType]:
+    """Makes an estimator of a function `(batch, *, options) -> [B, T] advantages | Advantages`.
+
+    Args:
+        needs: optional columns of `CreditBatch` without which it cannot work.
+    """
+    assert set(needs) <= OPTIONAL, needs
+
+    def make(function: Callable[..., Any]) -> AdvantageType:
+        return AdvantageType(
+            name=function.__name__, function=function, needs=frozenset(needs), needs_critic="values_BT" in needs
+        )
+
+    return make
+
+
+def advantage_names() -> list[str]:
+    """Returns the names of our estimators."""
+    folder = Path(__file__).parent / "advantages"
+    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+
+
+def load_advantage(name: str) -> AdvantageType:
+    """Returns one of our estimators.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in advantage_names():
+        raise ConfigError(f"unknown advantage estimator {name!r}; use one of {advantage_names()}, or one of verl's")
+    return getattr(importlib.import_module(f"verl_agentic.algorithms.advantages.{name}"), name)
+
+
+def _is_missing(column: Any) -> bool:
+    return column is None or (isinstance(column, Mapping) and not column)

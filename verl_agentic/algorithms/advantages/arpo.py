@@ -1,0 +1,68 @@
+"""ARPO: tokens that branches share are credited with what the branches earned on average."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.step_groups import Base, joint_ids, session_advantages
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+@advantage(needs=("shared_BT",))
+def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Base = "grpo") -> Tensor:
+    """Returns `[B, T]`: the group advantage; in mode `hard`, tokens of a shared prefix get the mean of its branches.
+
+    `hard`: a token with an id in `shared_BT` gets the mean of the advantages of the rows of its group that have the
+    same id at the same position and sampled it; other tokens get the advantage of their session. `soft`: every copy of
+    a prefix keeps the advantage of its own branch. The advantages of all copies of a prefix sum to the same either way,
+    and so do the gradients while the copies have the same importance ratios.
+    Sessions alone in their group get 0; void rows neither count nor learn.
+
+    Args:
+        batch: see `CreditBatch`.
+        mode: `hard` or `soft`.
+        base: `grpo`, `dr_grpo` or `rloo`; see `step_groups.session_advantages`.
+
+    Paper: https://arxiv.org/abs/2507.19849. To our knowledge it trains with `soft`.
+    """
+    assert batch.shared_BT is not None
+    if mode not in ("hard", "soft"):
+        raise ConfigError(f"unknown mode of arpo, got {mode!r}; use 'hard' or 'soft'")
+    own_BT = batch.to_tokens(session_advantages(batch, base=base))
+    if mode == "soft":
+        return own_BT
+    is_shared_BT = (batch.shared_BT >= 0) & batch.mask_BT & batch.valid_B.unsqueeze(-1)
+    return shared_means(own_BT, shared_BT=batch.shared_BT, is_shared_BT=is_shared_BT, group_B=batch.group_B)
+
+
+def shared_means(values_BT: Tensor, *, shared_BT: Tensor, is_shared_BT: Tensor, group_B: Tensor) -> Tensor:
+    """Returns `[B, T]`: the mean over the rows of a group that share a token; other tokens keep their value.
+
+    Args:
+        values_BT: `[B, T]` float.
+        shared_BT: `[B, T]` int64: rows share a token where they have the same id.
+        is_shared_BT: `[B, T]` bool: false where the id does not count.
+        group_B: `[B]` int64.
+    """
+    num_rows, num_tokens = values_BT.shape
+    # Ids hold for long runs of tokens: only runs are sorted, so that the whole stays linear in tokens.
+    is_start_BT = torch.ones_like(is_shared_BT)
+    is_start_BT[:, 1:] = shared_BT[:, 1:] != shared_BT[:, :-1]
+    run_BT = (is_start_BT.flatten().cumsum(0) - 1).view(num_rows, num_tokens)
+    row_R = is_start_BT.nonzero(as_tuple=True)[0]
+    prefix_R = joint_ids(group_B[row_R], shared_BT[is_start_BT])
+    row_N, token_N = is_shared_BT.nonzero(as_tuple=True)
+    cell_N = prefix_R[run_BT[row_N, token_N]] * num_tokens + token_N
+    num_cells = (int(prefix_R.max()) + 1) * num_tokens if len(prefix_R) else 0
+    values_N = values_BT[row_N, token_N]
+    sums = values_N.new_zeros(num_cells).index_add_(0, cell_N, values_N)
+    counts = values_N.new_zeros(num_cells).index_add_(0, cell_N, torch.ones_like(values_N))
+    result_BT = values_BT.clone()
+    result_BT[row_N, token_N] = (sums / counts.clamp(min=1.0))[cell_N]
+    return result_BT

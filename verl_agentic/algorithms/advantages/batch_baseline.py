@@ -1,0 +1,25 @@
+"""The mean of the whole batch as the baseline."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.groups import group_means
+
+Tensor = torch.Tensor
+
+
+@advantage()
+def batch_baseline(batch: CreditBatch) -> Tensor:
+    """Returns `A = r - mean over all valid sessions of the batch`, on all tokens that the session sampled.
+
+    Steadier than `group_baseline` with groups of two or so; but a session is also credited with its prompt being easy:
+    all sessions of a prompt may be pushed up, and all of another down. Void sessions get 0. A group of one is as good
+    as any other.
+    """
+    outcomes_S = batch.outcomes_S.double()
+    everyone_S = torch.zeros_like(batch.group_S)
+    means_S = group_means(outcomes_S, everyone_S, valid_N=batch.valid_S, num_groups=1)
+    return batch.to_tokens((outcomes_S - means_S).float())

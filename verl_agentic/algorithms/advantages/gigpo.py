@@ -1,0 +1,67 @@
+"""GiGPO: sessions against their siblings, and steps against those that started from the same state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.groups import group_means, group_stds
+from verl_agentic.algorithms.step_groups import EPSILON, SessionTurns, StepList, joint_ids, session_advantages
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+@advantage(needs=("turn_ids_BT", "steps"))
+def gigpo(
+    batch: CreditBatch, *, gamma: float = 0.95, omega: float = 1.0, norm: Literal["mean", "mean_std"] = "mean"
+) -> Tensor:
+    """Returns `[B, T]`: A_session + omega * A_step.
+
+    A_session is the outcome less the mean of the group. A_step is G[k] less its mean over all steps of the group that
+    started from the same state, with G[k] = sum over j >= k of gamma^(j - k) * reward of turn j. `mean_std` divides
+    both by their standard deviation, with n - 1 under the root, + 1e-6.
+
+    A state that one step only started from gives that step 0, and so does a session that is alone to A_session. Every
+    visit of a state counts: a session that comes back to one is compared with itself, too, as in the original, so
+    here a session may have several votes. Turns without a step and rows of sub-agents get A_session; void rows neither
+    count nor learn.
+
+    Args:
+        batch: see `CreditBatch`.
+        gamma: discount a turn.
+        omega: weight of the steps.
+        norm: `mean` or `mean_std`.
+
+    Paper: https://arxiv.org/abs/2505.10978
+    """
+    assert batch.steps is not None
+    if norm not in ("mean", "mean_std"):
+        raise ConfigError(f"unknown norm of gigpo, got {norm!r}; use 'mean' or 'mean_std'")
+    played, steps = SessionTurns.of(batch), StepList.of(batch)
+    returns_SK = played.returns_to_go(gamma=gamma)
+    turn_N = steps.turn_N.clamp(max=returns_SK.shape[1] - 1)
+    values_N = anchored(returns_SK[steps.session_N, turn_N], joint_ids(steps.group_N, steps.state_N), norm=norm)
+    nothing_Bk = torch.zeros(played.turns.exists_BK.shape, device=values_N.device)
+    step_Bk = steps.to_turns(values_N, steps=batch.steps, turns=played.turns, otherwise_Bk=nothing_Bk)
+    session_S = session_advantages(batch, base="dr_grpo" if norm == "mean" else "grpo")
+    return played.to_tokens(session_S[batch.session_B].unsqueeze(-1) + omega * step_Bk)
+
+
+def anchored(returns_N: Tensor, state_N: Tensor, *, norm: Literal["mean", "mean_std"]) -> Tensor:
+    """Returns `[N]`: returns of steps against those of all steps of the same state; 0 for one that is alone.
+
+    Args:
+        returns_N: `[N]` float.
+        state_N: `[N]` int64 from 0 without gaps.
+        norm: see `gigpo`.
+    """
+    num_states = int(state_N.max()) + 1 if len(state_N) else 0
+    among = {"group_N": state_N, "valid_N": torch.ones_like(state_N, dtype=torch.bool), "num_groups": num_states}
+    centred_N = returns_N - group_means(returns_N, **among)
+    if norm == "mean":
+        return centred_N
+    return centred_N / (group_stds(returns_N, **among, ddof=1) + EPSILON)

@@ -1,0 +1,52 @@
+"""Subgoals and outcome as returns of turns, compared with the siblings at the same turn."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.gae import returns_to_go, sums_before
+from verl_agentic.algorithms.turn_states import TurnStates
+
+Tensor = torch.Tensor
+
+
+@advantage(needs=("turn_ids_BT",))
+def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
+    """Returns `G[k] - b[k]` on every sampled token of a session's k-th turn, not scaled.
+
+    `G[k] = r[k] + gamma * G[k+1]` over the turns of the session (of all of its rows): a subgoal that was reached counts
+    for its turn and those before it, not for later ones; the outcome, on the last turn, for all. `b[k]` is the mean of
+    G[k] over the sessions of the group that have a k-th turn, each with one vote. Where only one session has come that
+    far, there is nobody to compare it with, and the baseline stays that of the last turn that two have: a session that
+    goes on for longer than its siblings gains nothing by that.
+
+    A session alone in its group gets 0, void rows get 0. Rewards per turn come from the rubric (its turn rewards) or
+    the environment; those on any token of a turn count.
+
+    Args:
+        batch: needs turn ids.
+        gamma: discount per turn.
+
+    No paper: our reading of "hierarchical rewards" of subgoals and outcome.
+    """
+    states = TurnStates.of(batch)
+    exists_BK = states.exists_BK
+    returns_BK = returns_to_go(states.rewards_BK, exists_BK, next_B=states.next_B, gamma=gamma)
+    turn_BK = exists_BK.long().cumsum(dim=1) - 1 + sums_before(exists_BK.sum(dim=1), states.next_B).unsqueeze(1)
+    num_turns = int(torch.where(exists_BK, turn_BK, 0).max()) + 1 if exists_BK.numel() else 1
+    place_BK = batch.group_B.unsqueeze(1) * num_turns + turn_BK.clamp(min=0)
+    count_GK = _sums(exists_BK.float(), place_BK, batch.num_groups, num_turns)
+    mean_GK = _sums(returns_BK, place_BK, batch.num_groups, num_turns) / count_GK.clamp(min=1.0)
+    # Every session has all turns up to its last, so turns that two have come before those that one has.
+    last_shared_G = (count_GK >= 2.0).sum(dim=1) - 1
+    last_BK = last_shared_G[batch.group_B].unsqueeze(1)
+    baseline_BK = mean_GK[batch.group_B.unsqueeze(1), torch.minimum(turn_BK, last_BK).clamp(min=0)]
+    advantages_BK = torch.where(exists_BK & (last_BK >= 0), returns_BK - baseline_BK, 0.0)
+    return states.to_tokens(advantages_BK)
+
+
+def _sums(values_BK: Tensor, place_BK: Tensor, num_groups: int, num_turns: int) -> Tensor:
+    sums = torch.zeros(num_groups * num_turns, dtype=values_BK.dtype, device=values_BK.device)
+    return sums.index_add_(0, place_BK.flatten(), values_BK.flatten()).reshape(num_groups, num_turns)

@@ -1,0 +1,34 @@
+"""REINFORCE: what was earned from each token on."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.explained_variance import token_critic_metrics
+from verl_agentic.algorithms.gae import following_rows, returns_to_go, trained_tokens, where_known
+
+
+@advantage()
+def monte_carlo(batch: CreditBatch, *, gamma: float = 1.0) -> Advantages:
+    """Returns discounted rewards to go, less the critic's values where there is a critic.
+
+    `G[t] = r[t] + gamma * G[t']`, `A[t] = G[t] - V[t]`, with t' the next sampled token of the session: observations
+    take no time, and a later row of the session counts for the earlier ones. Groups play no role, so sessions that are
+    alone in theirs are like any other. Nothing is whitened; verl's `reinforce_plus_plus` is the whitened one.
+
+    Args:
+        batch: The critic is trained towards G.
+        gamma: discount per sampled token. Below 1, the start of a long episode gets next to nothing: with one reward at
+            the end, G falls as `gamma ** tokens_left`.
+    """
+    trained_BT = trained_tokens(batch)
+    returns_BT = returns_to_go(batch.rewards_BT, trained_BT, next_B=following_rows(batch), gamma=gamma)
+    if batch.values_BT is None:
+        return Advantages(advantages_BT=returns_BT, returns_BT=returns_BT)
+    return Advantages(
+        advantages_BT=returns_BT - where_known(batch.values_BT, trained_BT),
+        returns_BT=torch.where(trained_BT, returns_BT, where_known(batch.values_BT, batch.mask_BT)),
+        metrics=token_critic_metrics(batch, returns_BT),
+    )

@@ -1,0 +1,71 @@
+"""GDPO: every part of the reward is compared in the group by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.advantages.safe_grpo import z_scores
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.groups import group_stds
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+@advantage(needs=("parts",))
+def safe_gdpo(
+    batch: CreditBatch,
+    *,
+    keys: Sequence[str] = (),
+    weights: Sequence[float] | None = None,
+    epsilon: float = 1e-6,
+) -> Tensor:
+    """Returns the weighted sum of the parts' z-scores in the group, whitened over the batch, on all sampled tokens.
+
+    `z_k = (r_k - mean_k) / (std_k + epsilon)` of the group's valid sessions, then `A = sum_k w_k z_k / std of all such
+    sums`; both standard deviations are the sample's (n - 1). A part with a large scale does not drown the others. No
+    mean is taken off the sums: it is 0 by construction, as every session has one vote.
+
+    A session without a valid sibling gets 0, as do void ones.
+
+    Args:
+        batch: its `parts` are read, not its rewards.
+        keys: the parts to take; none: all there are.
+        weights: one per key; None: 1 each.
+        epsilon: added to the divisor of a part.
+
+    Raises:
+        ConfigError: a part that the batch lacks, or as many weights as there are no keys.
+
+    Deviations from verl's `gdpo`: validity, one vote per session (verl whitens over tokens, so that long sessions have
+    more), float64, singletons.
+    Paper: https://arxiv.org/abs/2601.05242
+    """
+    names = list(keys) or sorted(batch.parts)
+    if missing := sorted(set(names) - set(batch.parts)):
+        raise ConfigError(
+            f"safe_gdpo's keys must be parts of the reward, got {missing}; there are {sorted(batch.parts)}"
+        )
+    factors = [1.0] * len(names) if weights is None else list(weights)
+    if len(factors) != len(names):
+        raise ConfigError(f"safe_gdpo takes one weight per key, got {len(factors)} for {names}")
+    parts = [batch.per_session(batch.parts[name].float()) for name in names]
+    valid_S = torch.stack([batch.valid_S, *(part_S.isfinite() for part_S in parts)]).all(dim=0)
+    sums_S = torch.zeros_like(parts[0], dtype=torch.float64)
+    for factor, part_S in zip(factors, parts, strict=True):
+        scores_S = z_scores(
+            torch.where(valid_S, part_S, 0.0),
+            batch.group_S,
+            valid_S=valid_S,
+            num_groups=batch.num_groups,
+            ddof=1,
+            epsilon=epsilon,
+        )
+        sums_S += factor * torch.where(valid_S, scores_S, 0.0)
+    everyone_S = torch.zeros_like(batch.group_S)
+    variance_S = group_stds(sums_S, everyone_S, valid_N=valid_S, num_groups=1, ddof=1) ** 2
+    # The epsilon of verl's whitening.
+    return batch.to_tokens((sums_S * torch.rsqrt(variance_S + 1e-8)).float())

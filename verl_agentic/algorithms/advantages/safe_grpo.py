@@ -1,0 +1,91 @@
+"""GRPO over sessions, safe against void rows, sessions of several rows and groups without a spread."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.groups import group_counts, group_means, group_stds
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+@advantage()
+def safe_grpo(
+    batch: CreditBatch,
+    *,
+    ddof: int = 1,
+    epsilon: float = 1e-6,
+    std_floor: float = 0.0,
+    singleton: str = "zero",
+) -> Tensor:
+    """Returns `A = (r - mean) / (max(std, std_floor) + epsilon)` of the session's group, on all tokens it sampled.
+
+    Mean and standard deviation are those of the outcomes of the group's valid sessions, one vote each, in float64: the
+    advantage of a constant group is exactly 0, with and without a floor. A floor damps groups that are almost
+    constant, where rounding or a last decimal would decide; it does nothing for constant ones, whatever is said of it.
+    Void sessions get 0.
+
+    Args:
+        batch: rewards, groups and sessions.
+        ddof: 1 for the sample's standard deviation (verl), 0 for the population's.
+        epsilon: verl's; its effect is greatest where rewards are nearly equal.
+        std_floor: 0.1 is a usual value.
+        singleton: what a session gets that has no valid sibling: `zero`, as a group of one has nothing to compare
+            with; or `raw`, verl's convention `A = r / (1 + epsilon)`, for groups that were made of one.
+
+    Raises:
+        ConfigError: options that cannot work.
+
+    Deviations from verl's `grpo`: the four above (validity, one vote per session, float64, singletons).
+    Paper: https://arxiv.org/abs/2402.03300
+    """
+    if ddof not in (0, 1) or epsilon < 0 or std_floor < 0 or singleton not in ("zero", "raw"):
+        raise ConfigError(
+            "safe_grpo takes ddof 0 or 1, epsilon and std_floor >= 0, and singleton zero or raw, got "
+            f"{ddof}, {epsilon}, {std_floor} and {singleton!r}"
+        )
+    scores_S = z_scores(
+        batch.outcomes_S,
+        batch.group_S,
+        valid_S=batch.valid_S,
+        num_groups=batch.num_groups,
+        ddof=ddof,
+        epsilon=epsilon,
+        std_floor=std_floor,
+    )
+    if singleton == "raw":
+        counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)
+        scores_S = torch.where(counts_S == 1, batch.outcomes_S / (1 + epsilon), scores_S)
+    return batch.to_tokens(scores_S.float())
+
+
+def z_scores(
+    values_S: Tensor,
+    group_S: Tensor,
+    *,
+    valid_S: Tensor,
+    num_groups: int,
+    ddof: int,
+    epsilon: float,
+    std_floor: float = 0.0,
+) -> Tensor:
+    """Returns `[S]` float64 `(value - mean) / (max(std, std_floor) + epsilon)`; 0 in constant groups.
+
+    Args:
+        values_S: `[S]` float, finite.
+        group_S: `[S]` int64 in `[0, num_groups)`.
+        valid_S: `[S]` bool: who has a vote.
+        num_groups: G.
+        ddof: 1 for the sample's standard deviation, 0 for the population's.
+        epsilon: added to the divisor.
+        std_floor: least standard deviation to divide by.
+    """
+    # Float64 sums of float32 numbers are exact, so that equal ones equal their mean; in float32 they may not.
+    values_S = values_S.double()
+    centred_S = values_S - group_means(values_S, group_S, valid_N=valid_S, num_groups=num_groups)
+    stds_S = group_stds(values_S, group_S, valid_N=valid_S, num_groups=num_groups, ddof=ddof)
+    divisors_S = stds_S.clamp(min=std_floor) + epsilon
+    return torch.where(divisors_S > 0, centred_S / divisors_S, 0.0)

@@ -1,0 +1,27 @@
+"""RLOO over sessions: the mean of the siblings as the baseline."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.advantages.dr_grpo import centred_outcomes
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.groups import group_counts
+
+Tensor = torch.Tensor
+
+
+@advantage()
+def safe_rloo(batch: CreditBatch) -> Tensor:
+    """Returns `A_i = r_i - mean of r_j over j != i = K / (K - 1) (r_i - mean)`, on all tokens that the session sampled.
+
+    K is the number of valid sessions of the group, one vote each. A session without a valid sibling gets 0, as do void
+    ones.
+
+    Deviations from verl's `rloo`: validity, one vote per session, float64, and singletons, whose
+    bare reward verl takes.
+    Paper: https://arxiv.org/abs/2402.14740
+    """
+    counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups).double()
+    return batch.to_tokens((centred_outcomes(batch) * counts_S / (counts_S - 1).clamp(min=1.0)).float())

@@ -1,0 +1,87 @@
+"""A baseline of its own for every sampled token: the siblings' mean, weighted by how noisy their gradients are."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.gae import (
+    following_rows,
+    returns_to_go,
+    sums_before,
+    trained_tokens,
+    where_known,
+)
+
+Tensor = torch.Tensor
+
+_EPSILON = 1e-8
+
+
+def score_norms(log_probs_BT: Tensor, sum_pi_squared_BT: Tensor | None) -> Tensor:
+    """Returns `[B, T]` squared norms of the gradient of a token's log-prob with respect to the logits.
+
+    `1 - 2 * pi + sum(pi ** 2)`, the sum being over the vocabulary. Where it is not known: `(1 - pi) ** 2`, the token's
+    own part of it. What is left out lies between 0 and as much again, so that the weights are right within a factor of
+    2.
+    """
+    pi_BT = log_probs_BT.float().exp()
+    if sum_pi_squared_BT is None:
+        return (1.0 - pi_BT).square()
+    return 1.0 - 2.0 * pi_BT + sum_pi_squared_BT.float()
+
+
+@advantage(needs=("old_log_probs_BT",))
+def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantages:
+    """Returns `G[n] - b[n]` of every sampled token, n counting the sampled tokens of the session.
+
+    `b[n] = sum(W[n] * G[n]) / sum(W[n])` over the sessions of the group with an n-th sampled token; G are rewards to
+    go, and W the sums of `score_norms` over the session's tokens up to this one. Every session is one chain of its
+    rows. Void rows have no part in b and get 0.
+
+    The same numbers as verl's `tir_optimal_token_baseline`, and as `optimal_token_baseline` where there are no
+    observations (with them, that one compares tokens at the same position of the row, whichever turn they are in);
+    verl's V1 trainer can run neither, as it asks for `sum_pi_squared` that it does not hand over. Deviations: 1e-8 is
+    added to every weight, not to their sum, so that where no token so far had any noise b is the plain mean, not 0; and
+    `keep_alone`.
+
+    Args:
+        batch: needs log-probs; `sum_pi_squared_BT` where it is known.
+        keep_alone: tokens that no sibling has a counterpart of (those of a session alone in its group, and of the
+            longest session past the second longest) get their whole return, as in verl; else 0, since b is their own
+            return.
+
+    Paper: https://raw.githubusercontent.com/mlresearch/v306/main/assets/li26hy/li26hy.pdf (Optimal Token Baseline)
+    """
+    assert batch.old_log_probs_BT is not None
+    trained_BT, next_B = trained_tokens(batch), following_rows(batch)
+    returns_BT = returns_to_go(batch.rewards_BT, trained_BT, next_B=next_B, gamma=1.0)
+    weights_BT = where_known(score_norms(batch.old_log_probs_BT, batch.sum_pi_squared_BT), trained_BT).cumsum(dim=1)
+    weights_BT = weights_BT + sums_before(weights_BT[:, -1], next_B).unsqueeze(1) + _EPSILON
+    count_B = trained_BT.sum(dim=1)
+    rank_BT = trained_BT.long().cumsum(dim=1) - 1 + sums_before(count_B, next_B).unsqueeze(1)
+    baseline_BT, is_alone_BT = _baselines(batch, trained_BT, returns_BT, weights_BT, rank_BT)
+    alone_BT = returns_BT if keep_alone else torch.zeros_like(returns_BT)
+    advantages_BT = torch.where(is_alone_BT, alone_BT, returns_BT - baseline_BT)
+    return Advantages(advantages_BT=torch.where(trained_BT, advantages_BT, 0.0), returns_BT=returns_BT)
+
+
+def _baselines(
+    batch: CreditBatch, trained_BT: Tensor, returns_BT: Tensor, weights_BT: Tensor, rank_BT: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns `[B, T]` weighted means of the group at the same rank, and where no sibling has that rank."""
+    lengths_S = batch.sum_per_session(trained_BT.sum(dim=1))
+    longest, num_groups = int(lengths_S.max()) if len(lengths_S) else 0, batch.num_groups
+    # Sessions of every length, summed from the longest down: how many have an n-th token.
+    ended = torch.zeros(num_groups * (longest + 1), dtype=torch.int64, device=rank_BT.device)
+    ended.index_add_(0, batch.group_S * (longest + 1) + lengths_S, torch.ones_like(lengths_S))
+    count_GN = ended.reshape(num_groups, longest + 1).flip(1).cumsum(dim=1).flip(1)[:, 1:]
+    place = torch.where(trained_BT, batch.group_B.unsqueeze(1) * longest + rank_BT, 0).flatten()
+    zeros = torch.zeros(max(num_groups * longest, 1), device=rank_BT.device)
+    weights = torch.where(trained_BT, weights_BT, 0.0).flatten()
+    means = zeros.index_add(0, place, weights * returns_BT.flatten()) / zeros.index_add(0, place, weights).clamp(
+        min=_EPSILON
+    )
+    alone = torch.cat([count_GN.flatten() == 1, zeros[:1].bool()])
+    return means[place].reshape(rank_BT.shape), alone[place].reshape(rank_BT.shape)

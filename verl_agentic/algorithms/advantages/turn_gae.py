@@ -1,0 +1,45 @@
+"""GAE in which a step is a turn."""
+
+from __future__ import annotations
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.explained_variance import critic_metrics
+from verl_agentic.algorithms.gae import critic_targets, gae, whitened
+from verl_agentic.algorithms.turn_states import TurnStates
+
+
+@advantage(needs=("turn_ids_BT", "values_BT"))
+def turn_gae(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whiten: bool = True) -> Advantages:
+    """Returns generalised advantages of turns, the same on every sampled token of a turn.
+
+    `A[k] = r[k] + gamma * V(s[k+1]) - V(s[k]) + gamma * lam * A[k+1]`, where r[k] is all that turn k earned, and
+    `V(s[k])` the critic's value at the turn's first sampled token: the state with the last observation in, before the
+    policy's answer. After the last turn there is 0. Long turns and long observations do not discount anything.
+
+    - A session of several rows is one chain: after a row's last turn comes the first turn of its next row.
+    - The critic is trained towards `A[k] + V(s[k])` on every sampled token of the turn: with no discount inside it,
+      that is what the turn's other states are worth too. `step_critic` trains it at the first tokens alone.
+    - Void rows get 0 and do not train the critic. Groups play no role.
+    - Metrics: `critic_metrics` over turns.
+
+    Args:
+        batch: needs turn ids and values.
+        gamma: discount per turn.
+        lam: 0: one-step errors; 1: returns less values.
+        whiten: over the sampled tokens of the batch, as verl's `gae`.
+
+    Paper: https://arxiv.org/abs/1506.02438, with turns for steps. The defaults are no paper's: a survey's advice.
+    """
+    assert batch.values_BT is not None
+    states = TurnStates.of(batch)
+    values_BK = states.at_first(batch.values_BT)
+    at = {"next_B": states.next_B, "gamma": gamma}
+    advantages_BK = gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **at)
+    advantages_BT = states.to_tokens(advantages_BK)
+    trained_BT = states.turns.mask_BT
+    return Advantages(
+        advantages_BT=whitened(advantages_BT, trained_BT) if whiten else advantages_BT,
+        returns_BT=critic_targets(batch, states.to_tokens(advantages_BK + values_BK), trained_BT),
+        metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **at),
+    )

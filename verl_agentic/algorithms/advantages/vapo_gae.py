@@ -1,0 +1,54 @@
+"""VAPO's advantages: another lambda for the policy than for the critic, and one that grows with the episode."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.explained_variance import token_critic_metrics
+from verl_agentic.algorithms.gae import critic_targets, following_rows, gae, returns_to_go, trained_tokens, whitened
+
+Tensor = torch.Tensor
+
+
+def length_adaptive_lambda(lengths: Tensor, *, alpha: float) -> Tensor:
+    """Returns `1 - 1 / (alpha * length)`, and 0 for lengths of `1 / alpha` and less, where the formula falls below.
+
+    With it the weights of all later errors sum to `alpha * length`: they reach over the same share of every episode.
+    """
+    return (1.0 - 1.0 / (alpha * lengths.clamp(min=1))).clamp(min=0.0)
+
+
+@advantage(needs=("values_BT",))
+def vapo_gae(batch: CreditBatch, *, alpha: float = 0.05, gamma: float = 1.0, whiten: bool = True) -> Advantages:
+    """Returns generalised advantages of tokens, with lambda `1 - 1 / (alpha * l)`; the critic's lambda is 1.
+
+    l is the number of sampled tokens of the session. The critic is trained towards what was really earned, so that its
+    values do not lean on themselves over thousands of tokens. Observations take no time; after a row's last token comes
+    the first of the row in which its session goes on. Void rows get 0. Groups play no role.
+
+    The rest of VAPO is set elsewhere: clip-higher and token-mean in verl's actor, a warm-up of the critic in verl's
+    `trainer.critic_warmup`, and the imitation loss on positive examples in the policy loss.
+
+    Args:
+        batch: needs values.
+        alpha: of the formula above.
+        gamma: discount per sampled token.
+        whiten: over the sampled tokens of the batch, as verl's `gae`.
+
+    Paper: https://arxiv.org/abs/2504.05118. It has one row per episode and no observations; l of 20 and less is ours.
+    """
+    assert batch.values_BT is not None
+    trained_BT, next_B = trained_tokens(batch), following_rows(batch)
+    lengths_S = batch.sum_per_session(trained_BT.sum(dim=1).float())
+    lam_B = length_adaptive_lambda(lengths_S, alpha=alpha)[batch.session_B]
+    advantages_BT = gae(
+        batch.rewards_BT, batch.values_BT, trained_BT, next_B=next_B, gamma=gamma, lam=lam_B.unsqueeze(1)
+    )
+    returns_BT = returns_to_go(batch.rewards_BT, trained_BT, next_B=next_B, gamma=gamma)
+    return Advantages(
+        advantages_BT=whitened(advantages_BT, trained_BT) if whiten else advantages_BT,
+        returns_BT=critic_targets(batch, returns_BT, trained_BT),
+        metrics=token_critic_metrics(batch, returns_BT),
+    )

@@ -1,0 +1,248 @@
+"""What an advantage estimator sees of a batch, and what it gives back.
+
+Axes: B training rows, T response tokens (padded at the right), S sessions (episodes, of one row or more), G groups (all
+sessions of a prompt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from verl_agentic.errors import DataError
+
+Tensor = torch.Tensor
+
+_TOKENS_PER_THREAD = 2**19
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """What each turn started from and did, as hashes; K is the greatest number of turns of a row."""
+
+    state_BK: Tensor
+    """`[B, K]` int64: what the policy saw when turn `first_turn_B + k` began; -1 where the row has no such turn."""
+    action_BK: Tensor
+    """`[B, K]` int64: what it did; -1 where the row has no such turn."""
+    first_turn_B: Tensor
+    """`[B]` int64: turn id of column 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditBatch:
+    """A batch of training rows, clean: rewards are finite and lie on sampled tokens; void rows are known.
+
+    Make one with `CreditBatch.of`. What is None is not known; an estimator names what it needs in its decorator.
+    """
+
+    rewards_BT: Tensor
+    """`[B, T]` float: rewards per token, 0 where the mask is 0."""
+    mask_BT: Tensor
+    """`[B, T]` bool: true on tokens that the policy sampled."""
+    group_B: Tensor
+    """`[B]` int64 in `[0, G)`."""
+    session_B: Tensor
+    """`[B]` int64 in `[0, S)`; a session belongs to one group."""
+    valid_B: Tensor
+    """`[B]` bool: false for rows that say nothing about the policy (void, padding, rewards that are not finite)."""
+    is_last_B: Tensor
+    """`[B]` bool: the last row of its session, where the outcome lies."""
+    num_nonfinite: int = 0
+    """Sessions that were taken out because a reward was NaN or infinite."""
+
+    turn_ids_BT: Tensor | None = None
+    """`[B, T]` int64: turn of every token, never falling along a row; an observation belongs to the turn it answers."""
+    values_BT: Tensor | None = None
+    """`[B, T]` float: the critic's values."""
+    old_log_probs_BT: Tensor | None = None
+    """`[B, T]` float: log-probs under the policy that is about to be updated."""
+    rollout_log_probs_BT: Tensor | None = None
+    """`[B, T]` float: log-probs under the policy that sampled (behaviour policy)."""
+    sum_pi_squared_BT: Tensor | None = None
+    """`[B, T]` float: sum over the vocabulary of squared probabilities."""
+    steps: Steps | None = None
+    source_B: Tensor | None = None
+    """`[B]` int64: which data source the row's prompt is from."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name -> `[B]` float: parts of the reward of the row's session."""
+    baseline_B: Tensor | None = None
+    """`[B]` float: outcome of the greedy session of the row's prompt."""
+    shared_BT: Tensor | None = None
+    """`[B, T]` int64: tokens of sibling rows with the same id at the same place are one shared prefix; -1 elsewhere."""
+    uses_B: Tensor | None = None
+    """`[B]` int64: how often the row's group is in use (1, or more when it is replayed)."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        rewards: Tensor,
+        mask: Tensor,
+        groups: Sequence[Hashable],
+        sessions: Sequence[Hashable] | None = None,
+        order: Sequence[int] | None = None,
+        **known: Any,
+    ) -> CreditBatch:
+        """Returns a clean batch of what a trainer has.
+
+        Args:
+            rewards: `[B, T]` float, of any float type; computed in float32.
+            mask: `[B, T]` 0 or 1.
+            groups: `[B]` a key per row (verl's `uid`).
+            sessions: `[B]` a key per row, unique over groups; None: every row is a session.
+            order: `[B]` place of the row in its session; needed when a session has several rows.
+            known: the optional columns.
+
+        Raises:
+            DataError: shapes that do not fit, or a session in two groups.
+        """
+        _check_shapes(rewards, mask, groups, sessions)
+        device, count = rewards.device, len(groups)
+        group_B = _indices(groups, device)
+        session_B = torch.arange(count, device=device) if sessions is None else _indices(sessions, device)
+        is_last_B = _last_rows(session_B, order)
+        mask_BT = mask.bool()
+        batch = cls(
+            rewards_BT=masked(rewards.float(), mask_BT),
+            mask_BT=mask_BT,
+            group_B=group_B,
+            session_B=session_B,
+            valid_B=_any_of_row(mask_BT),
+            is_last_B=is_last_B,
+            **known,
+        )
+        if bool((batch.group_B != batch.group_S[batch.session_B]).any()):
+            raise DataError("a session belongs to one group, got one with rows in two; make session keys unique")
+        return batch._without_nonfinite()
+
+    @cached_property
+    def num_groups(self) -> int:
+        """G."""
+        return int(self.group_B.max()) + 1 if len(self.group_B) else 0
+
+    @cached_property
+    def num_sessions(self) -> int:
+        """S."""
+        return int(self.session_B.max()) + 1 if len(self.session_B) else 0
+
+    @cached_property
+    def group_S(self) -> Tensor:
+        """`[S]` int64: group of every session."""
+        group_S = torch.zeros(self.num_sessions, dtype=torch.int64, device=self.group_B.device)
+        return group_S.scatter_(0, self.session_B, self.group_B)
+
+    @cached_property
+    def valid_S(self) -> Tensor:
+        """`[S]` bool: sessions with at least one row that says something about the policy."""
+        return self.sum_per_session(self.valid_B.float()) > 0
+
+    @cached_property
+    def returns_B(self) -> Tensor:
+        """`[B]` float: sum of a row's rewards; 0 for rows that are not valid."""
+        return self.rewards_BT.sum(dim=-1)
+
+    @cached_property
+    def outcomes_S(self) -> Tensor:
+        """`[S]` float: what every session earned over all of its rows; 0 for those that are not valid."""
+        return self.sum_per_session(self.returns_B)
+
+    def sum_per_session(self, values_B: Tensor) -> Tensor:
+        """Returns `[S]` sums of `[B]` values over the rows of every session."""
+        sums_S = torch.zeros(self.num_sessions, dtype=values_B.dtype, device=values_B.device)
+        return sums_S.index_add_(0, self.session_B, values_B)
+
+    def per_session(self, column_B: Tensor) -> Tensor:
+        """Returns `[S]` what a column that is the same on all rows of a session says of every session."""
+        column_S = torch.zeros(self.num_sessions, dtype=column_B.dtype, device=column_B.device)
+        return column_S.index_copy_(0, self.session_B, column_B)
+
+    def to_tokens(self, values_S: Tensor) -> Tensor:
+        """Returns `[B, T]`: the value of its session on every sampled token of valid rows, 0 elsewhere."""
+        zero = torch.zeros((), dtype=values_S.dtype, device=values_S.device)
+        values_B1 = torch.where(self.valid_B, values_S[self.session_B], zero).unsqueeze(-1)
+        tokens_BT = torch.empty(self.mask_BT.shape, dtype=values_S.dtype, device=values_S.device)
+        for rows in row_blocks(self.mask_BT):
+            torch.where(self.mask_BT[rows], values_B1[rows], zero, out=tokens_BT[rows])
+        return tokens_BT
+
+    def _without_nonfinite(self) -> CreditBatch:
+        """Takes sessions out whose rewards are not all finite."""
+        # A sum is finite only if all of its terms are, and it is needed anyway.
+        is_bad_S = self.sum_per_session((~torch.isfinite(self.returns_B)).float()) > 0
+        is_bad_B = is_bad_S[self.session_B]
+        if not bool(is_bad_S.any()):
+            return self
+        return replace(
+            self,
+            rewards_BT=torch.where(is_bad_B.unsqueeze(-1), 0.0, self.rewards_BT),
+            valid_B=self.valid_B & ~is_bad_B,
+            num_nonfinite=int(is_bad_S.sum()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advantages:
+    """What an estimator gives back."""
+
+    advantages_BT: Tensor
+    """`[B, T]` float: 0 where the mask is 0 and on void rows."""
+    returns_BT: Tensor
+    """`[B, T]` float: the critic's targets; without a critic, the same as the advantages."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def row_blocks(values_BT: Tensor) -> list[slice]:
+    """Returns slices of rows that fit a CPU's cache; on other devices, one slice of all rows.
+
+    What is done block by block needs no temporary of the size of the batch: new memory costs more than the arithmetic.
+    """
+    num_rows, num_tokens = values_BT.shape
+    size = max(num_rows, 1)
+    if values_BT.device.type == "cpu":
+        size = max(_TOKENS_PER_THREAD * torch.get_num_threads() // max(num_tokens, 1), 1)
+    return [slice(start, start + size) for start in range(0, num_rows, size)]
+
+
+def masked(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Returns `[B, T]` values with 0 where the mask is false, whatever stood there; themselves when nothing does."""
+    if not values_BT.numel() or not any(_any_outside(values_BT[b], mask_BT[b]) for b in row_blocks(values_BT)):
+        return values_BT
+    return torch.where(mask_BT, values_BT, torch.zeros((), dtype=values_BT.dtype, device=values_BT.device))
+
+
+def _any_outside(values_BT: Tensor, mask_BT: Tensor) -> bool:
+    # As bytes: reductions of booleans are many times slower on a CPU.
+    return bool((values_BT.bool() > mask_BT).view(torch.uint8).amax())
+
+
+def _any_of_row(mask_BT: Tensor) -> Tensor:
+    return mask_BT.view(torch.uint8).amax(dim=-1).bool() if mask_BT.numel() else mask_BT.any(dim=-1)
+
+
+def _check_shapes(rewards: Tensor, mask: Tensor, groups: Sequence[Any], sessions: Sequence[Any] | None) -> None:
+    if rewards.ndim != 2 or mask.shape != rewards.shape or len(groups) != len(rewards):
+        raise DataError(
+            "rewards and mask must be [B, T] and groups [B], got "
+            f"{tuple(rewards.shape)}, {tuple(mask.shape)} and {len(groups)}"
+        )
+    if sessions is not None and len(sessions) != len(groups):
+        raise DataError(f"sessions must be [B], got {len(sessions)} for {len(groups)} rows")
+
+
+def _indices(keys: Sequence[Hashable], device: torch.device) -> Tensor:
+    """Returns `[B]` numbers of keys, in the order in which the keys come first."""
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor(np.fromiter((numbers.setdefault(k, len(numbers)) for k in keys), dtype=np.int64), device=device)
+
+
+def _last_rows(session_B: Tensor, order: Sequence[int] | None) -> Tensor:
+    order_B = torch.arange(len(session_B)) if order is None else torch.as_tensor(order)
+    order_B = order_B.to(session_B.device)
+    newest_S = torch.full((int(session_B.max()) + 1 if len(session_B) else 0,), -1, device=session_B.device)
+    newest_S = newest_S.scatter_reduce(0, session_B, order_B.to(newest_S.dtype), reduce="amax")
+    return order_B == newest_S[session_B]

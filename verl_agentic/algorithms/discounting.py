@@ -1,0 +1,48 @@
+"""What discounting leaves of a reward that comes at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_agentic.errors import ConfigError
+
+
+def sparse_value(success: float, *, gamma: float, steps_left: int) -> float:
+    """Returns the value of a state when the only reward is a 1 at the end, `gamma**steps_left * P(success)`.
+
+    Args:
+        success: probability that the episode succeeds.
+        gamma: discount of a step.
+        steps_left: T - t, steps until the reward: turns, or tokens where verl discounts tokens.
+    """
+    return gamma**steps_left * success
+
+
+def discounted_returns(rewards: Sequence[float], *, gamma: float) -> list[float]:
+    """Returns the Monte Carlo return of every step, `G_t = r_t + gamma * G_{t+1}`."""
+    returns: list[float] = []
+    for reward in reversed(rewards):
+        returns.append(reward + gamma * (returns[-1] if returns else 0.0))
+    return returns[::-1]
+
+
+def discount_complaint(*, gamma: float, steps: int, least: float = 0.1) -> str | None:
+    """Returns a message when an outcome hardly reaches the beginning of an episode; None when it does.
+
+    Args:
+        gamma: discount of a step.
+        steps: length of an episode, in the steps that are discounted.
+        least: share of the outcome that must arrive. Our choice.
+
+    Raises:
+        ConfigError: gamma not in [0, 1], or no steps.
+    """
+    if not 0 <= gamma <= 1 or steps < 1:
+        raise ConfigError(f"discounting needs gamma in [0, 1] and steps >= 1, got {gamma} and {steps}")
+    arriving = sparse_value(1.0, gamma=gamma, steps_left=steps)
+    if arriving >= least:
+        return None
+    return (
+        f"gamma {gamma} leaves {arriving:.3g} of an outcome after {steps} steps, got less than {least}; the first "
+        f"steps learn next to nothing: set gamma to at least {least ** (1 / steps):.4f}, or to 1, or discount turns"
+    )

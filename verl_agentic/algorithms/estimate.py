@@ -1,0 +1,177 @@
+"""Estimates advantages: what holds for every estimator, ours or not.
+
+Axes as in `verl_agentic.algorithms.credit`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from verl_agentic.algorithms.advantage import AdvantageType
+from verl_agentic.algorithms.credit import Advantages, CreditBatch, masked, row_blocks
+from verl_agentic.algorithms.group_health import group_health
+from verl_agentic.algorithms.groups import group_means, group_stds
+from verl_agentic.errors import ConfigError, DataError
+
+Tensor = torch.Tensor
+
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditSettings:
+    """The section `algorithm.credit`."""
+
+    clip: float | None = None
+    """Advantages are clipped to `[-clip, clip]`; None: not. 5 leaves all but rare outcomes of large groups alone."""
+    by_source: bool = False
+    """Whether outcomes are z-scored over all sessions of their data source first; see `scaled_by_source`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the estimator."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> CreditSettings:
+        """Returns the settings of a config section.
+
+        Raises:
+            ConfigError: unknown keys, or values that cannot work.
+        """
+        known = [f.name for f in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
+            raise ConfigError(f"unknown keys in algorithm.credit, got {unknown}; known ones: {known}")
+        settings = cls(**values)
+        clip, by_source, options = settings.clip, settings.by_source, settings.options
+        is_number = isinstance(clip, (int, float)) and not isinstance(clip, bool)
+        if clip is not None and not (is_number and 0 < clip < math.inf):
+            raise ConfigError(f"algorithm.credit.clip must be a number above 0, or null, got {clip!r}")
+        if not isinstance(by_source, bool):
+            raise ConfigError(f"algorithm.credit.by_source must be true or false, got {by_source!r}")
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"algorithm.credit.options must be a mapping of options to values, got {options!r}")
+        return settings
+
+
+def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSettings) -> Advantages:
+    """Returns the advantages of a batch, checked, bounded and counted.
+
+    Rewards are scaled by source first. What the estimator gives is set to 0 on masked tokens and void rows, must be
+    finite, and is clipped last. Returns that are the advantages themselves (no critic) are clipped with them.
+
+    Metrics, all under `credit/`: those of the estimator; those of `group_health`, on the rewards before scaling;
+    `abs_advantage_mean` over sampled tokens of valid rows, and `clipped_token_frac` of them.
+
+    Raises:
+        ConfigError: the estimator's options, or columns that the batch lacks.
+        DataError: the estimator gave something that is not finite, or of another shape; the message names it.
+    """
+    given = estimator(scaled_by_source(batch) if settings.by_source else batch, **settings.options)
+    advantages_BT = _kept(given.advantages_BT, batch, f"advantages of {estimator.name!r}")
+    has_critic = given.returns_BT is not given.advantages_BT
+    returns_BT = _kept(given.returns_BT, batch, f"returns of {estimator.name!r}") if has_critic else advantages_BT
+    sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
+    _refuse_nonfinite(advantages_BT, sums_B, f"advantages of {estimator.name!r}")
+    if has_critic:
+        _refuse_nonfinite(returns_BT, returns_BT.sum(dim=-1), f"returns of {estimator.name!r}")
+    num_tokens = max(_num_tokens(batch), 1)
+    num_clipped = 0
+    if settings.clip is not None:
+        num_clipped = _num_beyond(advantages_BT, settings.clip)
+        if num_clipped:
+            advantages_BT = advantages_BT.clamp(-settings.clip, settings.clip)
+            sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
+    metrics = {
+        **given.metrics,
+        **group_health(batch),
+        "abs_advantage_mean": float(sums_B.double().sum()) / num_tokens,
+        "clipped_token_frac": num_clipped / num_tokens,
+    }
+    return Advantages(
+        advantages_BT=advantages_BT,
+        returns_BT=returns_BT if has_critic else advantages_BT,
+        metrics={f"credit/{name.removeprefix('credit/')}": float(value) for name, value in metrics.items()},
+    )
+
+
+def scaled_by_source(batch: CreditBatch) -> CreditBatch:
+    """Returns the batch with outcomes z-scored over all valid sessions of their data source.
+
+    `(outcome - mean) / (std + 1e-6)` of the source's outcomes in this batch, std with n - 1: tasks whose rewards have
+    different scales push equally hard. All rewards of a source are divided by the same number, turn rewards too; the
+    mean is taken off at one place, the last sampled token of the session's last valid row, so that the session's
+    rewards sum up to the z-score. A source without a spread is not scaled, only shifted. `baseline_B` is scaled alike.
+
+    Estimators that divide by the spread of a group do not change by it (but for their epsilon); those that compare
+    over the batch, or not at all, do.
+
+    Raises:
+        ConfigError: the sources are not known.
+    """
+    if batch.source_B is None:
+        raise ConfigError(
+            "algorithm.credit.by_source needs the data source of every row, which verl's own trainer does not hand "
+            "over; set trainer.v1.trainer_mode to agentic_sync (agentic_colocate_async, agentic_separate_async)"
+        )
+    source_S = batch.per_session(batch.source_B)
+    outcomes_S, num_sources = batch.outcomes_S.double(), int(source_S.max()) + 1 if len(source_S) else 0
+    means_S = group_means(outcomes_S, source_S, valid_N=batch.valid_S, num_groups=num_sources)
+    stds_S = group_stds(outcomes_S, source_S, valid_N=batch.valid_S, num_groups=num_sources, ddof=1)
+    divisors_S = torch.where(stds_S > 0, stds_S + _EPSILON, 1.0)
+    shifts_S, divisors_B = (means_S / divisors_S).float(), divisors_S.float()[batch.session_B]
+    rewards_BT = batch.rewards_BT / divisors_B.unsqueeze(-1)
+    rows_N = _last_valid_rows(batch)
+    rewards_BT[rows_N, _last_tokens(batch.mask_BT[rows_N])] -= shifts_S[batch.session_B[rows_N]]
+    baseline_B = batch.baseline_B
+    if baseline_B is not None:
+        baseline_B = baseline_B / divisors_B - shifts_S[batch.session_B]
+    return replace(batch, rewards_BT=rewards_BT, baseline_B=baseline_B)
+
+
+def _last_valid_rows(batch: CreditBatch) -> Tensor:
+    """Returns `[N]` one row of every valid session: its last, or another valid one where the last is void."""
+    rows_B = torch.arange(len(batch.session_B), device=batch.session_B.device)
+    rank_B = torch.where(batch.valid_B, rows_B + len(rows_B) * batch.is_last_B, -1)
+    best_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rank_B.device)
+    best_S = best_S.scatter_reduce(0, batch.session_B, rank_B, reduce="amax")
+    return (batch.valid_B & (rank_B == best_S[batch.session_B])).nonzero().squeeze(-1)
+
+
+def _last_tokens(mask_NT: Tensor) -> Tensor:
+    """Returns `[N]` the position of the last sampled token."""
+    positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
+    return torch.where(mask_NT, positions_T, -1).amax(dim=1) if mask_NT.numel() else positions_T[:0]
+
+
+def _kept(values_BT: Tensor, batch: CreditBatch, what: str) -> Tensor:
+    """Returns values with 0 on masked tokens and void rows."""
+    if values_BT.shape != batch.mask_BT.shape:
+        raise DataError(f"the {what} must be {tuple(batch.mask_BT.shape)}, got {tuple(values_BT.shape)}")
+    values_BT = masked(values_BT, batch.mask_BT)
+    if values_BT[~batch.valid_B].count_nonzero():
+        values_BT = torch.where(batch.valid_B.unsqueeze(-1), values_BT, 0.0)
+    return values_BT
+
+
+def _refuse_nonfinite(values_BT: Tensor, sums_B: Tensor, what: str) -> None:
+    # Sums are cheaper to look at; one that is not finite may also come of finite numbers that are too large.
+    if bool(torch.isfinite(sums_B).all()) or bool((is_finite_BT := torch.isfinite(values_BT)).all()):
+        return
+    row = int((~is_finite_BT).any(dim=-1).nonzero()[0])
+    raise DataError(
+        f"the {what} must be finite, got {int((~is_finite_BT).sum())} that are not, first in row {row}; check its "
+        "options, and the columns it reads (values, log-probs) for NaN"
+    )
+
+
+def _num_tokens(batch: CreditBatch) -> int:
+    """Returns the number of sampled tokens of valid rows."""
+    num_tokens = int(torch.count_nonzero(batch.mask_BT))
+    return num_tokens - int(torch.count_nonzero(batch.mask_BT[~batch.valid_B]))
+
+
+def _num_beyond(values_BT: Tensor, bound: float) -> int:
+    return sum(int((values_BT[rows].abs() > bound).sum()) for rows in row_blocks(values_BT))

@@ -1,0 +1,37 @@
+"""What a trainer knows of a batch and its advantage estimator cannot be told by arguments: it holds for one call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Handover:
+    """What a trainer hands over beside the arguments of verl's estimators."""
+
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Optional columns of `CreditBatch`; `is_paid`, `[B]` float: 0 for rows whose rewards repeat those of another."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Where the metrics of credit go."""
+
+
+_current: ContextVar[Handover | None] = ContextVar("handover", default=None)
+
+
+@contextlib.contextmanager
+def handed_over(handover: Handover) -> Iterator[None]:
+    """Hands it to the estimators that are called inside of this context."""
+    token = _current.set(handover)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_handover() -> Handover:
+    """Returns what has been handed over; empty under a trainer that hands nothing over."""
+    return _current.get() or Handover()

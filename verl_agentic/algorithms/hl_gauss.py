@@ -1,0 +1,72 @@
+"""HL-Gauss: a critic that classifies returns into bins. B rows, T tokens, N bins between N + 1 edges."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.aggregate import masked
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+def bin_edges(low: float, high: float, num_bins: int, *, device: torch.device | None = None) -> Tensor:
+    """Returns `[N + 1]` float32: evenly spaced edges from `low` to `high`.
+
+    Raises:
+        ConfigError: an empty range, or no bins.
+    """
+    if not low < high or num_bins < 1:
+        raise ConfigError(
+            f"bins need low < high and num_bins >= 1, got low={low}, high={high}, num_bins={num_bins}; "
+            "take the least and the greatest return that an episode can have"
+        )
+    return torch.linspace(low, high, num_bins + 1, device=device)
+
+
+def target_histogram(returns: Tensor, edges: Tensor, *, sigma_per_bin: float = 0.75) -> Tensor:
+    """Returns `[..., N]` float32: the share of a Gaussian around the return that falls into every bin.
+
+    Shares are `(F(e_n+1) - F(e_n)) / (F(e_N) - F(e_0))` with the Gaussian's F. A return beyond the edges counts as the
+    edge (ours): far outside, the denominator would be 0.
+
+    Args:
+        returns: `[...]` float.
+        edges: `[N + 1]` float, evenly spaced.
+        sigma_per_bin: standard deviation over the width of a bin; 0.75 is said to be the paper's choice (from memory).
+
+    Paper: https://arxiv.org/abs/2403.03950 (appendix A)
+    """
+    edges = edges.float()
+    sigma = sigma_per_bin * (edges[1] - edges[0])
+    centered = edges - returns.float().clamp(edges[0], edges[-1]).unsqueeze(-1)
+    cumulative = torch.erf(centered / (sigma * 2**0.5))
+    return cumulative.diff(dim=-1) / (cumulative[..., -1:] - cumulative[..., :1])
+
+
+def hl_gauss_loss(
+    logits_BTN: Tensor, returns_BT: Tensor, mask_BT: Tensor, edges: Tensor, *, sigma_per_bin: float = 0.75
+) -> Tensor:
+    """Returns `[B, T]` float32: cross-entropy of the target histograms, 0 where the mask is 0.
+
+    Args:
+        logits_BTN: `[B, T, N]` float.
+        returns_BT: `[B, T]` float: the critic's targets.
+        mask_BT: `[B, T]` bool.
+        edges: `[N + 1]` float, evenly spaced.
+        sigma_per_bin: as in `target_histogram`.
+    """
+    targets_BTN = target_histogram(masked(returns_BT, mask_BT), edges, sigma_per_bin=sigma_per_bin)
+    log_probs_BTN = _clean(logits_BTN, mask_BT).log_softmax(dim=-1)
+    return masked(-(targets_BTN * log_probs_BTN).sum(dim=-1), mask_BT)
+
+
+def decode_values(logits_BTN: Tensor, mask_BT: Tensor, edges: Tensor) -> Tensor:
+    """Returns `[B, T]` float32: the mean of the bins' centers, `sum p_n c_n`; 0 where the mask is 0."""
+    edges = edges.float()
+    centers = (edges[:-1] + edges[1:]) / 2
+    return masked(_clean(logits_BTN, mask_BT).softmax(dim=-1) @ centers, mask_BT)
+
+
+def _clean(logits_BTN: Tensor, mask_BT: Tensor) -> Tensor:
+    return torch.where(mask_BT.unsqueeze(-1), logits_BTN.float(), 0.0)

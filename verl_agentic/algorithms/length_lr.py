@@ -1,0 +1,22 @@
+"""A learning rate that falls when responses grow (our own formula for an idea without one)."""
+
+from __future__ import annotations
+
+from verl_agentic.errors import ConfigError
+
+
+def length_lr_factor(mean_length: float, *, reference_length: float) -> float:
+    """Returns `min(1, reference_length / mean_length)`: what to multiply the learning rate with.
+
+    1 up to the reference length, and for a batch without a sampled token.
+
+    Args:
+        mean_length: sampled tokens per response, on average over the batch.
+        reference_length: sampled tokens for which the learning rate was chosen.
+
+    Raises:
+        ConfigError: a reference length that is not positive.
+    """
+    if reference_length <= 0:
+        raise ConfigError(f"reference_length must be positive, got {reference_length}; give a number of tokens")
+    return min(1.0, reference_length / mean_length) if mean_length > 0 else 1.0

@@ -1,0 +1,153 @@
+"""What a policy loss is: a plain function of a micro-batch with a decorator, and the registry that finds it by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossBatch:
+    """A micro-batch: B rows, T response tokens, padded at the right.
+
+    Only `log_prob_BT` and `entropy_BT` carry gradients.
+    """
+
+    log_prob_BT: Tensor
+    """`[B, T]` float: log-probs under the policy that is updated."""
+    old_log_prob_BT: Tensor
+    """`[B, T]` float: log-probs under the policy before this step's updates."""
+    advantages_BT: Tensor
+    """`[B, T]` float"""
+    mask_BT: Tensor
+    """`[B, T]` bool: true on tokens that the policy sampled."""
+    clip_low: float = 0.2
+    """verl's `actor.clip_ratio_low`."""
+    clip_high: float = 0.2
+    """verl's `actor.clip_ratio_high`."""
+    clip_dual: float = 3.0
+    """verl's `actor.clip_ratio_c`: bound of the loss of tokens with negative advantages."""
+
+    is_weights_BT: Tensor | None = None
+    """`[B, T]` float: verl's rollout correction (importance weights between trainer and rollout)."""
+    ref_log_prob_BT: Tensor | None = None
+    """`[B, T]` float: log-probs under the reference policy."""
+    rollout_log_prob_BT: Tensor | None = None
+    """`[B, T]` float: log-probs under the policy that sampled."""
+    entropy_BT: Tensor | None = None
+    """`[B, T]` float: entropy of the policy that is updated."""
+    values_BT: Tensor | None = None
+    """`[B, T]` float: the critic's values."""
+    group_B: Tensor | None = None
+    """`[B]` int64: which rows are of one prompt."""
+    group_size_B: Tensor | None = None
+    """`[B]` int64: how many rows the row's group has in the whole batch."""
+    outcome_B: Tensor | None = None
+    """`[B]` float: raw outcome (`acc`) of the row's session."""
+    is_external_B: Tensor | None = None
+    """`[B]` bool: rows that another policy wrote (demonstrations)."""
+    turn_ids_BT: Tensor | None = None
+    """`[B, T]` int64: turn of every token."""
+    mean_log_ratio_BT: Tensor | None = None
+    """`[B, T]` float: mean over the vocabulary of `log pi - log pi_old` at the position of the token."""
+    teacher_log_prob_BT: Tensor | None = None
+    """`[B, T]` float: log-probs of the tokens under the policy that was told more (self-distillation)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a policy loss gives back: one of the two matrices, and numbers for the metrics."""
+
+    per_token_BT: Tensor | None = None
+    """`[B, T]` float: aggregated over sampled tokens as `actor.loss_agg_mode` says."""
+    per_row_B: Tensor | None = None
+    """`[B]` float: averaged over the rows of the whole mini-batch."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+OPTIONAL = frozenset(f.name for f in fields(LossBatch) if f.default is None)
+"""Columns that a micro-batch may lack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyLossType:
+    """A policy loss."""
+
+    name: str
+    function: Callable[..., Loss]
+    needs: frozenset[str]
+    """Optional columns of `LossBatch` without which it cannot work."""
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises when the loss has no such options.
+
+        Raises:
+            ConfigError: naming what it has.
+        """
+        known = [name for name, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        if unknown := sorted(set(options) - set(known)):
+            raise ConfigError(f"policy loss {self.name!r} has no options {unknown}; it has {sorted(known)}")
+
+    def __call__(self, batch: LossBatch, **options: Any) -> Loss:
+        """Returns the loss of a micro-batch.
+
+        Raises:
+            ConfigError: unknown options, or the batch lacks what the loss needs.
+        """
+        self.check_options(options)
+        if missing := sorted(name for name in self.needs if getattr(batch, name) is None):
+            raise ConfigError(f"policy loss {self.name!r} needs {missing}, got none; {_how_to_get(missing)}")
+        return self.function(batch, **options)
+
+
+def policy_loss(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Loss]], PolicyLossType]:
+    """Makes a policy loss of a function `(batch, *, options) -> Loss`.
+
+    Args:
+        needs: optional columns of `LossBatch` without which it cannot work.
+    """
+    assert set(needs) <= OPTIONAL, needs
+
+    def make(function: Callable[..., Loss]) -> PolicyLossType:
+        return PolicyLossType(name=function.__name__, function=function, needs=frozenset(needs))
+
+    return make
+
+
+def policy_loss_names() -> list[str]:
+    """Returns the names of our policy losses."""
+    folder = Path(__file__).parent / "policy_losses"
+    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+
+
+def load_policy_loss(name: str) -> PolicyLossType:
+    """Returns one of our policy losses.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in policy_loss_names():
+        raise ConfigError(f"unknown policy loss {name!r}; use one of {policy_loss_names()}, or one of verl's")
+    return getattr(importlib.import_module(f"verl_agentic.algorithms.policy_losses.{name}"), name)
+
+
+_SOURCES = {
+    "ref_log_prob_BT": "set actor.use_kl_loss=true or algorithm.use_kl_in_reward=true",
+    "rollout_log_prob_BT": "set rollout.calculate_log_probs=true",
+    "entropy_BT": "set actor.calculate_entropy=true",
+    "values_BT": "set critic.enable=true",
+}
+
+
+def _how_to_get(missing: list[str]) -> str:
+    return "; ".join(_SOURCES.get(name, f"{name} comes from the trainers agentic_*") for name in missing)

@@ -1,0 +1,22 @@
+"""PPO that learns most where the policy was undecided."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from verl_agentic.algorithms.aggregate import Tensor, weights_of_mean_one
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.algorithms.ppo import ppo_surrogate
+
+
+@policy_loss(needs=("entropy_BT",))
+def entropy_weighted(batch: LossBatch) -> Loss:
+    """Returns `masked_ppo` times `w_t = H_t / mean_t(H)`, the entropy of a token over the mean of its row.
+
+    Weights have mean 1 over the sampled tokens of a row, and no gradient. A row without entropy is plain PPO. The idea
+    is the literature's, the formula ours: the mean is taken per row, not over the batch, so that a row weighs the same
+    whatever else is in its micro-batch.
+    """
+    surrogate = ppo_surrogate(batch)
+    weights_BT = weights_of_mean_one(cast("Tensor", batch.entropy_BT), batch.mask_BT)
+    return Loss(per_token_BT=surrogate.per_token_BT * weights_BT, metrics=surrogate.metrics)

@@ -1,0 +1,48 @@
+"""PPO's clipped loss with the mask inside the ratio, and a choice of KL terms."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from verl_agentic.algorithms.aggregate import as_floats, token_mean
+from verl_agentic.algorithms.kl import Estimator, kl_per_token
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.algorithms.ppo import ppo_surrogate
+from verl_agentic.errors import ConfigError
+
+
+@policy_loss()
+def masked_ppo(batch: LossBatch, *, kl: Literal["none"] | Estimator = "none", kl_coef: float = 0.001) -> Loss:
+    """Returns `-min(rho A, clip(rho, 1 - low, 1 + high) A)` per sampled token, plus `kl_coef` times a KL estimate.
+
+    With `kl=none` it is verl's `vanilla` in value and gradient. The ratio of observations is 1 and not what their
+    log-probs happen to be, so that no metric and no NaN of theirs gets out. With `is_weights_BT` (verl's rollout
+    correction) it is decoupled PPO: `(pi_old / pi_rollout) min(...)` with `rho = pi / pi_old`.
+
+    verl's own KL term (`actor.use_kl_loss`) comes on top of this one: to use `kl` here, set `use_kl_loss=true`, so
+    that there are reference log-probs, and `kl_loss_coef=0`.
+
+    Args:
+        kl: estimator of the divergence from the reference policy, see `algorithms/kl.py`; `k3_is`, weighted with
+            `pi / pi_old`, is the one that verl lacks.
+        kl_coef: its weight; verl's default.
+
+    Raises:
+        ConfigError: a KL term without reference log-probs.
+
+    Paper: https://arxiv.org/abs/1707.06347; clip-higher https://arxiv.org/abs/2503.14476
+    """
+    surrogate = ppo_surrogate(batch)
+    if kl == "none":
+        return Loss(per_token_BT=surrogate.per_token_BT, metrics=surrogate.metrics)
+    if batch.ref_log_prob_BT is None:
+        raise ConfigError(f"masked_ppo has kl={kl!r}, but no reference log-probs; set actor.use_kl_loss=true")
+    kl_BT = kl_per_token(
+        kl,
+        log_prob_BT=batch.log_prob_BT,
+        ref_log_prob_BT=batch.ref_log_prob_BT,
+        old_log_prob_BT=batch.old_log_prob_BT,
+        mask_BT=batch.mask_BT,
+    )
+    metrics = {**surrogate.metrics, **as_floats({"ref_kl": token_mean(kl_BT, batch.mask_BT)})}
+    return Loss(per_token_BT=surrogate.per_token_BT + kl_coef * kl_BT, metrics=metrics)

@@ -1,0 +1,89 @@
+"""PACS: outcomes as labels of a classifier whose score is how much more probable the policy made a row."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+
+from verl_agentic.algorithms.aggregate import as_floats, row_sums
+from verl_agentic.algorithms.groups import group_counts, group_means
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.errors import ConfigError, DataError
+
+Tensor = torch.Tensor
+
+
+@policy_loss(needs=("group_B", "group_size_B", "outcome_B"))
+def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
+    """Returns `BCEWithLogits(psi_i, y_i)` per row: y_i its outcome, psi_i its score less the mean of its siblings'.
+
+        psi_i = r_i - mean_{j != i} r_j        r_i = beta sum_t (log pi - log pi_old) over sampled tokens
+
+    Gradients flow through the siblings too, so all rows of a group must lie in one micro-batch. Rows without sampled
+    tokens or without a finite outcome are void: no loss, and no part in the mean of the others. The only valid row of a
+    group has nothing to be compared with: no loss. Advantages, clipping and `actor.loss_agg_mode` have no effect.
+
+    Deviation: the authors sum over all positions of the response; observations are masked here.
+
+    Args:
+        beta: scale of the score.
+        balanced: weighs a row with `n / (2 n_y)`, where `n_y` of the group's n rows have its label (above 0.5 or not)
+            and both labels occur, as in the authors' scripts.
+
+    Raises:
+        ConfigError: a group that is split over micro-batches.
+        DataError: an outcome outside [0, 1].
+
+    Paper: https://arxiv.org/abs/2509.02522
+    """
+    outcome_B = cast("Tensor", batch.outcome_B).float()
+    _, group_B = torch.unique(cast("Tensor", batch.group_B), return_inverse=True)
+    num_groups = int(group_B.max()) + 1 if len(group_B) else 0
+    _check_complete(group_B, cast("Tensor", batch.group_size_B), num_groups)
+    valid_B = batch.mask_BT.any(dim=-1) & torch.isfinite(outcome_B)
+    label_B = torch.where(valid_B, outcome_B, 0.0)
+    _check_labels(label_B)
+
+    scores_B = beta * row_sums(batch.log_prob_BT.float() - batch.old_log_prob_BT.float(), batch.mask_BT)
+    count_B = group_counts(group_B, valid_N=valid_B, num_groups=num_groups)
+    mean_B = group_means(scores_B, group_B, valid_N=valid_B, num_groups=num_groups)
+    # r_i less the mean of the others is r_i less the mean of all, stretched.
+    logits_B = (scores_B - mean_B) * count_B / (count_B - 1).clamp(min=1)
+    loss_B = F.binary_cross_entropy_with_logits(logits_B, label_B, reduction="none")
+    counts_B = valid_B & (count_B > 1)
+    if balanced:
+        loss_B = loss_B * _class_weights(label_B > 0.5, group_B, valid_B=valid_B, num_groups=num_groups)
+    is_right_B = (logits_B > 0) == (label_B > 0.5)
+    accuracy = (is_right_B & counts_B).sum() / counts_B.sum().clamp(min=1)
+    return Loss(per_row_B=torch.where(counts_B, loss_B, 0.0), metrics=as_floats({"pacs_accuracy": accuracy}))
+
+
+def _class_weights(is_positive_B: Tensor, group_B: Tensor, *, valid_B: Tensor, num_groups: int) -> Tensor:
+    positive_B = group_counts(group_B, valid_N=valid_B & is_positive_B, num_groups=num_groups)
+    negative_B = group_counts(group_B, valid_N=valid_B & ~is_positive_B, num_groups=num_groups)
+    same_B = torch.where(is_positive_B, positive_B, negative_B)
+    weights_B = (positive_B + negative_B) / (2 * same_B).clamp(min=1)
+    return torch.where((positive_B > 0) & (negative_B > 0), weights_B, 1.0)
+
+
+def _check_complete(group_B: Tensor, group_size_B: Tensor, num_groups: int) -> None:
+    present_B = group_counts(group_B, valid_N=torch.ones_like(group_B, dtype=torch.bool), num_groups=num_groups)
+    is_split_B = present_B != group_size_B
+    if bool(is_split_B.any()):
+        row = int(is_split_B.nonzero()[0])
+        raise ConfigError(
+            f"pacs compares the rows of a group, got a micro-batch with {int(present_B[row])} of the "
+            f"{int(group_size_B[row])} rows of one; set actor.use_dynamic_bsz=false and "
+            "actor.ppo_micro_batch_size_per_gpu to the rows of a whole mini-batch (ppo_mini_batch_size * rollout.n "
+            "over the number of GPUs), with shuffle=false"
+        )
+
+
+def _check_labels(label_B: Tensor) -> None:
+    if bool(((label_B < 0) | (label_B > 1)).any()):
+        raise DataError(
+            f"pacs needs outcomes in [0, 1], got {label_B.min().item()} to {label_B.max().item()}; let the rubric "
+            "report `acc` as a share"
+        )

@@ -1,0 +1,58 @@
+"""RL-PLUS: the policy's own rows by PPO, those of demonstrations by multiple importance sampling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+
+from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.algorithms.ppo import ppo_surrogate
+
+
+def external_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """Returns `2 pi / (pi_old + omega)` with `omega = (pi_old + 1) / 2`; float, any shape.
+
+    omega stands for the unknown policy of the demonstrations: half the old policy, half certainty.
+    """
+    old_prob = old_log_prob.float().exp()
+    return 2 * log_prob.float().exp() / (old_prob + 0.5 * (old_prob + 1))
+
+
+def exploration_advantage(advantages: Tensor, log_prob: Tensor, *, exponent: float = 0.5) -> Tensor:
+    """Returns `A (1 - pi)^exponent`, without gradient: what the policy already does is not worth learning again."""
+    doubt = (1 - log_prob.detach().float().exp()).clamp(min=0)
+    return advantages.float() * doubt**exponent
+
+
+@policy_loss(needs=("is_external_B",))
+def rl_plus(batch: LossBatch, *, exponent: float = 0.5) -> Loss:
+    """Returns `-ratio A_ext` for tokens of external rows, not clipped, and `masked_ppo` for the policy's own.
+
+    `is_weights_BT` (trainer against rollout) holds for own rows only, and so do PPO's metrics. Clipping of own rows is
+    verl's (`clip_ratio_low`, `_high`, `_c`); the authors' code has one clip and no bound for negative advantages.
+
+    Args:
+        exponent: of `1 - pi` in the advantage; the authors' code.
+
+    Paper: https://arxiv.org/abs/2508.00222
+    """
+    is_external_B1 = cast("Tensor", batch.is_external_B).bool().unsqueeze(-1)
+    external_BT, own_BT = batch.mask_BT & is_external_B1, batch.mask_BT & ~is_external_B1
+    own = ppo_surrogate(replace(batch, mask_BT=own_BT))
+    log_prob_BT = masked(batch.log_prob_BT, external_BT)
+    ratio_BT = external_ratio(log_prob_BT, masked(batch.old_log_prob_BT, external_BT))
+    advantages_BT = masked(batch.advantages_BT, external_BT)
+    external_loss_BT = -ratio_BT * exploration_advantage(advantages_BT, log_prob_BT, exponent=exponent)
+    metrics = as_floats(
+        {
+            "external_ratio_mean": token_mean(ratio_BT, external_BT),
+            "external_frac": token_mean(external_BT, batch.mask_BT),
+        }
+    )
+    return Loss(
+        per_token_BT=torch.where(external_BT, external_loss_BT, own.per_token_BT),
+        metrics={**own.metrics, **metrics},
+    )

@@ -1,0 +1,48 @@
+"""ROVER: the log-ratio as a Q-value, regressed on the value of acting at random."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.algorithms.ppo import log_ratios
+
+
+def at_next_sampled(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Returns `[B, T]` float32: what stands at the next sampled token after each; 0 after the last."""
+    width = mask_BT.shape[1]
+    positions_BT = torch.where(mask_BT, torch.arange(width, device=mask_BT.device), width)
+    # The nearest sampled position from each on, looked up one further right.
+    nearest_BT = positions_BT.flip(-1).cummin(dim=-1).values.flip(-1)
+    next_BT = torch.nn.functional.pad(nearest_BT[:, 1:], (0, 1), value=width)
+    padded_BT = torch.nn.functional.pad(masked(values_BT, mask_BT), (0, 1))
+    return padded_BT.gather(1, next_BT)
+
+
+@policy_loss(needs=("mean_log_ratio_BT",))
+def rover(batch: LossBatch, *, bootstrap: float = 1.0) -> Loss:
+    """Returns `(q_t - target_t)^2` per sampled token, without gradient through the target.
+
+        q_t = log pi - log pi_old of the token
+        target_t = A_t + bootstrap mean_a (log pi(a|s') - log pi_old(a|s')) with the state s' after it
+
+    The advantage is to be the outcome less the mean of its group, not divided by a standard deviation, on every token:
+    `dr_grpo`. The sign of the mean is that of the authors' code. Nothing is clipped.
+
+    Deviation: s' is where the policy speaks next. The authors have one turn only; there it is the next position, and
+    with observations between turns it is the first token after them. After the last token the mean is 0.
+
+    Args:
+        bootstrap: weight of the value of the next state (the paper's rho).
+
+    Paper: https://arxiv.org/abs/2509.24981
+    """
+    mask_BT = batch.mask_BT
+    q_BT = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, mask_BT)
+    next_BT = at_next_sampled(cast("Tensor", batch.mean_log_ratio_BT).detach(), mask_BT)
+    target_BT = masked(batch.advantages_BT, mask_BT) + bootstrap * next_BT
+    metrics = {"rover_q": token_mean(q_BT, mask_BT), "rover_target": token_mean(target_BT, mask_BT)}
+    return Loss(per_token_BT=masked((q_BT - target_BT).square(), mask_BT), metrics=as_floats(metrics))

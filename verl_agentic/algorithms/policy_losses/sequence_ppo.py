@@ -1,0 +1,59 @@
+"""PPO on the probability of the whole trajectory."""
+
+from __future__ import annotations
+
+from verl_agentic.algorithms.aggregate import as_floats, row_means
+from verl_agentic.algorithms.kl import sequence_k3
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
+from verl_agentic.algorithms.ppo import MAX_LOG_RATIO, clip_objective, log_ratios
+from verl_agentic.errors import ConfigError
+
+
+@policy_loss()
+def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
+    """Returns `-min(rho A, clip(rho) A) + kl_coef k3` per row, with `rho = pi(o|q) / pi_old(o|q)` of the whole row.
+
+    This is DeepSeek-R1's printed objective. `rho` is the product of the tokens' ratios (verl's `gspo` takes their
+    geometric mean), so it leaves the clip range as soon as a long row moves at all; public implementations use the
+    token-level form, `masked_ppo`. k3 is of the row's probability too. `actor.loss_agg_mode` has no effect.
+
+    The advantage of a row is the mean over its sampled tokens (the advantage itself where it is the same on all); so
+    are its importance weights. The bound of negative advantages (dual clip) is verl's, not R1's. A row without sampled
+    tokens has loss 0.
+
+    Args:
+        kl_coef: weight of the KL to the reference policy.
+
+    Raises:
+        ConfigError: a KL term without reference log-probs.
+
+    Paper: https://arxiv.org/abs/2501.12948 (eq. 1, 2)
+    """
+    mask_BT = batch.mask_BT
+    # Tokens are clamped one by one already; their sum needs it again.
+    log_ratio_B = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, mask_BT).sum(dim=-1)
+    log_ratio_B = log_ratio_B.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    clipped = clip_objective(
+        log_ratio_B.exp(),
+        row_means(batch.advantages_BT, mask_BT),
+        low=batch.clip_low,
+        high=batch.clip_high,
+        dual=batch.clip_dual,
+    )
+    loss_B = clipped.loss
+    if batch.is_weights_BT is not None:
+        loss_B = loss_B * row_means(batch.is_weights_BT, mask_BT)
+    metrics = {
+        "pg_clipfrac": clipped.is_clipped.float().mean(),
+        "pg_clipfrac_lower": clipped.is_dual_clipped.float().mean(),
+        "ppo_kl": -log_ratio_B.mean(),
+    }
+    if kl_coef:
+        if batch.ref_log_prob_BT is None:
+            raise ConfigError(
+                f"sequence_ppo has kl_coef={kl_coef}, but no reference log-probs; set actor.use_kl_loss=true"
+            )
+        kl_B = sequence_k3(batch.log_prob_BT, batch.ref_log_prob_BT, mask_BT)
+        loss_B = loss_B + kl_coef * kl_B
+        metrics["ref_kl"] = kl_B.mean()
+    return Loss(per_row_B=loss_B, metrics=as_floats(metrics))

@@ -1,0 +1,62 @@
+"""Turns of rows of tokens: B rows, T tokens, K turns of a row at most.
+
+Turn k of a row is the k-th turn that it has, whatever its id: rows of one session go on counting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """The turns of every row in which the policy sampled at least one token."""
+
+    place_BT: Tensor
+    """`[B, T]` int64: which of the row's turns a token is in; meaningless where the mask is 0."""
+    mask_BT: Tensor
+    """`[B, T]` bool: true on tokens that the policy sampled."""
+    exists_BK: Tensor
+    """`[B, K]` bool."""
+    last_BK: Tensor
+    """`[B, K]` int64: the position of the turn's last sampled token; 0 where there is no such turn."""
+    id_BK: Tensor
+    """`[B, K]` int64: the turn's id; -1 where there is no such turn."""
+
+    @classmethod
+    def of(cls, turn_ids_BT: Tensor, mask_BT: Tensor) -> Turns:
+        """Returns the turns of rows whose turn ids never fall along the sampled tokens of a row."""
+        mask_BT = mask_BT.bool()
+        positions_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
+        # The turn of the sampled token before this one; ids start at 0.
+        seen_BT = torch.where(mask_BT, turn_ids_BT, -1).cummax(dim=1).values
+        before_BT = torch.cat([torch.full_like(seen_BT[:, :1], -1), seen_BT[:, :-1]], dim=1)
+        is_first_BT = mask_BT & (turn_ids_BT > before_BT)
+        place_BT = (is_first_BT.long().cumsum(dim=1) - 1).clamp(min=0)
+        num_turns = int(is_first_BT.sum(dim=1).max()) if mask_BT.numel() else 0
+        shape = (mask_BT.shape[0], max(num_turns, 1))
+        last_BK = torch.full(shape, -1, dtype=torch.int64, device=mask_BT.device).scatter_reduce(
+            1, place_BT, torch.where(mask_BT, positions_T.expand_as(mask_BT), -1), reduce="amax"
+        )
+        id_BK = torch.full(shape, -1, dtype=torch.int64, device=mask_BT.device).scatter_reduce(
+            1, place_BT, torch.where(mask_BT, turn_ids_BT, -1), reduce="amax"
+        )
+        exists_BK = last_BK >= 0
+        return cls(place_BT=place_BT, mask_BT=mask_BT, exists_BK=exists_BK, last_BK=last_BK.clamp(min=0), id_BK=id_BK)
+
+    def sums(self, values_BT: Tensor) -> Tensor:
+        """Returns `[B, K]` float: sums over the sampled tokens of every turn."""
+        sums_BK = torch.zeros(self.exists_BK.shape, dtype=values_BT.dtype, device=values_BT.device)
+        return sums_BK.scatter_add_(1, self.place_BT, values_BT * self.mask_BT)
+
+    def at_last(self, values_BT: Tensor) -> Tensor:
+        """Returns `[B, K]`: what stands at the last sampled token of every turn; 0 where there is no such turn."""
+        return values_BT.gather(1, self.last_BK) * self.exists_BK
+
+    def to_tokens(self, values_BK: Tensor) -> Tensor:
+        """Returns `[B, T]`: the value of its turn on every sampled token, 0 elsewhere."""
+        return values_BK.gather(1, self.place_BT) * self.mask_BT

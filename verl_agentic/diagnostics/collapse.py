@@ -1,0 +1,78 @@
+"""Signs that training collapses (the "echo trap"): siblings become alike while nothing is gained by it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from verl_agentic.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollapseWatch:
+    """What counts as a sign. All numbers are ours: RAGEN, which describes the signs, gives no thresholds that we know.
+
+    Paper: https://arxiv.org/abs/2504.20073
+    """
+
+    window: int = 10
+    """Steps at either end of the history whose medians are compared."""
+    fallen_to: float = 0.5
+    """A level has fallen when it is at most this share of what it was."""
+    risen_to: float = 2.0
+    """A level has risen when it is at least this many times what it was."""
+    gain: float = 0.25
+    """The reward has risen when it did by more than this many times the standard deviation that it began with."""
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or not 0 < self.fallen_to < 1 < self.risen_to or self.gain < 0:
+            raise ConfigError(f"window must be positive, fallen_to in (0, 1), risen_to above 1, gain >= 0, got {self}")
+
+    def signs(
+        self,
+        *,
+        reward_std: Sequence[float],
+        reward: Sequence[float],
+        entropy: Sequence[float] = (),
+        grad_norm: Sequence[float] = (),
+    ) -> dict[str, float]:
+        """Returns what is to be seen in series of one number a step, as 0 or 1; all 0 while they are short.
+
+        `alarm` is 1 when the standard deviation within groups has fallen and the reward has not risen: siblings that
+        are alike because all of them succeed are no collapse. `entropy_fell` and `grad_norm_rose` say more about it,
+        and raise the alarm together. A series of less than two windows says nothing.
+
+        Args:
+            reward_std: mean standard deviation of rewards within groups.
+            reward: mean reward.
+            entropy: of the policy; empty: not known.
+            grad_norm: norm of the gradient; empty: not known.
+        """
+        std_fell, entropy_fell = self._has_fallen(reward_std), self._has_fallen(entropy)
+        grad_norm_rose = self._has_risen(grad_norm)
+        is_flat = False
+        if self._is_long(reward) and self._is_long(reward_std):
+            (before, after), (deviation, _) = self._ends(reward), self._ends(reward_std)
+            is_flat = after - before <= self.gain * deviation
+        alarm = is_flat and (std_fell or (entropy_fell and grad_norm_rose))
+        found = {"reward_std_fell": std_fell, "reward_flat": is_flat, "entropy_fell": entropy_fell}
+        return {name: float(sign) for name, sign in {**found, "grad_norm_rose": grad_norm_rose, "alarm": alarm}.items()}
+
+    def _is_long(self, series: Sequence[float]) -> bool:
+        return len(series) >= 2 * self.window
+
+    def _ends(self, series: Sequence[float]) -> tuple[float, float]:
+        return statistics.median(series[: self.window]), statistics.median(series[-self.window :])
+
+    def _has_fallen(self, series: Sequence[float]) -> bool:
+        if not self._is_long(series):
+            return False
+        before, after = self._ends(series)
+        return after <= self.fallen_to * before and after < before
+
+    def _has_risen(self, series: Sequence[float]) -> bool:
+        if not self._is_long(series):
+            return False
+        before, after = self._ends(series)
+        return after >= self.risen_to * before and after > before

@@ -1,0 +1,18 @@
+"""The hardest prompts first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_agentic.sampling.curriculum import Pool, curriculum
+
+
+@curriculum(needs=("difficulty",), gives="order")
+def hard_to_easy(pool: Pool) -> NDArray[np.int64]:
+    """Returns the prompts by falling difficulty, equal ones in the order of the data; every epoch anew.
+
+    The seed names the order, no paper's schedule.
+    """
+    assert pool.difficulty_N is not None
+    return np.argsort(-pool.difficulty_N, kind="stable")

@@ -1,0 +1,45 @@
+"""Sources in fixed shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.curriculum import Pool, curriculum
+from verl_agentic.sampling.pass_rates import Floats
+
+
+@curriculum(needs=("source",))
+def mix(pool: Pool, *, ratios: Mapping[str, float]) -> Floats:
+    """Returns weights by which the sources are drawn in the given shares, and prompts of one source alike.
+
+    Sources that are not named share the rest, each in proportion to its size: `ratios={reasoning: 0.25}` mixes a
+    quarter of reasoning into the data of an agent, which the seed suggests against forgetting. The share is a setting
+    to be found, no paper's value. Shares count prompts, not tokens.
+
+    Args:
+        ratios: the share of each source; together at most 1, and exactly 1 when all sources are named.
+
+    Raises:
+        ConfigError: impossible shares, or a source that the data lack.
+    """
+    assert pool.source_N is not None
+    total = sum(ratios.values())
+    if not ratios or min(ratios.values()) < 0 or total > 1 + 1e-9:
+        raise ConfigError(f"mix.ratios must be shares >= 0 with a sum of at most 1, got {dict(ratios)}")
+    weights = np.zeros(len(pool))
+    left = np.ones(len(pool), dtype=bool)
+    for source, ratio in ratios.items():
+        is_of = pool.source_N == source
+        if not is_of.any():
+            raise ConfigError(f"mix: the data have no source {source!r}; they have {sorted(set(pool.source_N))[:20]}")
+        weights[is_of] = ratio / is_of.sum()
+        left &= ~is_of
+    rest = 1.0 - total
+    if abs(rest) > 1e-9 and not left.any():
+        raise ConfigError(f"mix.ratios name all sources and must have a sum of 1, got {total}")
+    if left.any():
+        weights[left] = max(0.0, rest) / left.sum()
+    return weights

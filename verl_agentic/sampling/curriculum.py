@@ -1,0 +1,208 @@
+"""What a curriculum is: a plain function of a pool of prompts with a decorator, and the registry that finds it by name.
+
+@curriculum()
+def uniform(pool: Pool, *, scale: float = 1.0) -> Floats:
+    return np.full(len(pool), scale)
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.pass_rates import Floats, PassRates
+
+Gives = Literal["weights", "order"]
+_COLUMNS = ("difficulty", "source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """What a curriculum knows of N prompts."""
+
+    rates: PassRates
+    step: int = 1
+    """Training step that the prompts are drawn for, from 1."""
+    difficulty_N: Floats | None = None
+    """A column of the data; greater is harder."""
+    source_N: NDArray[np.str_] | None = None
+    """A column of the data, such as `data_source`."""
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumType:
+    """A curriculum."""
+
+    name: str
+    function: Callable[..., NDArray[Any]]
+    gives: Gives
+    needs: frozenset[str]
+    """Columns without which it cannot work."""
+    revisits: bool
+    """Whether a weight of 0 is an estimate, which must be looked at again, and not a decision."""
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises when the curriculum has no such options, or lacks one that it must have.
+
+        Raises:
+            ConfigError: naming what it has.
+        """
+        known = {n: p for n, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        if unknown := sorted(set(options) - set(known)):
+            raise ConfigError(f"curriculum {self.name!r} has no options {unknown}; it has {sorted(known)}")
+        if missing := sorted(n for n, p in known.items() if p.default is p.empty and n not in options):
+            raise ConfigError(f"curriculum {self.name!r} needs the options {missing}; write them under options")
+
+    def __call__(self, pool: Pool, **options: Any) -> NDArray[Any]:
+        """Returns a weight >= 0 per prompt, or the prompts in the order of their turn.
+
+        Raises:
+            ConfigError: unknown options, or the data lack a column.
+        """
+        self.check_options(options)
+        if missing := sorted(name for name in self.needs if getattr(pool, f"{name}_N") is None):
+            raise ConfigError(
+                f"curriculum {self.name!r} needs {missing} of every prompt; write them into the data, and their place "
+                f"into data.curriculum.{missing[0]}_key"
+            )
+        given = self.function(pool, **options)
+        if self.gives == "weights":
+            assert given.shape == (len(pool),) and (given >= 0).all(), self.name
+        return given
+
+
+def curriculum(
+    *, needs: tuple[str, ...] = (), gives: Gives = "weights", revisits: bool = False
+) -> Callable[[Callable[..., NDArray[Any]]], CurriculumType]:
+    """Makes a curriculum of a function `(pool, *, options) -> [N] weights | order`.
+
+    Args:
+        needs: columns of `Pool` without which it cannot work.
+        gives: weights to draw prompts by, with replacement; or an order in which every prompt comes once an epoch.
+        revisits: whether prompts with a weight of 0 are to be looked at again from time to time.
+    """
+    assert set(needs) <= set(_COLUMNS), needs
+
+    def make(function: Callable[..., NDArray[Any]]) -> CurriculumType:
+        return CurriculumType(
+            name=function.__name__, function=function, gives=gives, needs=frozenset(needs), revisits=revisits
+        )
+
+    return make
+
+
+def curriculum_names() -> list[str]:
+    """Returns the names of the curricula."""
+    folder = Path(__file__).parent / "curricula"
+    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+
+
+def load_curriculum(name: str) -> CurriculumType:
+    """Returns a curriculum.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in curriculum_names():
+        raise ConfigError(f"unknown curriculum {name!r}; use one of {curriculum_names()}")
+    return getattr(importlib.import_module(f"verl_agentic.sampling.curricula.{name}"), name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSizeSettings:
+    """The section `data.curriculum.group_size`: prompts get groups of different sizes, `rollout.n` on average."""
+
+    least: int
+    """Attempts that every prompt gets."""
+    most: int
+    """Attempts that no prompt gets more of."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.least <= self.most:
+            raise ConfigError(
+                f"data.curriculum.group_size needs 2 <= least <= most, got {self.least} and {self.most}; a group of "
+                "one has no siblings to compare with"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSetSettings:
+    """The section `data.curriculum.task_set`: tasks that are proposed while training joins the data."""
+
+    proposals: str
+    """JSON lines file that proposers append rows to, with the columns of the data; need not exist yet."""
+    check: str
+    """`module:function` of a row; returns True when the task can be posed. What it raises counts as False."""
+    patience: int = 4
+    """Groups in a row, solved throughout or not at all, after which a proposed task leaves."""
+
+    def __post_init__(self) -> None:
+        if ":" not in self.check or self.patience < 1:
+            raise ConfigError(
+                f"data.curriculum.task_set needs check=module:function and patience >= 1, got {self.check!r} and "
+                f"{self.patience}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumSettings:
+    """The section `data.curriculum`."""
+
+    name: str
+    """Which curriculum."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of that curriculum."""
+    floor: float = 0.05
+    """Share of the draws that are uniform over all prompts, for curricula whose weights are estimates: without it, a
+    prompt whose weight has become 0 would never be seen again."""
+    memory: float = 0.7
+    """What is left of a prompt's earlier evidence when a new group of it is finished (`PassRates`)."""
+    prior_trials: float = 1.0
+    """How many attempts the prior rate of 1/2 is worth (`PassRates`)."""
+    outcome: str = "acc"
+    """Which number of an episode (`reward_extra_info`) is its outcome."""
+    difficulty_key: str = "extra_info.difficulty"
+    source_key: str = "data_source"
+    pass_rate_key: str | None = None
+    """Where the data hold pass rates that were measured before, as a start."""
+    group_size: GroupSizeSettings | None = None
+    """None: every prompt gets `rollout.n` attempts."""
+    task_set: TaskSetSettings | None = None
+    """None: the prompts are those of the files."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor < 1:
+            raise ConfigError(f"data.curriculum.floor must be at least 0 and below 1, got {self.floor}")
+        load_curriculum(self.name).check_options(self.options)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> CurriculumSettings:
+        """Returns the settings that a config writes.
+
+        Raises:
+            ConfigError: unknown keys, or values that cannot work.
+        """
+        parts: dict[str, Any] = {"group_size": GroupSizeSettings, "task_set": TaskSetSettings}
+        read = {k: _read(parts[k], v, f".{k}") if k in parts and v is not None else v for k, v in values.items()}
+        return _read(cls, read, "")
+
+
+def _read(cls: Any, values: Any, key: str) -> Any:
+    known = {f.name for f in fields(cls)}
+    if not isinstance(values, Mapping) or not set(values) <= known:
+        raise ConfigError(f"data.curriculum{key} must have keys of {sorted(known)}, got {values!r}")
+    try:
+        return cls(**values)
+    except TypeError as cause:
+        raise ConfigError(f"data.curriculum{key} cannot be read, got {dict(values)!r}: {cause}") from cause

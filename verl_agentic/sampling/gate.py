@@ -1,0 +1,252 @@
+"""What a gate is: a plain function that says of a group of episodes whether it is worth training on, and the registry.
+
+@gate(needs=("acc",))
+def solved_once(group: Group, *, at_least: float = 1.0) -> Verdict: ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from verl_agentic.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """An episode, as far as a gate needs it. What is None is not known."""
+
+    is_void: bool = False
+    """It says nothing about the policy: its environment or its scorer failed."""
+    acc: float | None = None
+    """The raw outcome, without shaping."""
+    reward: float | None = None
+    """What it earned over all of its rows, shaping included."""
+    entropy: float | None = None
+    """Mean over the sampled tokens, in nats."""
+    ratio: float | None = None
+    """pi_train / pi_rollout: geometric mean over the sampled tokens."""
+    lag: int | None = None
+    """Versions of the weights between those that it began with and those that would be updated with it."""
+    num_tokens: int = 0
+    """Response tokens."""
+
+
+KNOWABLE = frozenset(f.name for f in fields(Session) if f.default is None)
+"""What a session may lack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The episodes of one prompt."""
+
+    uid: str
+    sessions: tuple[Session, ...]
+
+    @cached_property
+    def valid(self) -> tuple[Session, ...]:
+        """The sessions that are not void."""
+        return tuple(session for session in self.sessions if not session.is_void)
+
+    def known(self, name: str) -> list[float]:
+        """Returns what the valid sessions have under a name.
+
+        Raises:
+            DataError: one of them has nothing.
+        """
+        values = [getattr(session, name) for session in self.valid]
+        if any(value is None for value in values):
+            raise DataError(f"group {self.uid} cannot be judged: {name!r} of its sessions is not known, got {values}")
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a gate says of a group."""
+
+    dropped: str = ""
+    """Why the group is dropped, as a word; empty: it is kept."""
+    sessions: frozenset[int] = frozenset()
+    """Places of the sessions of a kept group that are dropped."""
+
+
+KEEP = Verdict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateType:
+    """A gate by name, without options."""
+
+    name: str
+    function: Callable[..., Any]
+    needs: frozenset[str]
+    """What it must know of a session."""
+    sees: Literal["group", "groups"]
+    """One group, or all candidates at once."""
+
+    def with_options(self, **options: Any) -> Gate:
+        """Returns the gate.
+
+        Raises:
+            ConfigError: unknown, missing or impossible options.
+        """
+        parameters = inspect.signature(self.function).parameters.values()
+        known = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+        unknown = sorted(set(options) - set(known))
+        missing = sorted(name for name, p in known.items() if p.default is p.empty and name not in options)
+        if unknown or missing:
+            raise ConfigError(f"gate {self.name!r} has the options {sorted(known)}, got {unknown}, misses {missing}")
+        made = Gate(type=self, options=options)
+        try:
+            made.judge([])  # options that cannot work are refused before the first group
+        except TypeError as cause:
+            raise ConfigError(f"gate {self.name!r} cannot work with {options}, got {cause}") from cause
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """A gate with its options."""
+
+    type: GateType
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.type.name
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """Returns a verdict for every group.
+
+        Raises:
+            DataError: what it needs is not known of a session.
+        """
+        if self.type.sees == "groups":
+            return self.type.function(groups, **self.options)
+        if not groups:
+            self.type.function(Group(uid="", sessions=()), **self.options)
+        return [self.type.function(group, **self.options) for group in groups]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What several gates, one after the other, made of a group."""
+
+    group: Group
+    """The sessions that are left are valid; what a gate has dropped is void in it."""
+    gate: str = ""
+    """Which gate dropped it; empty: it is kept."""
+    reason: str = ""
+    """Why."""
+    sessions: Mapping[str, int] = field(default_factory=dict)
+    """Gate -> sessions that it dropped."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it passed all gates."""
+        return not self.gate
+
+    def after(self, name: str, verdict: Verdict) -> Decision:
+        """Returns what is left after one more gate.
+
+        Args:
+            name: of the gate.
+            verdict: its verdict on `group`.
+        """
+        if verdict.dropped:
+            return replace(self, gate=name, reason=verdict.dropped)
+        if not verdict.sessions:
+            return self
+        left = tuple(
+            replace(session, is_void=session.is_void or place in verdict.sessions)
+            for place, session in enumerate(self.group.sessions)
+        )
+        return replace(
+            self, group=replace(self.group, sessions=left), sessions={**self.sessions, name: len(verdict.sessions)}
+        )
+
+
+def decide(group: Group, gates: Sequence[Gate]) -> Decision:
+    """Returns what gates that see one group make of it; the first that drops it ends the matter."""
+    decision = Decision(group=group)
+    for each in gates:
+        if not decision.is_kept:
+            break
+        decision = decision.after(each.name, each.judge([decision.group])[0])
+    return decision
+
+
+def decide_together(decisions: Sequence[Decision], gates: Sequence[Gate]) -> list[Decision]:
+    """Returns what gates that see all candidates make of them; what one gate drops, the next does not see."""
+    decided = list(decisions)
+    for each in gates:
+        places = [place for place, decision in enumerate(decided) if decision.is_kept]
+        verdicts = each.judge([decided[place].group for place in places])
+        for place, verdict in zip(places, verdicts, strict=True):
+            decided[place] = decided[place].after(each.name, verdict)
+    return decided
+
+
+def gate(
+    *, needs: tuple[str, ...] = (), sees: Literal["group", "groups"] = "group"
+) -> Callable[[Callable[..., Any]], GateType]:
+    """Makes a gate of a function `(group, *, options) -> Verdict`, or `(groups, *, options) -> list[Verdict]`.
+
+    Args:
+        needs: what it must know of a session.
+        sees: one group, or all candidates at once.
+    """
+    assert set(needs) <= KNOWABLE, needs
+
+    def make(function: Callable[..., Any]) -> GateType:
+        return GateType(name=function.__name__, function=function, needs=frozenset(needs), sees=sees)
+
+    return make
+
+
+def gate_names() -> list[str]:
+    """Returns the names of the gates."""
+    folder = Path(__file__).parent / "gates"
+    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+
+
+def load_gate(name: str) -> GateType:
+    """Returns the gate of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in gate_names():
+        raise ConfigError(f"unknown gate {name!r}; use one of {gate_names()}")
+    return getattr(importlib.import_module(f"verl_agentic.sampling.gates.{name}"), name)
+
+
+def to_gates(written: Any, *, name: str) -> list[Gate]:
+    """Returns the gates that a configuration writes as a list of names and of `{name: ..., option: ...}`.
+
+    Args:
+        written: what stands there.
+        name: of the key, for errors.
+
+    Raises:
+        ConfigError: something else stands there, a gate is unknown or twice there, or its options are wrong.
+    """
+    if not isinstance(written, Sequence) or isinstance(written, str):
+        raise ConfigError(f"{name} must be a list of gates, got {written!r}; use some of {gate_names()}")
+    made: list[Gate] = []
+    for entry in written:
+        options = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
+            raise ConfigError(f"{name} must hold names or {{name: ..., option: ...}}, got {entry!r}")
+        options = dict(options)
+        made.append(load_gate(options.pop("name")).with_options(**options))
+    names = [each.name for each in made]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{name} must name a gate once, got {names}")
+    return made

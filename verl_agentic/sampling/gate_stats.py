@@ -1,0 +1,81 @@
+"""What gates did for a batch, and what the groups were like before them, as metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from verl_agentic.sampling.gate import Decision, Group
+
+
+class GateStats:
+    """Collects for one batch."""
+
+    def __init__(self, gates: Sequence[str]) -> None:
+        """Makes an empty one.
+
+        Args:
+            gates: names of the gates.
+        """
+        self._gates = tuple(gates)
+        self._judged: list[Group] = []
+        self._dropped: Counter[str] = Counter()
+        self._dropped_sessions: Counter[str] = Counter()
+
+    def record(self, group: Group, decision: Decision) -> None:
+        """Notes a decision.
+
+        Args:
+            group: as it was before any gate.
+            decision: what became of it.
+        """
+        self._judged.append(group)
+        self._dropped.update([decision.gate] if decision.gate else [])
+        self._dropped_sessions.update(decision.sessions)
+
+    def metrics(self, *, batch_size: int) -> dict[str, float]:
+        """Returns the metrics of a batch that is full.
+
+        Args:
+            batch_size: groups that are trained on.
+        """
+        tokens = sum(session.num_tokens for group in self._judged for session in group.sessions)
+        return {
+            "judged_groups": float(len(self._judged)),
+            "drop_rate": self._dropped.total() / max(1, len(self._judged)),
+            "generated_tokens": float(tokens),
+            "tokens_per_useful_group": tokens / max(1, batch_size),
+            **{f"{name}/dropped_groups": float(self._dropped[name]) for name in self._gates},
+            **{f"{name}/dropped_sessions": float(count) for name, count in self._dropped_sessions.items()},
+            **group_health(self._judged),
+        }
+
+
+def group_health(groups: Sequence[Group]) -> dict[str, float]:
+    """Returns what groups are like: how many say nothing, and how length goes with being right.
+
+    `zero_variance_rate` splits into `all_0_rate`, `all_1_rate` and rest, over groups with two valid sessions or more;
+    `length_acc_corr` is Pearson's coefficient over valid sessions. What is not defined is left out.
+    """
+    outcomes = [[s.acc for s in group.valid if s.acc is not None] for group in groups]
+    compared = [values for values in outcomes if len(values) > 1]
+    same = [values[0] for values in compared if all(value == values[0] for value in values)]
+    sessions = [session for group in groups for session in group.sessions]
+    known = [(float(s.num_tokens), s.acc) for group in groups for s in group.valid if s.acc is not None]
+    health: dict[str, float] = {}
+    if compared:
+        health["zero_variance_rate"] = len(same) / len(compared)
+        health["all_0_rate"] = same.count(0.0) / len(compared)
+        health["all_1_rate"] = same.count(1.0) / len(compared)
+    if sessions:
+        health["void_rate"] = sum(session.is_void for session in sessions) / len(sessions)
+    if known:
+        lengths, accs = np.array(known).T
+        health |= {"acc": float(accs.mean()), "length": float(lengths.mean())}
+        if (wrong := accs <= 0).any():
+            health["length_of_wrong"] = float(lengths[wrong].mean())
+        if lengths.min() < lengths.max() and accs.min() < accs.max():
+            health["length_acc_corr"] = float(np.corrcoef(lengths, accs)[0, 1])
+    return health

@@ -1,0 +1,1 @@
+"""Gates, one a file: its name is the name in a configuration."""

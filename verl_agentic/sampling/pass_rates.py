@@ -1,0 +1,185 @@
+"""How often the policy succeeds at each prompt, and how surely that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_agentic.errors import ConfigError, DataError
+
+Floats = NDArray[np.float64]
+_FULL = 1.0 - 1e-9  # an outcome from here on is a success, as in evaluation
+_COLUMNS = ("trials", "passes", "squares", "streak", "groups")
+
+
+class PassRates:
+    """A table of N prompts: the mean outcome of each, which forgets slowly.
+
+    A group adds its outcomes to the sums of its prompt, after these have been multiplied by `memory`. With groups of
+    one size and no prior, the rate is the exponential moving average of the groups' means with the step `1 - memory`,
+    without the bias of its start.
+
+    Rates of prompts are a diagnostic and a weight, not a guarantee: they lag behind the policy by the time that passes
+    between two visits.
+    """
+
+    def __init__(self, count: int, *, memory: float = 0.7, prior_rate: float = 0.5, prior_trials: float = 1.0) -> None:
+        """Builds a table in which no prompt has been seen.
+
+        Args:
+            count: N, number of prompts.
+            memory: what is left of the earlier evidence when a new group comes, 0 (only the last group) to 1 (all).
+            prior_rate: the rate of a prompt that has not been seen.
+            prior_trials: how many attempts the prior is worth; with 0, one failed group makes the rate exactly 0.
+
+        Raises:
+            ConfigError: values out of range.
+        """
+        if count < 1 or not 0 <= memory <= 1 or not 0 <= prior_rate <= 1 or not 0 <= prior_trials < np.inf:
+            raise ConfigError(
+                "pass rates need prompts, memory and prior_rate in [0, 1] and prior_trials >= 0, got "
+                f"{count}, {memory}, {prior_rate}, {prior_trials}"
+            )
+        self.memory, self.prior_rate, self.prior_trials = memory, prior_rate, prior_trials
+        self._table: dict[str, NDArray[Any]] = {name: np.zeros(count) for name in _COLUMNS}
+        self.version = 0
+        """Changes whenever a rate does."""
+
+    def __len__(self) -> int:
+        return len(self._table["trials"])
+
+    @property
+    def is_seen_N(self) -> NDArray[np.bool_]:
+        """Prompts of which there is evidence."""
+        return self._table["trials"] > 0
+
+    @property
+    def groups_N(self) -> Floats:
+        """Finished groups of each prompt."""
+        return self._table["groups"]
+
+    @property
+    def streak_N(self) -> Floats:
+        """Groups in a row that were solved throughout (positive) or not at all (negative); 0 after a mixed one."""
+        return self._table["streak"]
+
+    @property
+    def failures_N(self) -> Floats:
+        """Groups in a row in which no attempt has succeeded."""
+        return np.maximum(0.0, -self.streak_N)
+
+    @property
+    def mean_N(self) -> Floats:
+        """Mean outcome of every prompt, `(passes + prior_trials * prior_rate) / (trials + prior_trials)`."""
+        return self._moment("passes")
+
+    @property
+    def std_N(self) -> Floats:
+        """Standard deviation of the outcomes of one prompt (population); for outcomes 0 and 1, sqrt(p(1-p))."""
+        return np.sqrt(np.maximum(0.0, self._moment("squares") - self.mean_N**2))
+
+    def record(self, prompt: int, outcomes: Sequence[float]) -> None:
+        """Adds the outcomes of a finished group; void attempts must have been left out. No outcomes, no change.
+
+        Raises:
+            DataError: an outcome is not finite.
+        """
+        if not len(outcomes):
+            return
+        values = np.asarray(outcomes, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise DataError(f"outcomes of prompt {prompt} must be finite, got {list(outcomes)}; leave void ones out")
+        table = self._table
+        for name, added in (("trials", len(values)), ("passes", values.sum()), ("squares", (values**2).sum())):
+            table[name][prompt] = self.memory * table[name][prompt] + added
+        way = 1 if values.min() >= _FULL else -1 if values.max() < _FULL else 0
+        goes_on = way * table["streak"][prompt] > 0
+        table["streak"][prompt] = way + (table["streak"][prompt] if goes_on else 0)
+        table["groups"][prompt] += 1
+        self.version += 1
+
+    def start_from(self, rates_N: Floats, *, trials: float) -> None:
+        """Takes rates that were measured before as evidence of `trials` attempts each; NaN where there are none.
+
+        Raises:
+            DataError: not one per prompt, or not in [0, 1].
+        """
+        rates = np.asarray(rates_N, dtype=np.float64)
+        known = ~np.isnan(rates)
+        if rates.shape != (len(self),) or not ((rates[known] >= 0) & (rates[known] <= 1)).all():
+            raise DataError(f"pass rates must be {len(self)} numbers in [0, 1], got {rates.shape}: {rates[:8]}")
+        self._table["trials"][known] += trials
+        for name in ("passes", "squares"):
+            self._table[name][known] += trials * rates[known]
+        self.version += 1
+
+    def grow(self, count: int) -> None:
+        """Adds prompts that have not been seen."""
+        for name, column in self._table.items():
+            self._table[name] = np.concatenate([column, np.zeros(count)])
+        self.version += 1
+
+    def rows(self) -> list[dict[str, float]]:
+        """Returns the table of the prompts that have been seen, the hardest first."""
+        seen = np.flatnonzero(self.is_seen_N)
+        mean = self.mean_N
+        order = seen[np.argsort(mean[seen], kind="stable")]
+        return [
+            {"prompt": int(i), "rate": float(mean[i]), "groups": int(self.groups_N[i]), "streak": int(self.streak_N[i])}
+            for i in order
+        ]
+
+    def metrics(self) -> dict[str, float]:
+        """Returns means over the prompts that have been seen; without any, only their share."""
+        seen = self.is_seen_N
+        found = {"seen_share": float(seen.mean())}
+        if seen.any():
+            passes = self._table["passes"][seen] / self._table["trials"][seen]
+            found |= {
+                "pass_rate": float(passes.mean()),
+                "never_solved_share": float((passes <= 0).mean()),
+                "always_solved_share": float((passes >= _FULL).mean()),
+            }
+        return found
+
+    def complaint(self, *, at_least: int = 32) -> str | None:
+        """Returns a message when no attempt at any prompt has earned anything; None as long as too few are seen.
+
+        Args:
+            at_least: prompts that must have been seen, or all of a smaller table.
+        """
+        seen = self.is_seen_N
+        count = int(seen.sum())
+        if count < min(at_least, len(self)) or self._table["passes"][seen].any():
+            return None
+        return (
+            f"base too weak: no attempt at any of the {count} prompts seen has succeeded, so groups carry no signal; "
+            "start from a model that solves some (SFT), bring easier prompts, or reward partial success"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` needs."""
+        return {name: column.copy() for name, column in self._table.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a table of the same prompts.
+
+        Raises:
+            DataError: it is of other prompts.
+        """
+        columns = {name: np.asarray(state[name], dtype=np.float64).copy() for name in _COLUMNS}
+        if {len(column) for column in columns.values()} != {len(self)}:
+            raise DataError(
+                f"the checkpoint has pass rates of {len(columns['trials'])} prompts, got a data set of {len(self)}; "
+                "resume with the same files and filters"
+            )
+        self._table = columns
+        self.version += 1
+
+    def _moment(self, name: str) -> Floats:
+        trials = self._table["trials"] + self.prior_trials
+        total = self._table[name] + self.prior_trials * self.prior_rate
+        return np.divide(total, trials, out=np.full(len(self), self.prior_rate), where=trials > 0)

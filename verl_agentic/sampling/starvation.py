@@ -1,0 +1,116 @@
+"""Dynamic sampling that ends: with a full batch, or with an error that says why there is none."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from verl_agentic.errors import ConfigError, StarvationError
+from verl_agentic.sampling.gate import Decision
+
+_ADVICE = {
+    "all_0": "the tasks are too hard: take easier ones, a better checkpoint, more sessions per prompt or more turns",
+    "too_hard": "the tasks are too hard: take easier ones, a better checkpoint, more sessions per prompt or more turns",
+    "all_1": "the tasks are too easy: take harder ones, or stop here",
+    "too_easy": "the tasks are too easy: take harder ones, or stop here",
+    "void": "too few episodes of a group are valid: see `error` in the trajectories, and that rollout.n is above 1",
+}
+
+
+class StarvationGuard:
+    """Looks at the last decisions of gates, and at how many groups one batch has cost."""
+
+    def __init__(
+        self, *, max_drop_rate: float = 0.95, window: int = 128, max_generated_groups: int | None = None
+    ) -> None:
+        """Makes one that has seen nothing.
+
+        Args:
+            max_drop_rate: no batch is waited for above this share of dropped groups; 1 waits for ever.
+            window: how many of the last groups count; at least two batches do.
+            max_generated_groups: so many groups may be judged for one batch; None: any number.
+
+        Raises:
+            ConfigError: a value out of range.
+        """
+        if isinstance(max_drop_rate, bool) or not isinstance(max_drop_rate, int | float) or not 0 < max_drop_rate <= 1:
+            raise ConfigError(f"max_drop_rate must be above 0 and at most 1, got {max_drop_rate!r}")
+        for name, value in {"window": window, "max_generated_groups": max_generated_groups or 1}.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be a whole number from 1 on, got {value!r}")
+        if max_generated_groups == 0:
+            raise ConfigError("max_generated_groups must be a whole number from 1 on, got 0")
+        self._max_drop_rate = max_drop_rate
+        self._window = window
+        self._max_generated_groups = max_generated_groups
+        self._reasons: deque[str] = deque(maxlen=window)
+        self._batch: list[str] = []
+        """Why the groups of the current batch were dropped; empty for those that were kept."""
+
+    @property
+    def keep_rate(self) -> float:
+        """Expected share of kept groups: what was seen, and two groups beforehand, one of which was kept."""
+        return (1 + sum(not reason for reason in self._reasons)) / (2 + len(self._reasons))
+
+    @property
+    def budget_left(self) -> int | None:
+        """How many more groups may be judged for this batch; None: any number."""
+        return None if self._max_generated_groups is None else max(0, self._max_generated_groups - len(self._batch))
+
+    def begin_batch(self, batch_size: int) -> None:
+        """Notes that groups are now collected for a batch.
+
+        Raises:
+            ConfigError: the budget is smaller than the batch.
+        """
+        if self._max_generated_groups is not None and self._max_generated_groups < batch_size:
+            raise ConfigError(
+                f"max_generated_groups must be at least the batch of {batch_size} groups, "
+                f"got {self._max_generated_groups}"
+            )
+        if (self._reasons.maxlen or 0) < max(self._window, 2 * batch_size):
+            # Groups that end first are not like the others: a window must hold whole batches.
+            self._reasons = deque(self._reasons, maxlen=max(self._window, 2 * batch_size))
+
+    def end_batch(self) -> None:
+        """Notes that the batch is full."""
+        self._batch = []
+
+    def record(self, decision: Decision) -> None:
+        """Notes what became of a group."""
+        self._reasons.append(decision.reason)
+        self._batch.append(decision.reason)
+
+    def check(self, *, num_useful: int, batch_size: int, num_inflight: int) -> None:
+        """Does nothing while a full batch is to be expected.
+
+        Args:
+            num_useful: groups that could be trained on now.
+            batch_size: groups that are wanted.
+            num_inflight: groups that are still played and are paid for by the budget.
+
+        Raises:
+            StarvationError: it is not; the message tells the drop rate by reason, and what to do.
+        """
+        if num_useful >= batch_size:
+            return
+        have = f"{num_useful} of {batch_size} groups that can be trained on"
+        if self.budget_left == 0 and num_inflight == 0:
+            raise StarvationError(
+                f"the budget of max_generated_groups={self._max_generated_groups} is spent, got {have}: "
+                f"{_told(self._batch)}, or raise the budget"
+            )
+        dropped = sum(bool(reason) for reason in self._reasons)
+        if len(self._reasons) == self._reasons.maxlen and dropped > self._max_drop_rate * len(self._reasons):
+            raise StarvationError(
+                f"gates drop nearly everything, got {have}: {_told(list(self._reasons))}, "
+                f"or raise max_drop_rate ({self._max_drop_rate:g})"
+            )
+
+
+def _told(reasons: list[str]) -> str:
+    """Returns the drop rate, its parts, and what helps against the greatest of them."""
+    parts = Counter(reason for reason in reasons if reason).most_common()
+    dropped = sum(count for _, count in parts)
+    listed = ", ".join(f"{reason} {count / len(reasons):.0%}" for reason, count in parts) or "nothing"
+    advice = _ADVICE.get(parts[0][0], "loosen that gate") if parts else "look at the gates"
+    return f"{dropped / max(1, len(reasons)):.0%} of the last {len(reasons)} were dropped ({listed}); {advice}"
