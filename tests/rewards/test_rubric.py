@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,6 +135,13 @@ def test_unknown_keys_and_values_of_the_rubric_itself_are_refused() -> None:
     for limit in ("4096", -1):
         with pytest.raises(ConfigError, match="mask_overlong must be a number of tokens, or 0, got"):
             rubric(use("solved"), mask_overlong=limit)
+
+
+def test_a_recipe_is_a_file_with_a_rubric(tmp_path: Path) -> None:
+    section = {"components": [{"use": "math"}, {"use": "format", "weight": 0.1}]}
+    for number, values in enumerate((section, {"rubric": section}, {"reward": {"rubric": section}, "trainer": {}})):
+        (tmp_path / f"{number}.yaml").write_text(json.dumps(values))
+        assert [term.name for term in Rubric.from_file(tmp_path / f"{number}.yaml").terms] == ["math", "format"]
 
 
 def test_what_only_a_success_is_paid_cannot_override_the_outcome() -> None:

@@ -111,7 +111,7 @@ class Rubric:
 
     @classmethod
     def from_file(cls, path: Path) -> Rubric:
-        """Returns the rubric of a YAML file, whose top level is the rubric or has the key `rubric`.
+        """Returns the rubric of a YAML file: its top level, its key `rubric`, or a recipe's `reward.rubric`.
 
         Raises:
             ConfigError: no such file, or see `from_mapping`.
@@ -122,6 +122,7 @@ class Rubric:
             raise ConfigError(f"cannot read the rubric {str(path)!r}, got {cause}; give a YAML file") from cause
         if not isinstance(values, Mapping):
             raise ConfigError(f"a rubric must be a mapping, got {type(values).__name__} in {str(path)!r}")
+        values = values.get("reward", values)
         return cls.from_mapping(values.get("rubric", values), section=str(path))
 
     @classmethod
