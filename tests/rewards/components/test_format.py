@@ -7,7 +7,7 @@ import time
 import pytest
 from samples import call, sample, turn, value
 
-from verl_agentic.rewards.components.format_points import format_points
+from verl_agentic.rewards.components.format import format
 from verl_agentic.rewards.components.format_r1 import format_r1
 from verl_agentic.rewards.sample import Call
 
@@ -64,11 +64,11 @@ def test_strict_looks_at_the_turns_before_the_answer_too(earlier: str, strict: i
 
 def test_an_answer_in_a_tool_result_has_no_form() -> None:
     assert value(format_r1, sample([turn("<think>a</think>", observations=[GOOD])]), strict=False) == 0
-    assert value(format_points, sample([turn("x", observations=[rf"{GOOD} \boxed{{1}}"])]), strict=False) == 0
+    assert value(format, sample([turn("x", observations=[rf"{GOOD} \boxed{{1}}"])]), strict=False) == 0
 
 
 def test_no_turns_have_no_form() -> None:
-    assert value(format_r1, sample([])) == value(format_points, sample([])) == 0.0
+    assert value(format_r1, sample([])) == value(format, sample([])) == 0.0
 
 
 def calls_of(valid: int, invalid: int) -> list[Call]:
@@ -87,35 +87,35 @@ def calls_of(valid: int, invalid: int) -> list[Call]:
 )
 def test_points_are_those_of_the_vector(text: str, calls: tuple[int, int], original: float, capped: float) -> None:
     episode = sample([turn(text, *calls_of(*calls))])
-    assert value(format_points, episode, max_call_bonus=None, strict=False) == pytest.approx(original)
-    assert value(format_points, episode) == pytest.approx(capped)
+    assert value(format, episode, max_call_bonus=None, strict=False) == pytest.approx(original)
+    assert value(format, episode) == pytest.approx(capped)
 
 
 def test_spamming_calls_earns_no_more_than_two_of_them() -> None:
-    assert value(format_points, sample([turn("", *calls_of(1000, 0))])) == pytest.approx(0.2)
-    assert value(format_points, sample([turn("", *calls_of(2, 0))])) == pytest.approx(0.2)
+    assert value(format, sample([turn("", *calls_of(1000, 0))])) == pytest.approx(0.2)
+    assert value(format, sample([turn("", *calls_of(2, 0))])) == pytest.approx(0.2)
 
 
 def test_repeated_reasoning_earns_nothing() -> None:
     spam = "<think>a</think>" * 50
-    assert value(format_points, sample(spam), strict=False) == pytest.approx(0.3)
-    assert value(format_points, sample("a</think><think>"), strict=False) == 0.0
-    assert value(format_points, sample("a</think>"), strict=False) == 0.0
-    assert value(format_points, sample(spam)) == 0.0
+    assert value(format, sample(spam), strict=False) == pytest.approx(0.3)
+    assert value(format, sample("a</think><think>"), strict=False) == 0.0
+    assert value(format, sample("a</think>"), strict=False) == 0.0
+    assert value(format, sample(spam)) == 0.0
     assert value(format_r1, sample(f"{spam}<answer>b</answer>")) == 0.0
 
 
 def test_a_box_counts_once_and_in_the_answer() -> None:
-    assert value(format_points, sample(r"\boxed{1} \boxed{2}")) == pytest.approx(0.2)
-    assert value(format_points, sample(r"<think>\boxed{1}</think>")) == pytest.approx(0.3)
-    assert value(format_points, sample([r"\boxed{1}", "no"])) == 0.0
-    assert value(format_points, sample([r"\boxed{1}", "no"]), strict=False) == pytest.approx(0.2)
+    assert value(format, sample(r"\boxed{1} \boxed{2}")) == pytest.approx(0.2)
+    assert value(format, sample(r"<think>\boxed{1}</think>")) == pytest.approx(0.3)
+    assert value(format, sample([r"\boxed{1}", "no"])) == 0.0
+    assert value(format, sample([r"\boxed{1}", "no"]), strict=False) == pytest.approx(0.2)
 
 
 def test_strict_wants_calls_that_were_carried_out() -> None:
     episode = sample([turn("", call("f"), call("g", error_kind="unknown_tool"), call("h", error_kind="tool_timeout"))])
-    assert value(format_points, episode, strict=False, max_call_bonus=None) == pytest.approx(0.3)
-    assert value(format_points, episode) == 0.0  # .2 - .2: a tool that is too slow was still called well
+    assert value(format, episode, strict=False, max_call_bonus=None) == pytest.approx(0.3)
+    assert value(format, episode) == 0.0  # .2 - .2: a tool that is too slow was still called well
 
 
 @pytest.mark.parametrize("piece", ["<think>", "</think>", "</think> ", "<answer>", "</think><answer>", " ", "<|a|>"])
@@ -123,5 +123,5 @@ def test_ten_megabytes_of_tags_are_judged_at_once(piece: str) -> None:
     episode = sample("<think>" + piece * (10_000_000 // len(piece)) + "</answer>", num_tokens=[1])
     started = time.perf_counter()
     assert value(format_r1, episode) == 0.0
-    assert value(format_points, episode) == 0.0
+    assert value(format, episode) == 0.0
     assert time.perf_counter() - started < 5.0

@@ -11,7 +11,7 @@ from verl_agentic.rewards.component import load_component
 
 RANGES: dict[str, tuple[dict[str, Any], float, float]] = {
     "format_r1": ({}, 0.0, 1.0),
-    "format_points": ({}, 0.0, 1.0),
+    "format": ({}, 0.0, 1.0),
     "tool_validity": ({}, 0.0, 1.0),
     "tool_shaping": ({"max_penalty": 0.3}, -0.3, 0.1),
     "tool_outcomes": ({"cap": 0.2}, -0.2, 0.2),

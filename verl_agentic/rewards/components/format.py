@@ -12,7 +12,7 @@ from verl_agentic.rewards.tags import has_block, has_one_block, has_tag, texts
 
 
 @component(inline=True)
-def format_points(
+def format(
     sample: Sample, *, max_call_bonus: float | None = 0.2, strict: bool = True, starts_in_reasoning: bool = False
 ) -> float:
     r"""Returns 0.3 for reasoning + 0.1 per valid call - 0.2 per invalid call + 0.2 for a boxed answer, within [0, 1].
