@@ -18,6 +18,8 @@ from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from verl.trainer.ppo.v1 import replay_buffer
 
+from verl_agentic.adapters import gated_buffer
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
@@ -104,6 +106,8 @@ class Rollout:
         """Returns the simulated time."""
         return self.now_s
 
+    perf_counter = time
+
     def sleep(self, seconds: float) -> None:
         """Goes on to the first poll at which a group has ended; without any, to the next one."""
         polls = math.ceil((self._ends[0][0] - self.now_s) / seconds) if self._ends else 1
@@ -138,9 +142,11 @@ def in_place(rollout: Rollout) -> Iterator[Rollout]:
     try:
         for name in names:
             setattr(transfer_queue, name, getattr(rollout, name))
-        setattr(replay_buffer, "time", rollout)  # noqa: B010
+        for module in (replay_buffer, gated_buffer):
+            module.time = rollout  # pyright: ignore[reportAttributeAccessIssue]
         yield rollout
     finally:
         for name, function in before.items():
             setattr(transfer_queue, name, function)
-        setattr(replay_buffer, "time", clock)  # noqa: B010
+        for module in (replay_buffer, gated_buffer):
+            module.time = clock

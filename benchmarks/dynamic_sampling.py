@@ -30,7 +30,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl_agentic.adapters.gated_buffer import GatedReplayBuffer
 
 _ENGINE = Engine(slots=256, group_size=8, mean_tokens=1500.0, sigma=0.8, tokens_per_s=50.0)
-_BATCH, _STEPS, _SEEDS = 64, 20, 7
+_BATCH, _STEPS, _SEEDS = 64, 8, 5
 _EVEN = (1.0, 1.0)
 _MIXES = {
     "hard": Mix(parts=((0.6, 0.05, 3.0), (0.1, 3.0, 0.05), (0.3, *_EVEN))),
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer seeds and steps")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    seeds, steps = (2, 6) if options.quick else (_SEEDS, _STEPS)
+    seeds, steps = (2, 3) if options.quick else (_SEEDS, _STEPS)
     worst: dict[str, list[float]] = {}
     figures: dict[str, Any] = {"batch_groups": _BATCH, "group_size": _ENGINE.group_size, "steps": steps, "seeds": seeds}
     for name, mix in _MIXES.items():

@@ -111,7 +111,7 @@ ADAPTERS = (
     ),
     Adapter(
         module="learning_rate",
-        needs="verl.workers.engine_workers",
+        needs="verl.workers.engine.fsdp.transformer_impl",
         gives="a learning rate that falls with the length of responses",
         chosen_by="algorithm.length_lr.reference_tokens",
     ),
@@ -144,6 +144,12 @@ ADAPTERS = (
         needs="verl.trainer.ppo.v1.replay_buffer",
         gives="poll interval and metrics episode/*",
         chosen_by="trainer.v1.sampler.sampler_kwargs.poll_interval_s",
+    ),
+    Adapter(
+        module="curriculum",
+        needs="verl.trainer.ppo.v1.trainer_base",
+        gives="curricula, group sizes, growing task sets",
+        chosen_by="data.curriculum",
     ),
     Adapter(
         module="trainer_steps",

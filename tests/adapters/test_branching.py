@@ -149,7 +149,7 @@ async def test_without_branching_there_is_no_such_column(stage: Stage) -> None:
         ({"n": 4, "calculate_log_probs": False}, r"got rollout\.calculate_log_probs=False; set it"),
     ],
 )
-def test_a_rollout_that_cannot_branch_is_refused_when_the_loop_is_made(
+async def test_a_rollout_that_cannot_branch_is_refused_when_the_loop_is_made(
     stage: Stage, rollout: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(Exception, match=message) as caught:

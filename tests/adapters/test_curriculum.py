@@ -324,24 +324,29 @@ def test_a_proposed_task_that_passes_its_check_is_in_the_next_batch(
 ) -> None:
     proposals = lab.folder / "proposals.jsonl"
     (lab.folder / "curriculum_checks.py").write_text(
-        'def is_fine(row):\n    return row["prompt"][0]["content"] == "good"\n', encoding="utf-8"
+        'def is_fine(row):\n    return row["prompt"][0]["content"].startswith("good")\n', encoding="utf-8"
     )
     monkeypatch.syspath_prepend(lab.folder)
     task_set = {"proposals": str(proposals), "check": "curriculum_checks:is_fine"}
     trainer = lab.trainer({"name": "easy_to_hard", "task_set": task_set})
     trainer.one_step()
     rows = lab.file.with_name("new.jsonl")
-    write_rows([row(text, difficulty=-1.0, source="m") for text in ("good", "bad")], rows)
-    proposals.write_text(rows.read_text() + '{"prompt": []}\n' + '{"half a')
+    write_rows([row(text, difficulty=-1.0, source="m") for text in ("good", "bad", "good too")], rows)
+    *whole, half_written = rows.read_text().splitlines(keepends=True)
+    proposals.write_text("".join(whole) + '{"prompt": []}\n' + half_written[:40])
     trainer.one_step()
     assert trainer.players.texts[4:] == ["good", "q4", "q5", "q6"]
     assert "a proposed task was refused: its columns must be" in caplog.text
     with proposals.open("a") as file:
-        file.write(' line": 1}\n')
-    for _ in range(3):
+        file.write(half_written[40:])
+    trainer.one_step()
+    assert trainer.players.texts[8:] == ["good too", "q7", "q8", "q9"]
+    for _ in range(2):
         trainer.one_step()
-    assert trainer.players.texts[4:].count("good") == 2  # it has its place at the beginning of the next epoch
+    assert trainer.players.texts[12:16] == ["q10", "q11", "good", "good too"]  # their place in the next epoch
     assert "bad" not in trainer.players.texts
+    tasks = curriculum_of(trainer).tasks
+    assert tasks is not None and json.dumps(tasks.rows[0]) + "\n" == whole[0]  # playing a row has not changed it
 
 
 def test_a_base_that_solves_nothing_is_told_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

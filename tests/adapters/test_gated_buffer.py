@@ -160,13 +160,13 @@ def test_the_others_replace_one_by_one(queue: Queue, play: Play, mode: str) -> N
 
 
 def test_sync_hands_out_no_more_than_it_needs_where_verl_hands_out_two_for_one(queue: Queue, play: Play) -> None:
-    for i in range(9):
+    for i in range(18):
         queue.put_group(f"good{i}", [1, 0])
-    queue.put_group("bad", [0, 0])
-    gated = buffer(play)
-    gated.sample(1, "train", 10)
-    # 9 of 10 were useful, so one prompt more has to be enough for the last; verl would have played 2.
-    assert sum(play.handed_out) in (1, 2) and play.handed_out[0] <= 2
+    for i in range(2):
+        queue.put_group(f"bad{i}", [0, 0])
+    buffer(play).sample(1, "train", 20)
+    # 2 are missing where (1 + 18) / (2 + 20) are kept: 2.3 prompts; verl would have played 4.
+    assert play.handed_out == [3]
 
 
 def test_failed_groups_are_handled_as_in_verl(queue: Queue, play: Play) -> None:
@@ -186,10 +186,11 @@ def test_failed_groups_are_handled_as_in_verl(queue: Queue, play: Play) -> None:
 
 def test_failed_groups_are_replaced_when_verl_is_told_to(queue: Queue, play: Play) -> None:
     queue.put_prompt("gone", "failure")
-    gated = buffer(play, gates=["zero_variance"])
+    gated = buffer(play)
     gated.sync_refill_failed_groups = True
     _, metrics = gated.sample(1, "train", 1)
     assert metrics["training/rollout_failure/evicted_samples"] == 1 and play.handed_out == [1]
+    assert metrics[GATE + "void_groups/dropped_groups"] == 0, "it is verl's, and replaced once"
 
 
 def test_validation_is_not_filtered(queue: Queue, play: Play) -> None:
@@ -363,12 +364,15 @@ def test_a_group_grows_too_old_while_it_waits(queue: Queue, play: Play) -> None:
     assert uids(batch).isdisjoint({"a", "b"}) and metrics[GATE + "off_policy/dropped_groups"] == 1
 
 
-def test_the_strongest_signals_are_chosen_from_a_whole_cohort(queue: Queue, play: Play) -> None:
+@pytest.mark.parametrize("cohort", [5, 10])
+def test_the_strongest_signals_are_chosen_from_a_cohort_or_from_all_there_is(
+    queue: Queue, play: Play, cohort: int
+) -> None:
     # V-STARPOS: standard deviations .5 .4 .1 0 .3; p = .75 keeps the groups 0, 1 and 4.
     for i, std in enumerate([0.5, 0.4, 0.1, 0.0, 0.3]):
         queue.put_group(f"g{i}", [1, 0], rewards=[0.5 + std, 0.5 - std])
     gates = [{"name": "top_p_signal", "p": 0.75}]
-    batch, metrics = buffer(play, gates=gates).sample(1, "train", 3)
+    batch, metrics = buffer(play, gates=gates, cohort=cohort).sample(1, "train", 3)
     assert uids(batch) == {"g0", "g1", "g4"} and metrics[GATE + "top_p_signal/dropped_groups"] == 2
 
 
@@ -438,6 +442,18 @@ def test_the_budget_ends_with_an_error(queue: Queue, play: Play, mode: str) -> N
         assert 1 + sum(play.handed_out) == 16, "not one prompt more was played"
     with pytest.raises(ConfigError, match="max_generated_groups must be at least the batch of 4 groups, got 3"):
         buffer(play, mode, max_generated_groups=3).sample(1, "train", 4)
+
+
+def test_what_is_played_is_paid_for_by_the_budget(queue: Queue, play: Play) -> None:
+    for i in range(2):
+        queue.put_group(f"dead{i}", [1, 1])
+        queue.put_prompt(f"slow{i}", "running")
+    gated = buffer(play, max_generated_groups=5)
+    gated._begin(4)
+    gated._sync_metadata_from_transfer_queue()
+    gated._terminal_eviction_reasons(1, "train")
+    gated._refill(4)
+    assert play.handed_out == [1], "2 are judged, 2 are played"
 
 
 def test_every_batch_has_its_own_budget(queue: Queue, play: Play) -> None:

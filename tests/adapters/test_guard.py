@@ -53,6 +53,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"}, "", ["agent_loop"]),
         ({"actor_rollout_ref__rollout__custom__agentic__env": "python_math"}, "", ["agent_loop"]),
         ({"actor_rollout_ref__rollout__custom__other": 1}, "", []),
+        ({"algorithm__adv_estimator": "safe_grpo"}, "", ["credit"]),
+        ({"algorithm__credit__clip": 5}, "", ["credit"]),
+        ({"trainer__v1__trainer_mode": "agentic_sync"}, "", ["credit", "trainers"]),
+        ({"actor_rollout_ref__actor__policy_loss__loss_mode": "masked_ppo"}, "", ["loss_config", "policy_losses"]),
+        ({"actor_rollout_ref__actor__policy_loss__loss_mode": "gspo"}, "", []),
+        ({"data__curriculum__name": "learnability"}, "", ["curriculum"]),
         (
             {"actor_rollout_ref__rollout__checkpoint_engine__backend": "object_store"},
             "",
@@ -148,3 +154,19 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     config = OmegaConf.load(folder / f"{name}.yaml")
     includes = [entry for entry in config.get("defaults", []) if entry == "plugin"]
     assert includes or f"${{{guard.RESOLVER}:plugin}}" in (folder / f"{name}.yaml").read_text()
+
+
+def test_a_learning_rate_by_length_is_refused_under_a_trainer_that_ignores_it() -> None:
+    config = _config(algorithm__length_lr__reference_tokens=100, trainer__v1__trainer_mode="sync")
+    with pytest.raises(ConfigError, match="needs a trainer of ours"):
+        guard.demanded(config)
+
+
+def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, caplog: pytest.LogCaptureFixture) -> None:
+    guard.install_check(lambda names: None)
+    device.auto_set_device(_config(actor_rollout_ref__rollout__top_p=0.9))
+    assert not caplog.records
+    device.auto_set_device(
+        _config(actor_rollout_ref__rollout__top_p=0.9, algorithm__rollout_correction__rollout_is="token")
+    )
+    assert "top_p=0.9" in caplog.text

@@ -34,8 +34,7 @@ ADVANTAGES = torch.tensor([[1.0], [-1.0]]).expand(2, 5)
 
 def actor_config(**options: Any) -> ActorConfig:
     """Returns verl's config of an actor, as far as losses read it."""
-    make = cast("Any", ActorConfig)  # its defaults come from parent classes that pyright does not see through
-    return make(strategy="fsdp2", rollout_n=2, use_dynamic_bsz=True, **options)
+    return ActorConfig(strategy="fsdp2", rollout_n=2, use_dynamic_bsz=True, **options)
 
 
 def verl_loss(mode: str, *, log_prob: Tensor, agg: Any = "token-mean", **given: Any) -> tuple[Tensor, dict[str, Any]]:
@@ -44,7 +43,9 @@ def verl_loss(mode: str, *, log_prob: Tensor, agg: Any = "token-mean", **given: 
     tensors.update({name: value for name, value in given.items() if isinstance(value, torch.Tensor)})
     config = actor_config(**{name: value for name, value in given.items() if name not in tensors})
     config.global_batch_info.update(loss_scale_factor=config.loss_scale_factor)
-    return core_algos.get_policy_loss_fn(mode)(log_prob=log_prob, loss_agg_mode=agg, config=config, **tensors)
+    return cast("Any", core_algos.get_policy_loss_fn(mode))(
+        log_prob=log_prob, loss_agg_mode=agg, config=config, **tensors
+    )
 
 
 def slope(total: Tensor, log_prob: Tensor) -> Tensor:

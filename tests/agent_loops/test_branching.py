@@ -184,6 +184,24 @@ async def test_a_branch_of_a_branch_shares_with_both_up_to_where_it_left_them() 
     assert {len(set(row) - {NOT_SHARED}) for row in ids.values()} == {1, 2}
 
 
+async def test_branches_of_one_place_do_not_share_what_they_play_after_it() -> None:
+    episodes = [episode for episode, _ in await Stage(Writer(num_calls=2), replace(ALWAYS, beam=4)).play_all(4)]
+    assert [episode.numbers()["branched"] for episode in episodes] == [0.0, 1.0, 1.0, 1.0]
+    for name, episode in zip("abcd", episodes, strict=True):
+        said = [message.content for message in episode.messages if message.role == "assistant"]
+        assert said == ["", "", f"{name} says 42"] and len(episode.actions) == 3
+        assert episode.turn_rewards == {0: 0.5, 1: 0.5} and episode.numbers()["tool_calls"] == 2.0
+
+
+async def test_a_branch_measures_against_the_first_turn_that_it_took_over() -> None:
+    # The third turns have more entropy than the first, and as much as the second, which a branch plays itself.
+    policy = Writer(num_calls=2, log_prob=lambda turn: (0.0, -9.0, -9.0)[turn])
+    how = Branching(initial=1, probability=0.0, entropy_weight=1.0)
+    played = [episode for episode, _ in await Stage(policy, how).play_all(4)]
+    assert [episode.numbers()["branched"] for episode in played] == [0.0, 1.0, 1.0, 1.0]
+    assert sorted(text(episode).count("call:b1$") for episode in played) == [0, 0, 1, 1], "one is b's"
+
+
 async def test_the_number_of_samples_is_kept_and_those_left_over_begin_from_the_start() -> None:
     stage = Stage(Writer(num_calls=2), Branching(initial=8))
     episodes = await stage.play_all(16)
@@ -333,20 +351,21 @@ async def test_a_conversation_that_was_shortened_gives_no_more_places() -> None:
     stage = Stage(
         Writer(num_calls=3),
         limits=replace(LIMITS, max_response_tokens=70, max_turns=6),
-        options={"compaction": Compaction(strategy="drop_observations", keep_last=0, min_room_tokens=45)},
+        options={"compaction": Compaction(strategy="drop_observations", keep_last=0, min_room_tokens=20)},
     )
     source, ids = await stage.play("a")
     assert len(source.trajectories) > 1 and [len(i) for i in ids] == [len(t.response_ids) for t in source.trajectories]
-    played = await asyncio.gather(*map(stage.play, "abc"))
-    branched = [(episode, ids) for episode, ids in played if episode.numbers()["branched"]]
-    for episode, ids in played:
-        assert all(set(row) == {NOT_SHARED} for row in ids[1:])
-        assert [len(row) for row in ids] == [len(t.response_ids) for t in episode.trajectories]
-    for episode, ids in branched:
-        shared = ids[0].index(NOT_SHARED)
-        assert episode.trajectories[0].response_ids[:shared] in [
-            other.trajectories[0].response_ids[:shared] for other, _ in played if other is not episode
-        ]
+    # The entropy rises in the second turn, or in the third, which begins a new row.
+    for turn, is_branched in ((1, True), (2, False)):
+        stage.policy = Writer(num_calls=3, log_prob=lambda now, turn=turn: -9.0 if now >= turn else 0.0)
+        stage.branching = Branching(initial=1, probability=0.0, entropy_weight=1.0)
+        played = await asyncio.gather(*map(stage.play, "ab"))
+        assert [len(episode.trajectories[0].response_ids) > 0 for episode, _ in played] == [True, True]
+        assert [bool(episode.numbers()["branched"]) for episode, _ in played] == [False, is_branched]
+        for episode, ids in played:
+            assert episode.numbers()["branch_refused"] == 0.0
+            assert all(set(row) == {NOT_SHARED} for row in ids[1:]) and len(ids) > 1
+            assert [len(row) for row in ids] == [len(t.response_ids) for t in episode.trajectories]
 
 
 async def test_a_turn_that_begins_with_forced_text_is_no_place_to_branch() -> None:
@@ -384,6 +403,21 @@ async def test_a_turn_that_begins_with_forced_text_is_no_place_to_branch() -> No
 async def test_all_begin_when_the_last_sibling_ends_without_having_branched() -> None:
     episodes = await Stage(branching=NEVER).play_all(5)
     assert all(not episode.is_void and not episode.numbers()["branched"] for episode, _ in episodes)
+
+
+async def test_those_left_over_begin_side_by_side() -> None:
+    siblings, most, playing = Siblings(NEVER), 0, 0
+
+    async def member() -> None:
+        nonlocal most, playing
+        async with siblings.place(timeout_s=10):
+            playing += 1
+            most = max(most, playing)
+            await asyncio.sleep(0.01)
+            playing -= 1
+
+    await asyncio.wait_for(asyncio.gather(*(member() for _ in range(5))), 5)
+    assert most == 4, "all but the first one"
 
 
 async def test_siblings_of_a_source_that_fails_or_is_cancelled_go_on() -> None:
@@ -438,14 +472,21 @@ async def test_nobody_waits_longer_than_an_episode_may_take() -> None:
     siblings = Siblings(NEVER)
     began: list[str] = []
 
-    async def member(name: str, seconds: float) -> None:
+    async def member(name: str, end: asyncio.Event) -> None:
         async with siblings.place(timeout_s=0.05) as point:
             assert point is None
             began.append(name)
-            await asyncio.sleep(seconds)
+            await end.wait()
 
-    await asyncio.wait_for(asyncio.gather(member("a", 0.3), member("b", 0.0)), 5)
-    assert began == ["a", "b"]
+    ends = asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.create_task(member(name, end)) for name, end in zip("ab", ends, strict=True)]
+    await asyncio.sleep(0.03)
+    assert began == ["a"]
+    await asyncio.sleep(0.1)
+    assert began == ["a", "b"] and siblings.num_waiting == 0, "while the first one still plays"
+    for end in ends:
+        end.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), 5)
 
 
 @settings(max_examples=60, deadline=None)

@@ -68,12 +68,13 @@ async def play(
     *,
     row: EnvRow = ROW,
     make: Callable[..., Any] = Env,
+    summary: str = "found nothing",
     **options: Any,
 ) -> Episode:
     script = iter(turns)
 
     def next_text(messages: Sequence[Message]) -> str:
-        return "found nothing" if messages[-1].content == SUMMARY_REQUEST else next(script)
+        return summary if messages[-1].content == SUMMARY_REQUEST else next(script)
 
     chosen = replace(setting(ScriptedPolicy(next_text, encode=encode, end_ids=[END]), LONG, **options), codec=Codec())
     return await run_episode(row, make_env=lambda r: make(r, texts), setting=chosen, request_id="r")
@@ -161,6 +162,8 @@ async def test_summaries_are_steps_and_rows_go_on_counting() -> None:
     longer = await play(["call:d:4", "call:e:5", "done"], ["v" * 320, "w" * 300], compaction=how)
     (_, _, summary), (turn, after, _) = step_keys(longer)[0][-1], step_keys(longer)[1][0]
     assert (turn, after, summary) == (3, second[0][1], first[2][2])
+    other = step_keys(await play(["call:a:1", "call:b:2", "done"], texts[:2], compaction=how, summary="found it"))
+    assert other[0][2][2] != first[2][2] and other[1][0][1] != second[0][1]
 
 
 async def test_named_states_do_not_stand_for_those_of_summaries() -> None:

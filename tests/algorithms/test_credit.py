@@ -64,6 +64,7 @@ def test_a_session_with_a_reward_that_is_not_finite_is_taken_out_whole(bad) -> N
     assert batch.valid_B.tolist() == [False, False, True]
     assert batch.valid_S.tolist() == [False, True]
     assert batch.outcomes_S.tolist() == [0.0, 0.5]
+    assert batch.to_tokens(torch.tensor([7.0, 3.0])).tolist() == [[0, 0], [0, 0], [3, 3]]
 
 
 def test_a_session_is_valid_as_long_as_one_row_is() -> None:

@@ -169,6 +169,13 @@ def test_turn_rewards_are_scaled_and_the_mean_is_taken_off_at_the_end() -> None:
     assert torch.equal(batch.rewards_BT, rewards)
 
 
+def test_the_mean_is_taken_off_the_last_row_wherever_it_stands() -> None:
+    batch = make_batch([1, 0, 0], tokens=1, sessions=["s", "s", "t"], order=[1, 0, 0], source_B=torch.zeros(3).long())
+    # mean 0.5, std sqrt(0.5)
+    expected = [0.5 / 0.5**0.5, 0.0, -0.5 / 0.5**0.5]
+    assert scaled_by_source(batch).rewards_BT[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+
+
 def test_a_source_without_a_spread_is_not_blown_up() -> None:
     rewards = torch.tensor([[0.25, 0.75], [0.0, 1.0]])
     batch = CreditBatch.of(rewards=rewards, mask=torch.ones(2, 2), groups="ab", source_B=torch.zeros(2).long())
@@ -221,6 +228,11 @@ def test_void_sessions_leave_groups_of_one_or_none() -> None:
     assert given["void_session_frac"] == pytest.approx(3 / 6)
 
 
+def test_a_void_session_does_not_make_a_constant_group_differ() -> None:
+    given = metrics(make_batch([1, 1, 1, -1, -1, -1], groups="aaabbb", void=[2, 5]))
+    assert given["all_1_group_frac"] == given["other_constant_group_frac"] == 0.5
+
+
 def test_sessions_with_rewards_that_are_not_finite_are_counted() -> None:
     given = metrics(make_batch([1, NAN, 0]))
     assert given["nonfinite_sessions"] == 1 and given["void_session_frac"] == pytest.approx(1 / 3)
@@ -240,11 +252,11 @@ def test_a_discount_per_step_shows_in_what_the_critic_says_first() -> None:
     values_BT = (0.3 * 0.99**steps_left).repeat(10, 1)
     assert values_BT[0, [0, 25, 49]].tolist() == pytest.approx([0.181502, 0.233346, 0.297], abs=1e-6)
     # An observation at both ends of the row, and a void row.
-    mask = torch.ones(10, 52).long()
-    mask[:, [0, -1]] = 0
+    mask = torch.ones(10, 53).long()
+    mask[:, [0, -2, -1]] = 0
     mask[9] = 0
-    padded_BT = torch.full((10, 52), NAN)
-    padded_BT[:, 1:-1] = values_BT
+    padded_BT = torch.full((10, 53), NAN)
+    padded_BT[:, 1:-2] = values_BT
     given = metrics(make_batch([1] * 3 + [0] * 7, mask=mask, values_BT=padded_BT))
     assert given["value_first_mean"] == pytest.approx(0.181502, abs=1e-6)
     assert given["value_last_mean"] == pytest.approx(0.297, abs=1e-6)
@@ -267,3 +279,10 @@ def test_several_rows_and_outcomes_survive_the_whole_way() -> None:
     )
     given = estimate(load_advantage("safe_rloo"), batch, PLAIN)
     assert per_row(given.advantages_BT, batch.mask_BT) == [1.0, 1.0, -1.0]
+
+
+def test_a_critic_learns_nothing_from_a_session_whose_reward_is_not_finite() -> None:
+    values = torch.tensor([[0.5, 0.25, 9], [0.5, 0.25, 9]])
+    batch = make_batch([1, NAN], mask=torch.tensor([[1, 1, 0], [1, 1, 0]]), values_BT=values)
+    given = estimate(giving(torch.zeros(2, 3), torch.ones(2, 3)), batch, PLAIN)
+    assert given.returns_BT.tolist() == [[1, 1, 0], [0.5, 0.25, 0]]

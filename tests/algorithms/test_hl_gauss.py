@@ -58,7 +58,9 @@ def test_masked_tokens_have_no_influence(garbage: float) -> None:
         logits = torch.tensor([[[0.1, 0.2, 0.3, 0.4, 0.5], [filler] * 5]], requires_grad=True)
         loss_BT = hl_gauss_loss(logits, torch.tensor([[0.3, filler]]), mask, EDGES)
         (slope,) = torch.autograd.grad(loss_BT.sum(), logits)
-        return [loss_BT, slope, decode_values(logits, mask, EDGES)]
+        value_BT = decode_values(logits, mask, EDGES)
+        (value_slope,) = torch.autograd.grad(value_BT.sum(), logits)
+        return [loss_BT, slope, value_BT, value_slope]
 
     assert all(torch.equal(a, b) for a, b in zip(run(garbage), run(0.0), strict=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from batches import any_rows, make_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turn_batches import turn_batch
+from turn_batches import key, turn_batch
 
 from verl_agentic.algorithms.advantage import AdvantageType
 from verl_agentic.algorithms.advantages.arpo import arpo
@@ -18,6 +19,7 @@ from verl_agentic.algorithms.advantages.salt import salt
 from verl_agentic.algorithms.advantages.spa import spa
 from verl_agentic.algorithms.advantages.turn_group import turn_group
 from verl_agentic.algorithms.advantages.vspo import vspo
+from verl_agentic.algorithms.credit import Steps
 from verl_agentic.algorithms.step_groups import (
     END,
     SessionTurns,
@@ -159,3 +161,45 @@ def test_a_batch_of_void_rows_has_no_advantages(estimator: AdvantageType, option
         uses_B=torch.ones(2, dtype=torch.int64),
     )
     assert estimator(batch, **options).advantages_BT.tolist() == [[0.0] * 6] * 2
+
+
+@each
+def test_a_session_whose_reward_is_not_finite_neither_counts_nor_learns(
+    estimator: AdvantageType, options: dict[str, Any]
+) -> None:
+    known: dict[str, Any] = {"shared_BT": torch.full((3, 6), -1), "uses_B": torch.ones(3, dtype=torch.int64)}
+    rows, states, actions = [[0, 1.0], [0, float("nan")], [0, 0.5]], [["s", "t"]] * 3, [["a", "b"]] * 3
+    given_out = turn_batch(rows, states=states, actions=actions, **known)
+    void = turn_batch(rows, states=states, actions=actions, void=[1], **known)
+    assert given_out.num_nonfinite == 1 and bool(given_out.mask_BT[1].any())
+    assert torch.equal(estimator(given_out, **options).advantages_BT, estimator(void, **options).advantages_BT)
+
+
+@pytest.mark.parametrize("estimator", [salt, gigpo], ids=lambda item: item.name)
+def test_turns_beyond_the_known_steps_have_none(estimator: AdvantageType) -> None:
+    batch = turn_batch([[0, 0, 1.0], [0, 0, 0]], states=[["s", "t", "u"]] * 2, actions=[["a", "b", "c"]] * 2)
+    full = batch.steps
+    assert full is not None
+    narrow = Steps(state_BK=full.state_BK[:, :1], action_BK=full.action_BK[:, :1], first_turn_B=full.first_turn_B)
+    advantages = estimator(replace(batch, steps=narrow)).advantages_BT
+    # Turns 1 and 2 get what the session has.
+    assert torch.equal(advantages[:, 3], advantages[:, 6]) and bool((advantages[:, 0] != advantages[:, 3]).all())
+
+
+@pytest.mark.parametrize("estimator", [turn_group, spa, salt, gigpo], ids=lambda item: item.name)
+def test_a_row_that_was_taken_out_of_a_session_learns_nothing(estimator: AdvantageType) -> None:
+    states = [["s", "t"], ["u"], ["s", "t", "v"]]
+    batch = turn_batch([[0, 0], [1.0], [0, 0, 0]], states=states, sessions=["a", "a", "b"], first_turns=[0, 2, 0])
+    batch.valid_B[0] = False
+    advantages = estimator(batch).advantages_BT
+    assert not advantages[0].any() and bool(advantages[1].any())
+
+
+def test_what_comes_next_does_not_depend_on_the_place_of_rows() -> None:
+    # Two rows claim turn 1: the one with the lesser state comes next, wherever it stands.
+    for states in (["b", "c"], ["c", "b"]):
+        batch = turn_batch(
+            [[0], [0], [0]], states=[["a"], *([name] for name in states)], sessions=["x"] * 3, first_turns=[0, 1, 1]
+        )
+        steps = StepList.of(batch)
+        assert int(steps.state_N[steps.after_N[0]]) == min(key("b"), key("c"))

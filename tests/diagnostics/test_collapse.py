@@ -27,6 +27,13 @@ def test_siblings_that_become_alike_by_succeeding_do_not() -> None:
     assert signs["alarm"] == signs["reward_flat"] == 0.0 and signs["reward_std_fell"] == 1.0
 
 
+def test_how_much_the_reward_must_rise_is_told_by_its_deviation() -> None:
+    # A quarter of .4 is .1.
+    for gain, alarm in ((0.09, 1.0), (0.15, 0.0)):
+        reward = [0.5] * 20 + [0.5 + gain] * 20
+        assert WATCH.signs(reward_std=[0.4] * 20 + [0.02] * 20, reward=reward)["alarm"] == alarm
+
+
 def test_a_reward_that_falls_does_not_excuse_it() -> None:
     assert WATCH.signs(reward_std=FALLING, reward=LEARNING[::-1])["alarm"] == 1.0
 

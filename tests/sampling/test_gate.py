@@ -56,6 +56,8 @@ def test_a_gate_sees_what_earlier_ones_have_left() -> None:
     assert first.is_kept and first.sessions == {"low_entropy": 1}
     assert [s.is_void for s in first.group.sessions] == [True, False, False]
     assert not any(s.is_void for s in whole.sessions)
+    void = Group(uid="g", sessions=(*whole.sessions, Session(is_void=True)))
+    assert [s.is_void for s in decide(void, to_gates(["low_entropy"], name="gates")).group.sessions] == [1, 0, 0, 1]
 
 
 def test_gates_that_see_all_do_not_see_what_is_dropped() -> None:

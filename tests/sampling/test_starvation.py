@@ -113,11 +113,6 @@ def test_missing_groups_are_handed_out_by_how_many_are_kept() -> None:
     assert prompts_due(batch_size=8, num_useful=6, num_open=0, keep_rate=0.5, allowed=-2) == 0
 
 
-def test_a_hedge_takes_off_what_bad_luck_may_cost() -> None:
-    # 4 open ones give 2, give or take 1.
-    assert prompts_due(batch_size=8, num_useful=6, num_open=4, keep_rate=0.5, allowed=99, hedge=1.0) == 2
-
-
 @given(st.integers(1, 50), st.integers(0, 60), st.integers(0, 50), st.floats(0.01, 0.99), st.integers(0, 50))
 def test_it_never_starves_and_never_exceeds(batch: int, useful: int, opened: int, rate: float, allowed: int) -> None:
     due = prompts_due(batch_size=batch, num_useful=useful, num_open=opened, keep_rate=rate, allowed=allowed)

@@ -35,6 +35,7 @@ from verl_agentic.agent_loops.policy import Completion
 from verl_agentic.agent_loops.protocols.make import make_codec
 from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.agent_loops.settings import GREEDY_SESSION, LoopSettings
+from verl_agentic.agent_loops.step_keys import step_keys
 from verl_agentic.data.columns import extra_of, ground_truth_of
 from verl_agentic.data.sample_log import StoredSample, sample_log, score_of_env
 from verl_agentic.env import EnvRow
@@ -321,6 +322,7 @@ def _to_outputs(
     numbers = episode.numbers()
     last = len(episode.trajectories) - 1
     metrics = AgentLoopMetrics(generate_sequences=episode.generate_s, tool_calls=episode.env_s)
+    steps = step_keys(episode)
     return [
         EnvAgentOutput(
             prompt_ids=trajectory.prompt_ids,
@@ -335,6 +337,7 @@ def _to_outputs(
                 # verl copies this over the earlier rows before they are stored.
                 "reward_extra_info": numbers,
                 EPISODE_NUMBERS: numbers,
+                "steps": steps[index],
                 SAMPLE: sample,
             },
             token_rewards=rewards,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.truncation import truncation_warning
 
 RESOLVER = "verl_agentic"
 _CPU = ("cpu.platform", "cpu.distributed", "cpu.engine")
@@ -43,6 +45,7 @@ def install_check(load: Callable[[list[str]], None]) -> None:
     def check_and_set_device(config: Any) -> None:
         load(demanded(config))
         _check_platform(config)
+        _warn_of_truncation(config)
         auto_set_device(config)
 
     device.auto_set_device = check_and_set_device
@@ -62,6 +65,18 @@ def _check_platform(config: DictConfig) -> None:
         )
 
 
+def _warn_of_truncation(config: DictConfig) -> None:
+    rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
+    correction = OmegaConf.select(config, "algorithm.rollout_correction") or {}
+    warning = truncation_warning(
+        top_p=float(rollout.get("top_p") or 1.0),
+        top_k=int(rollout.get("top_k") or -1),
+        uses_rollout_log_probs=any(correction.get(name) for name in ("rollout_is", "rollout_rs", "bypass_mode")),
+    )
+    if warning is not None:
+        logging.getLogger(__name__).warning(warning)
+
+
 def demanded(config: DictConfig) -> list[str]:
     """Returns the adapters that a configuration and the environment ask for."""
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
@@ -74,10 +89,38 @@ def demanded(config: DictConfig) -> list[str]:
         "shuffled_rewards": OmegaConf.select(config, "algorithm.adv_estimator") == "grpo_shuffled",
         "replay_buffer": has_rubric or sampler.get("poll_interval_s") is not None,
         "trainer_steps": has_rubric or bool({"temperature_schedule", "max_void_share"} & set(_section(rollout))),
+        "curriculum": OmegaConf.select(config, "data.curriculum") is not None,
         **dict.fromkeys(("rubric_manager", "group_rewards"), has_rubric),
+        **_demanded_of_credit(config),
         **dict.fromkeys(_CPU, _is_cpu_chosen()),
     }
     return [name for name, is_asked in asked.items() if is_asked]
+
+
+def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
+    # They import torch, which this module, loaded in every process, does not need.
+    from verl_agentic.algorithms.advantage import advantage_names
+    from verl_agentic.algorithms.policy_loss import policy_loss_names
+
+    loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+    is_our_loss = loss in policy_loss_names()
+    is_our_trainer = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
+    is_our_estimator = str(OmegaConf.select(config, "algorithm.adv_estimator")) in advantage_names()
+    has_credit = OmegaConf.select(config, "algorithm.credit") is not None
+    has_length_lr = OmegaConf.select(config, "algorithm.length_lr") is not None
+    if has_length_lr and not is_our_trainer:
+        raise ConfigError(
+            "algorithm.length_lr needs a trainer of ours, got trainer.v1.trainer_mode="
+            f"{OmegaConf.select(config, 'trainer.v1.trainer_mode')!r}; set agentic_sync, agentic_colocate_async or "
+            "agentic_separate_async"
+        )
+    return {
+        **dict.fromkeys(("loss_config", "policy_losses"), is_our_loss),
+        "vocabulary_mean": loss == "rover",
+        "credit": is_our_trainer or is_our_estimator or has_credit,
+        "trainers": is_our_trainer,
+        "learning_rate": has_length_lr,
+    }
 
 
 def _is_cpu_chosen() -> bool:

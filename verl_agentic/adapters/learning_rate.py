@@ -4,46 +4,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
-from verl.workers.engine_workers import TrainingWorker
-
-from verl_agentic.errors import ConfigError
 
 _SCALE = "agentic_lr_scale"
 
 
-def _train_mini_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+def _train_batch(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def train(self: Any, data: Any) -> Any:
-        scale = tu.pop(data, key="lr_scale", default=1.0)
-        if scale != 1.0 and not isinstance(self.engine, FSDPEngine):
-            raise ConfigError(
-                f"algorithm.length_lr works with FSDP engines, got {type(self.engine).__name__}; unset it"
-            )
-        setattr(self.engine, _SCALE, scale)
-        return original(self, data)
+    def train_batch(self: Any, data: Any, loss_function: Any) -> Any:
+        setattr(self, _SCALE, tu.get_non_tensor_data(data=data, key="lr_scale", default=1.0))
+        return original(self, data, loss_function)
 
-    return train
+    return train_batch
 
 
 def _optimizer_step(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def step(self: Any) -> Any:
-        # The scheduler writes the rates anew after every step.
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * getattr(self, _SCALE, 1.0)
+        groups = self.optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] *= getattr(self, _SCALE, 1.0)
         try:
             return original(self)
         finally:
-            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = rate
 
     return step
 
 
-TrainingWorker.train_mini_batch = _train_mini_batch(TrainingWorker.train_mini_batch)
-FSDPEngine.optimizer_step = _optimizer_step(FSDPEngine.optimizer_step)
+_engine = cast("Any", FSDPEngine)
+_engine.train_batch = _train_batch(_engine.train_batch)
+_engine.optimizer_step = _optimizer_step(_engine.optimizer_step)

@@ -122,7 +122,7 @@ def _extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any],
     if not keys:
         return []
     fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields", GREEDY_SESSION])
-    extras = [getattr(extra, "data", extra) for extra in fetched["extra_fields"]]
+    extras: list[Any] = [getattr(extra, "data", extra) for extra in fetched["extra_fields"]]
     greedy = [str(int(place)) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [None] * len(keys)
     return list(zip(extras, greedy, strict=True))
 

@@ -20,8 +20,8 @@ _FIELDS = ["prompts", "responses", "response_mask"]
 _TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
 
 
-def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> None:
-    """Stores the column `teacher_log_prob` with the rows of a batch: `[R]` float, NaN without a solution.
+def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:
+    """Returns the batch with the column `teacher_log_prob`: `[R]` float, NaN without a solution.
 
     Args:
         trainer: verl's, with an actor.
@@ -43,9 +43,8 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
         for row, solution in zip(log_probs.unbind(), solutions, strict=True)
     ]
     column = torch.nested.as_nested_tensor(nan, layout=torch.jagged)
-    tq.kv_batch_put(
-        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict({COLUMN: column}, batch_size=len(nan))
-    )
+    fields = TensorDict({COLUMN: column}, batch_size=len(nan))
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
 
 def _solutions(keys: Sequence[str], outcome_B: Sequence[float]) -> list[int | None]:

@@ -46,7 +46,7 @@ class CreditMixin:
             config.trainer.v1.trainer_mode = self.mode
         super().__init__(config)  # pyright: ignore[reportCallIssue]
         self._greedy: dict[str, float] = {}
-        _check_estimator(config)
+        _check(config)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
@@ -66,9 +66,7 @@ class CreditMixin:
         batch.extra_info["calculate_sum_pi_squared"] = self._estimator in _SUM_PI_SQUARED
         batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
         batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
-        if self._loss == "rover":
-            _keep_mean_log_prob(batch)
-        return batch
+        return _keep_mean_log_prob(batch) if self._loss == "rover" else batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         columns = _columns(batch)
@@ -76,9 +74,10 @@ class CreditMixin:
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
         with handed_over(Handover(columns=columns, metrics=metrics)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
-        _store_for_losses(batch, columns)
+        # verl ships the columns that the batch names: those of the last one that was put.
+        batch = _store_for_losses(batch, columns)
         if self._loss == "sdpo":
-            store_teacher_log_probs(self, batch, outcome_B=_outcomes(columns).tolist())
+            batch = store_teacher_log_probs(self, batch, outcome_B=_outcomes(columns).tolist())
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -86,6 +85,7 @@ class CreditMixin:
         if reference is not None:
             factor = length_lr_factor(_mean_length(batch), reference_length=float(reference))
             batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
+        batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
         return cast("Any", super())._update_actor(batch, metrics)
 
     @property
@@ -97,19 +97,22 @@ class CreditMixin:
         return str(OmegaConf.select(self.config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
 
 
-def _check_estimator(config: Any) -> None:
-    """Refuses options that the estimator lacks before anything is played."""
+def _check(config: Any) -> None:
+    """Refuses what cannot work before anything is played."""
     name = str(config.algorithm.adv_estimator)
     options = (config.algorithm.get("credit") or {}).get("options") or {}
     if name in advantage_names():
         load_advantage(name).check_options(options)
+    strategy = config.actor_rollout_ref.actor.strategy
+    if config.algorithm.get("length_lr") and strategy not in ("fsdp", "fsdp2"):
+        raise ConfigError(f"algorithm.length_lr works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
 
 
 def _columns(batch: Any) -> dict[str, Any]:
     """Returns what the agent loop has stored with the rows of a batch, where it has."""
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     width = max(len(row) for row in fetched["response_mask"].unbind())
-    columns: dict[str, Any] = {}
+    columns: dict[str, Any] = {"uses_B": torch.tensor([int(tag.get("uses", 1)) for tag in batch.tags])}
     for ours, stored, filler in (("turn_ids_BT", "turn_ids", 0), ("shared_BT", "shared_ids", -1)):
         if stored in fetched:
             columns[ours] = _padded(fetched[stored], width=width, filler=filler)
@@ -134,6 +137,7 @@ def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
     if all(PLACE in extra for extra in extras):
         # The rows of other loops repeat the score of their session: verl's rule holds, the last row counts.
         columns["is_paid"] = torch.ones(len(extras))
+        columns["is_side_B"] = torch.tensor([extra[PLACE] == "side" for extra in extras])
         columns["steps"] = steps_of([extra.get("steps") or [] for extra in extras], torch.device("cpu"))
     return columns
 
@@ -177,17 +181,15 @@ def _baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
     return torch.tensor([greedy.get(key.rsplit("_", 2)[0], float("nan")) for key in keys])
 
 
-def _store_for_losses(batch: Any, columns: dict[str, Any]) -> None:
-    """Stores what policy losses may need and verl does not pass on: which rows are siblings, and their outcome."""
+def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
+    """Returns the batch with what policy losses may need and verl does not pass on: who is a sibling, and outcomes."""
     uids = [key.rsplit("_", 2)[0] for key in batch.keys]
     numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
     group_B = torch.tensor([numbers[uid] for uid in uids])
     fields = {"credit_group": group_B, "credit_group_size": group_B.bincount()[group_B]}
     if "acc" in columns.get("parts", {}):
         fields["credit_outcome"] = columns["parts"]["acc"]
-    tq.kv_batch_put(
-        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch.keys))
-    )
+    return _put(batch, fields)
 
 
 def _outcomes(columns: dict[str, Any]) -> torch.Tensor:
@@ -199,14 +201,18 @@ def _outcomes(columns: dict[str, Any]) -> torch.Tensor:
     return columns["parts"]["acc"]
 
 
-def _keep_mean_log_prob(batch: Any) -> None:
-    """Keeps what the policy said before its updates under a name of its own."""
+def _keep_mean_log_prob(batch: Any) -> Any:
+    """Returns the batch with what the policy said before its updates, under a name of its own."""
     fetched = tq.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["mean_log_prob", "response_mask"]
     )
     means = response_from_nested(fetched["mean_log_prob"], fetched["response_mask"])
-    fields = TensorDict({"old_mean_log_prob": means}, batch_size=len(batch.keys))
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+    return _put(batch, {"old_mean_log_prob": means})
+
+
+def _put(batch: Any, fields: dict[str, torch.Tensor]) -> Any:
+    stored = TensorDict(fields, batch_size=len(batch.keys))
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=stored)
 
 
 def _mean_length(batch: Any) -> float:

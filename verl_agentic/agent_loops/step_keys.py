@@ -55,7 +55,7 @@ def _steps(episode: Episode) -> Iterator[tuple[int, int, int]]:
         if turn is None or not _is_turn(message, action):
             shown.append(_text(message))
             continue
-        name = None if action is None else episode.states.get(turn)
+        name = episode.states.get(turn)
         state = _key("shown", shown or done) if name is None else _key("named", name)
         done = _text(message) if action is None else _done(action)
         yield turn, state, _key("done", done)

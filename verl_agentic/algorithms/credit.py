@@ -52,6 +52,8 @@ class CreditBatch:
     """`[B]` bool: false for rows that say nothing about the policy (void, padding, rewards that are not finite)."""
     is_last_B: Tensor
     """`[B]` bool: the last row of its session, where the outcome lies."""
+    order_B: Tensor
+    """`[B]` int64: place of the row in its session."""
     num_nonfinite: int = 0
     """Sessions that were taken out because a reward was NaN or infinite."""
 
@@ -65,6 +67,8 @@ class CreditBatch:
     """`[B, T]` float: log-probs under the policy that sampled (behaviour policy)."""
     sum_pi_squared_BT: Tensor | None = None
     """`[B, T]` float: sum over the vocabulary of squared probabilities."""
+    is_side_B: Tensor | None = None
+    """`[B]` bool: rows of sub-agents, whose turns count from 0 again; None: there are none."""
     steps: Steps | None = None
     source_B: Tensor | None = None
     """`[B]` int64: which data source the row's prompt is from."""
@@ -105,7 +109,8 @@ class CreditBatch:
         device, count = rewards.device, len(groups)
         group_B = _indices(groups, device)
         session_B = torch.arange(count, device=device) if sessions is None else _indices(sessions, device)
-        is_last_B = _last_rows(session_B, order)
+        order_B = torch.arange(count) if order is None else torch.as_tensor(order, dtype=torch.int64)
+        order_B = order_B.to(device)
         mask_BT = mask.bool()
         batch = cls(
             rewards_BT=masked(rewards.float(), mask_BT),
@@ -113,7 +118,8 @@ class CreditBatch:
             group_B=group_B,
             session_B=session_B,
             valid_B=_any_of_row(mask_BT),
-            is_last_B=is_last_B,
+            is_last_B=_last_rows(session_B, order_B),
+            order_B=order_B,
             **known,
         )
         if bool((batch.group_B != batch.group_S[batch.session_B]).any()):
@@ -240,9 +246,6 @@ def _indices(keys: Sequence[Hashable], device: torch.device) -> Tensor:
     return torch.tensor(np.fromiter((numbers.setdefault(k, len(numbers)) for k in keys), dtype=np.int64), device=device)
 
 
-def _last_rows(session_B: Tensor, order: Sequence[int] | None) -> Tensor:
-    order_B = torch.arange(len(session_B)) if order is None else torch.as_tensor(order)
-    order_B = order_B.to(session_B.device)
+def _last_rows(session_B: Tensor, order_B: Tensor) -> Tensor:
     newest_S = torch.full((int(session_B.max()) + 1 if len(session_B) else 0,), -1, device=session_B.device)
-    newest_S = newest_S.scatter_reduce(0, session_B, order_B.to(newest_S.dtype), reduce="amax")
-    return order_B == newest_S[session_B]
+    return order_B == newest_S.scatter_reduce(0, session_B, order_B, reduce="amax")[session_B]

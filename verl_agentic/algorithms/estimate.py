@@ -72,7 +72,7 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
     given = estimator(scaled_by_source(batch) if settings.by_source else batch, **settings.options)
     advantages_BT = _kept(given.advantages_BT, batch, f"advantages of {estimator.name!r}")
     has_critic = given.returns_BT is not given.advantages_BT
-    returns_BT = _kept(given.returns_BT, batch, f"returns of {estimator.name!r}") if has_critic else advantages_BT
+    returns_BT = _targets(given.returns_BT, batch, estimator.name) if has_critic else advantages_BT
     sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
     _refuse_nonfinite(advantages_BT, sums_B, f"advantages of {estimator.name!r}")
     if has_critic:
@@ -154,6 +154,15 @@ def _kept(values_BT: Tensor, batch: CreditBatch, what: str) -> Tensor:
     if values_BT[~batch.valid_B].count_nonzero():
         values_BT = torch.where(batch.valid_B.unsqueeze(-1), values_BT, 0.0)
     return values_BT
+
+
+def _targets(returns_BT: Tensor, batch: CreditBatch, name: str) -> Tensor:
+    """Returns a critic's targets: on rows that are not valid its own values, because 0 would be a lesson."""
+    targets_BT = _kept(returns_BT, batch, f"returns of {name!r}")
+    if batch.values_BT is None or bool(batch.valid_B.all()):
+        return targets_BT
+    own_BT = masked(batch.values_BT.float().nan_to_num(), batch.mask_BT)
+    return torch.where(batch.valid_B.unsqueeze(-1), targets_BT, own_BT)
 
 
 def _refuse_nonfinite(values_BT: Tensor, sums_B: Tensor, what: str) -> None:

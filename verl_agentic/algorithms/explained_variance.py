@@ -1,4 +1,4 @@
-"""How much of the returns a critic knows: N places (tokens or turns), of which some exist."""
+"""How much of the returns a critic knows: B rows of N places (tokens or turns), of which some exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl_agentic.algorithms.gae import returns_to_go, scan, trained_tokens
 Tensor = torch.Tensor
 
 
-def explained_variance(values_N: Tensor, returns_N: Tensor, exists_N: Tensor) -> float:
+def explained_variance(values_BN: Tensor, returns_BN: Tensor, exists_BN: Tensor) -> float:
     """Returns `1 - Var(returns - values) / Var(returns)` over the places that exist.
 
     1: the critic knows all; 0: no more than a constant does; below 0: worse than one. NaN where returns do not vary
@@ -20,14 +20,14 @@ def explained_variance(values_N: Tensor, returns_N: Tensor, exists_N: Tensor) ->
     returns, which hold the values themselves when lambda is below 1).
 
     Args:
-        values_N: any shape, float.
-        returns_N: the same shape, float.
-        exists_N: the same shape, bool.
+        values_BN: `[B, N]` float.
+        returns_BN: `[B, N]` float.
+        exists_BN: `[B, N]` bool.
     """
-    total, scale = _squares(returns_N, exists_N)
-    errors, _ = _squares(returns_N - values_N, exists_N)
+    total, scale = _squares(returns_BN, exists_BN)
+    errors, _ = _squares(returns_BN - values_BN, exists_BN)
     # Equal numbers leave rounding behind, not exactly 0.
-    return 1.0 - errors / total if total > 1e-12 * scale else math.nan
+    return 1.0 - errors / total if total > 1e-10 * scale else math.nan
 
 
 def critic_metrics(
@@ -64,9 +64,11 @@ def token_critic_metrics(batch: CreditBatch, returns_BT: Tensor) -> dict[str, fl
     return {} if math.isnan(value) else {"credit/explained_variance": value}
 
 
-def _squares(values_N: Tensor, exists_N: Tensor) -> tuple[float, float]:
+def _squares(values_BN: Tensor, exists_BN: Tensor) -> tuple[float, float]:
     """Returns the sums of squares, about the mean and about 0."""
-    values_N = torch.where(exists_N, values_N, 0.0)
-    mean = values_N.sum(dtype=torch.float64) / exists_N.sum().clamp(min=1)
-    centred_N = torch.where(exists_N, values_N - mean, 0.0)
-    return float(centred_N.square().sum(dtype=torch.float64)), float(values_N.square().sum(dtype=torch.float64))
+    values_BN = torch.where(exists_BN, values_BN, 0.0)
+    # In float64 from rows on: a whole matrix of it would take more time than all the rest.
+    mean = values_BN.sum(dim=-1).double().sum() / exists_BN.sum().clamp(min=1)
+    centred_BN = torch.where(exists_BN, values_BN - mean, 0.0)
+    squares = [torch.linalg.vector_norm(x_BN, dim=-1).double().square().sum() for x_BN in (centred_BN, values_BN)]
+    return float(squares[0]), float(squares[1])

@@ -28,8 +28,7 @@ def where_known(column_BN: Tensor, exists_BN: Tensor) -> Tensor:
 def following_rows(batch: CreditBatch) -> Tensor:
     """Returns `[B]` int64: the row in which the session of every row goes on; -1 after its last and on void rows.
 
-    The rows of a session are ordered by the turn that they begin with, or as they stand in the batch where turns are
-    not known; the one that is marked as the last comes last. Void rows are left out.
+    Void rows are left out; so are those of sub-agents, which go on nowhere.
     """
     count, device = len(batch.session_B), batch.session_B.device
     none_B = torch.full((count,), -1, dtype=torch.int64, device=device)
@@ -37,13 +36,11 @@ def following_rows(batch: CreditBatch) -> Tensor:
         return none_B
     trained_BT = trained_tokens(batch)
     is_valid_B = trained_BT.any(dim=1)
-    begin_B = torch.arange(count, device=device)
-    if batch.turn_ids_BT is not None:
-        begin_B = batch.turn_ids_BT.gather(1, _first_place(trained_BT)).squeeze(1)
+    if batch.is_side_B is not None:
+        is_valid_B = is_valid_B & ~batch.is_side_B
     session_B = torch.where(is_valid_B, batch.session_B, batch.num_sessions)
-    sorted_B = begin_B.argsort(stable=True)
-    for key_B in (batch.is_last_B.long(), session_B):
-        sorted_B = sorted_B[key_B[sorted_B].argsort(stable=True)]
+    sorted_B = batch.order_B.argsort(stable=True)
+    sorted_B = sorted_B[session_B[sorted_B].argsort(stable=True)]
     goes_on = (session_B[sorted_B][1:] == session_B[sorted_B][:-1]) & is_valid_B[sorted_B][1:]
     return none_B.scatter(0, sorted_B[:-1], torch.where(goes_on, sorted_B[1:], -1))
 
@@ -153,11 +150,14 @@ def whitened(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
     As verl's `masked_whiten`: each token has a vote, the variance is unbiased, and 1e-8 is added to it.
     """
+    advantages_BT = where_known(advantages_BT, mask_BT)
     count = mask_BT.sum()
-    mean = torch.where(mask_BT, advantages_BT, 0.0).sum() / count.clamp(min=1)
+    is_alone = count < 2
+    mean = (advantages_BT.sum(dim=-1).double().sum() / count.clamp(min=1)).masked_fill(is_alone, 0.0)
     centred_BT = torch.where(mask_BT, advantages_BT - mean, 0.0)
-    scaled_BT = centred_BT * torch.rsqrt(centred_BT.square().sum() / (count - 1).clamp(min=1) + 1e-8)
-    return torch.where(mask_BT, torch.where(count > 1, scaled_BT, advantages_BT), 0.0)
+    squares = torch.linalg.vector_norm(centred_BT, dim=-1).double().square().sum()
+    scale = torch.rsqrt(squares / (count - 1).clamp(min=1) + 1e-8).masked_fill(is_alone, 1.0)
+    return centred_BT * scale
 
 
 def critic_targets(batch: CreditBatch, targets_BT: Tensor, at_BT: Tensor) -> Tensor:

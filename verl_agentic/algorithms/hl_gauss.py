@@ -56,7 +56,7 @@ def hl_gauss_loss(
         edges: `[N + 1]` float, evenly spaced.
         sigma_per_bin: as in `target_histogram`.
     """
-    targets_BTN = target_histogram(masked(returns_BT, mask_BT), edges, sigma_per_bin=sigma_per_bin)
+    targets_BTN = target_histogram(returns_BT, edges, sigma_per_bin=sigma_per_bin)
     log_probs_BTN = _clean(logits_BTN, mask_BT).log_softmax(dim=-1)
     return masked(-(targets_BTN * log_probs_BTN).sum(dim=-1), mask_BT)
 

@@ -101,12 +101,12 @@ class SessionTurns:
 
     @classmethod
     def of(cls, batch: CreditBatch) -> SessionTurns:
-        """Returns the turns of a batch that has turn ids; without steps, no row is taken for one of a sub-agent."""
+        """Returns the turns of a batch that has turn ids."""
         assert batch.turn_ids_BT is not None
         turns = Turns.of(batch.turn_ids_BT, batch.mask_BT)
         is_own_B = batch.valid_B
-        if batch.steps is not None:
-            is_own_B = is_own_B & (batch.steps.state_BK >= 0).any(dim=1)
+        if batch.is_side_B is not None:
+            is_own_B = is_own_B & ~batch.is_side_B
         counts_BK = turns.exists_BK & is_own_B.unsqueeze(-1)
         num_turns = max(int(turns.id_BK.max()), 0) + 1 if turns.id_BK.numel() else 1
         cells = batch.session_B.unsqueeze(-1) * num_turns + turns.id_BK.clamp(min=0)

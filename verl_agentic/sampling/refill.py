@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 
-def prompts_due(
-    *, batch_size: int, num_useful: int, num_open: int, keep_rate: float, allowed: int, hedge: float = 0.0
-) -> int:
+def prompts_due(*, batch_size: int, num_useful: int, num_open: int, keep_rate: float, allowed: int) -> int:
     """Returns how many prompts are needed beyond those that are open, in expectation, and at most `allowed`.
 
-    Open groups give `keep_rate * num_open` useful ones, give or take `hedge` standard deviations; what is missing is
-    handed out `1 / keep_rate` times. When nothing is open, at least one is handed out.
+    Open groups give `keep_rate * num_open` useful ones; what is missing is handed out `1 / keep_rate` times. When
+    nothing is open, at least one is handed out.
 
     Args:
         batch_size: groups that are wanted.
@@ -19,9 +17,7 @@ def prompts_due(
         num_open: groups that are played, or wait to be judged.
         keep_rate: share of groups that turn out useful, above 0.
         allowed: no more than that.
-        hedge: standard deviations of open groups' yield that are taken off.
     """
-    spread = math.sqrt(num_open * keep_rate * (1 - keep_rate))
-    missing = batch_size - num_useful - max(0.0, keep_rate * num_open - hedge * spread)
+    missing = batch_size - num_useful - keep_rate * num_open
     # A hair above a whole number is rounding, no need for one more prompt.
     return max(0, min(allowed, math.ceil(missing / keep_rate - 1e-9)))

@@ -40,7 +40,6 @@ class StarvationGuard:
         if max_generated_groups == 0:
             raise ConfigError("max_generated_groups must be a whole number from 1 on, got 0")
         self._max_drop_rate = max_drop_rate
-        self._window = window
         self._max_generated_groups = max_generated_groups
         self._reasons: deque[str] = deque(maxlen=window)
         self._batch: list[str] = []
@@ -67,9 +66,8 @@ class StarvationGuard:
                 f"max_generated_groups must be at least the batch of {batch_size} groups, "
                 f"got {self._max_generated_groups}"
             )
-        if (self._reasons.maxlen or 0) < max(self._window, 2 * batch_size):
-            # Groups that end first are not like the others: a window must hold whole batches.
-            self._reasons = deque(self._reasons, maxlen=max(self._window, 2 * batch_size))
+        # Groups that end first are not like the others: a window must hold whole batches.
+        self._reasons = deque(self._reasons, maxlen=max(self._reasons.maxlen or 1, 2 * batch_size))
 
     def end_batch(self) -> None:
         """Notes that the batch is full."""

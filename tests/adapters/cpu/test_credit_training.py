@@ -21,15 +21,17 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
     run = make_run(tmp_path)
     run.settings = {
-        "trainer.v1.trainer_mode": "cycling",
+        "trainer.v1.trainer_mode": "agentic_cycling",
         "trainer.total_training_steps": STEPS_EACH * len(PLAN),
         "actor_rollout_ref.rollout.n": 4,
         "actor_rollout_ref.rollout.calculate_log_probs": True,
+        "+actor_rollout_ref.rollout.custom.agentic.branching.initial": 2,
         "actor_rollout_ref.actor.calculate_entropy": True,
         "actor_rollout_ref.actor.use_kl_loss": True,
         "actor_rollout_ref.actor.optim.lr": 1e-5,
         "critic.enable": True,
         "critic.optim.lr": 1e-4,
+        "+algorithm.length_lr.reference_tokens": 20,
         "+algorithm.gdpo_reward_keys": "[acc, num_turns]",
         "reward.reward_manager.name": "rubric",
         "+reward.rubric.components": "[{use: 'cycling:coin'}]",
@@ -40,4 +42,5 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         name = PLAN[number // STEPS_EACH]
         assert math.isfinite(step["actor/pg_loss"]) and math.isfinite(step["actor/grad_norm"]), name
         assert step["critic/advantages/max"] > step["critic/advantages/min"], name
-        assert step["actor/grad_norm"] > 0, name
+        assert step["actor/grad_norm"] > 0 and 0 < step["actor/lr_scale"] <= 1, name
+    assert any(step["episode/branched"] > 0 for step in steps)

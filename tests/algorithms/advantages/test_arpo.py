@@ -52,9 +52,25 @@ def test_the_same_id_at_another_place_is_another_token() -> None:
 
 
 def test_the_same_id_of_another_group_is_another_token() -> None:
-    batch = branches([PREFIX, PREFIX, PREFIX, PREFIX], groups=["g", "g", "h", "h"], outcomes=[1.0, 0.0, 4.0, 0.0])
+    # Of each group, two of three share.
+    outcomes, groups = [3.0, 0.0, 0.0, 6.0, 0.0, 0.0], ["g", "g", "g", "h", "h", "h"]
+    batch = branches([PREFIX, PREFIX, NONE, PREFIX, PREFIX, NONE], groups=groups, outcomes=outcomes)
     advantages = arpo(batch, base="dr_grpo").advantages_BT
-    assert advantages.tolist() == [[0, 0, 0.5, 0.5], [0, 0, -0.5, -0.5], [0, 0, 2, 2], [0, 0, -2, -2]]
+    assert advantages[:, 0].tolist() == [0.5, 0.5, -1.0, 1.0, 1.0, -2.0]
+
+
+def test_a_branch_that_was_taken_out_has_no_vote() -> None:
+    batch = branches([PREFIX, PREFIX, PREFIX, NONE], outcomes=[1.0, float("nan"), 0.0, 0.0])
+    advantages = arpo(batch, base="dr_grpo").advantages_BT
+    # 2/3, none and -1/3
+    assert advantages[:, 0].tolist() == pytest.approx([1 / 6, 0.0, 1 / 6, -1 / 3])
+
+
+def test_a_branch_counts_where_it_is_trained() -> None:
+    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]])
+    advantages = arpo(branches([PREFIX, PREFIX, PREFIX, NONE], mask=mask), base="dr_grpo").advantages_BT
+    assert advantages[:, 0].tolist() == pytest.approx([0.25, 0.0, 0.25, 0.25])
+    assert advantages[:, 1].tolist() == pytest.approx([-1 / 12, -1 / 12, -1 / 12, 0.25])
 
 
 def test_observations_in_a_prefix_stay_without_advantage() -> None:

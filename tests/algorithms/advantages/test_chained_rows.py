@@ -70,7 +70,7 @@ def cut(rows: Rows, *, pieces: int, seed: int) -> tuple[Rows, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows=some_rows(several_rows=False), pieces=st.integers(2, 4), seed=st.integers(0, 99))
 def test_an_episode_in_several_rows_is_the_episode_in_one(name: str, rows: Rows, pieces: int, seed: int) -> None:
     estimator, options = load_advantage(name), OPTIONS.get(name, {})

@@ -99,6 +99,9 @@ def test_pass_at_k_credits_nobody_when_two_are_best_or_one_is_alone() -> None:
 def test_pass_at_k_sees_negative_rewards_and_several_rows() -> None:
     batch = make_batch([0.0, -0.5, -0.75], sessions=["s", "s", "t"], order=[0, 1, 0])
     assert advantages("safe_passk", batch, normalize=False) == [0.25, 0.25, 0.0]
+    # A void session is not second best with 0.
+    batch = make_batch([-0.25, -0.75, 0.0], void=[2])
+    assert advantages("safe_passk", batch, normalize=False) == [0.5, 0.0, 0.0]
 
 
 GDPO_PARTS = {"acc": torch.tensor([1.0, 0.0, 0.0, 0.0]), "format": torch.tensor([0.1, 0.1, 0.0, 0.1])}

@@ -53,6 +53,11 @@ def test_a_turns_ratio_is_the_product_of_its_tokens(lam: float) -> None:
     torch.testing.assert_close(given.returns_BT, torch.tensor([expected]))
 
 
+def test_v_moves_to_its_target_at_most_all_the_way() -> None:
+    given = turns([math.log(2.0), math.log(2.0), 0.0, 0.0, 0.0], VALUES)
+    assert float(given.returns_BT[0, 0]) == pytest.approx(float(given.returns_BT[0, 1]))
+
+
 def test_on_policy_and_lambda_1_it_is_the_return_where_q_is_v_of_the_next() -> None:
     # Q of turn 0 equals gamma * V of turn 1: all that is left over is the last error.
     given = turns([0.0] * 5, [0.1, 0.5 * 0.3, math.nan, 0.3, 0.4], gamma=0.5)

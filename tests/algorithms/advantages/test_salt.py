@@ -35,6 +35,13 @@ def test_the_end_is_like_no_state_and_the_same_for_all() -> None:
     check(graph(actions=actions), [[-0.288675, 0.0, 0.0], [-0.288675, 0.0, 0.0], [-0.288675, -A], [A, A]])
 
 
+def test_no_state_is_the_end() -> None:
+    batch = turn_batch([[1.0], [0, 0]], states=[["s"], ["s", "t"]], actions=[["a"], ["a", "b"]])
+    assert batch.steps is not None
+    batch.steps.state_BK[1, 1] = 0  # the least key there is
+    check(batch, [[0.5], [-0.5, -0.5]], base="dr_grpo")
+
+
 def test_a_step_to_another_state_is_another_step() -> None:
     # The same state and action, with luck in between.
     batch = turn_batch([[0, 1.0], [0, 0]], states=[["s", "t"], ["s", "u"]], actions=[["a", "b"], ["a", "b"]])

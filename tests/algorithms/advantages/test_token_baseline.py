@@ -82,3 +82,19 @@ def test_tokens_are_compared_by_how_many_were_sampled_before() -> None:
     rewards = make_batch([1.0, 0.0], mask=mask, old_log_probs_BT=torch.where(mask.bool(), log_probs, math.nan))
     given = token_baseline(rewards).advantages_BT
     torch.testing.assert_close(given, torch.tensor([[0.5, 0, 0, 0.5], [-0.5, -0.5, 0, 0]]))
+
+
+def test_noise_and_tokens_are_counted_on_from_row_to_row() -> None:
+    log_probs = torch.tensor([[0.5, 0.5, 0.5, 0.5], [0.9, 0.9, 0.2, 0.2]]).log()
+    whole = token_baseline(make_batch([1.0, 0.25], tokens=4, old_log_probs_BT=log_probs)).advantages_BT
+    parts = make_batch(
+        [0.0, 1.0, 0.0, 0.25],
+        groups=[0] * 4,
+        sessions=["a", "a", "b", "b"],
+        order=[0, 1, 0, 1],
+        tokens=2,
+        old_log_probs_BT=log_probs.reshape(4, 2),
+    )
+    torch.testing.assert_close(token_baseline(parts).advantages_BT.reshape(2, 4), whole)
+    # Norms 0.25; 0.01, 0.01, 0.64, 0.64: at the last token the weights are 1 and 1.3.
+    assert math.isclose(float(whole[0, 3]), 1.0 - (1.0 + 1.3 * 0.25) / 2.3, rel_tol=1e-5)

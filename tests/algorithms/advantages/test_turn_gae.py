@@ -45,7 +45,7 @@ def test_the_critic_learns_the_turns_return_on_all_of_its_tokens() -> None:
 
 
 def test_a_step_critic_learns_only_where_steps_end() -> None:
-    given = step_critic(three_turns(), gamma=0.99, lam=0.95)
+    given = step_critic(three_turns())
     expected = torch.tensor([[0.951484, OTHER, 0, 0.9801, 0, 0, 1.0, OTHER]])
     torch.testing.assert_close(given.returns_BT, expected, atol=5e-7, rtol=0)
     assert torch.equal(given.advantages_BT, turn_gae(three_turns()).advantages_BT)

@@ -134,14 +134,15 @@ def test_rows_of_a_session_are_its_turns_one_after_the_other() -> None:
 
 def test_rows_of_sub_agents_have_no_vote_and_get_what_the_first_turn_gets() -> None:
     states = [["s", "t"], [], ["s", "u"]]
-    batch = turn_batch([[0, 1], [], [0, 4]], states=states, sessions=["a", "a", "b"])
+    is_side = torch.tensor([False, True, False])
+    batch = turn_batch([[2, 1], [], [0, 4]], states=states, sessions=["a", "a", "b"], is_side_B=is_side)
     batch.mask_BT[1, :3] = True  # a turn 0 of its own, and a turn 1
     assert batch.turn_ids_BT is not None
     batch.turn_ids_BT[1, :3] = torch.tensor([0, 1, 2])
     batch.valid_B[1] = True
     advantages = turn_group(batch).advantages_BT
-    assert advantages[1].tolist() == [-3.0, -3.0, -3.0, 0.0, 0.0, 0.0]
-    assert advantages[0, 0] == -3.0 and advantages[2, 0] == 3.0
+    assert advantages[1].tolist() == [-1.0, -1.0, -1.0, 0.0, 0.0, 0.0]
+    assert advantages[0, 0] == -1.0 and advantages[0, 3] == -3.0
 
 
 def test_an_unknown_norm_is_refused() -> None:

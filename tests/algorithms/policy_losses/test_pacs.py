@@ -111,6 +111,7 @@ def test_a_split_group_names_the_settings_to_change(loss_batch: Make) -> None:
         pacs(batch)
 
 
-def test_outcomes_outside_0_to_1_are_refused(loss_batch: Make) -> None:
-    with pytest.raises(DataError, match=r"outcomes in \[0, 1\], got -1\.0 to 1\.0"):
-        pacs(one_group(loss_batch, [0.1, 0.2], [1.0, -1.0]))
+@pytest.mark.parametrize(("outcome", "shown"), [(-1.0, r"-1\.0 to 1\.0"), (1.5, r"1\.0 to 1\.5")])
+def test_outcomes_outside_0_to_1_are_refused(loss_batch: Make, outcome: float, shown: str) -> None:
+    with pytest.raises(DataError, match=r"outcomes in \[0, 1\], got " + shown):
+        pacs(one_group(loss_batch, [0.1, 0.2], [1.0, outcome]))

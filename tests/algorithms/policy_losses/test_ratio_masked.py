@@ -45,6 +45,17 @@ def test_icepop_weighs_with_the_ratio_of_trainer_and_rollout(loss_batch: Make) -
     assert loss.metrics["ratio_masked_frac"] == 0.5
 
 
+def test_the_mismatch_of_trainer_and_rollout_does_not_change_with_the_update(loss_batch: Make) -> None:
+    """pi / pi_old = 1.1, pi_old / pi_rollout = 4.9: inside the band, though pi / pi_rollout is not."""
+    batch = loss_batch(
+        log_prob=[[math.log(1.1)]],
+        old_log_prob=[[0.0]],
+        advantages=[1.0],
+        rollout_log_prob_BT=[[-math.log(4.9)]],
+    )
+    torch.testing.assert_close(ratio_masked(batch, of="rollout").per_token_BT, torch.tensor([[-1.1 * 4.9]]))
+
+
 def test_what_cannot_work_is_refused(loss_batch: Make) -> None:
     batch = loss_batch(log_prob=[[-1.0]])
     with pytest.raises(ConfigError, match=r"low < high, got low=2\.0, high=1\.0"):

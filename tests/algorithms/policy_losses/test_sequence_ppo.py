@@ -53,6 +53,15 @@ def test_the_kl_is_that_of_the_rows_probability(vector: LossBatch) -> None:
     assert float((with_token_kl - without).detach().sum()) == pytest.approx(0.011279, abs=1e-6)
 
 
+def test_the_kl_has_its_weight_and_its_gradient(loss_batch: Make) -> None:
+    """d = sum(q - p) = 1 over two sampled tokens: k3 = e - 2, and its slope 1 - e on both."""
+    batch = loss_batch(log_prob=[[-1.0, -2.0, 0.0]], mask=[[1, 1, 0]], ref_log_prob_BT=[[-0.5, -1.5, 9.0]])
+    loss_B = cast("Tensor", sequence_ppo(batch, kl_coef=0.1).per_row_B)
+    assert float(loss_B.detach()) == pytest.approx(0.1 * (math.e - 2), abs=1e-6)
+    (found,) = torch.autograd.grad(loss_B.sum(), batch.log_prob_BT)
+    torch.testing.assert_close(found, 0.1 * (1 - math.e) * torch.tensor([[1.0, 1.0, 0.0]]))
+
+
 def test_gradients_of_all_tokens_are_the_rows(loss_batch: Make) -> None:
     batch = loss_batch(log_prob=[[0.05, 0.05, 3.0]], old_log_prob=[[0.0] * 3], mask=[[1, 1, 0]], advantages=[2.0])
     (found,) = torch.autograd.grad(cast("Tensor", sequence_ppo(batch).per_row_B).sum(), batch.log_prob_BT)

@@ -45,7 +45,7 @@ def test_groups_without_a_signal_are_no_part_of_a_share() -> None:
 
 def test_a_fraction_is_at_least_one_and_is_not_lost_to_rounding() -> None:
     assert top_fraction(np.arange(10.0), fraction=0.05) == {9}
-    assert len(top_fraction(np.arange(10.0), fraction=0.7)) == 7
+    assert 0.29 * 100 < 29 and len(top_fraction(np.arange(100.0), fraction=0.29)) == 29
     assert top_fraction(np.array([]), fraction=0.5) == set()
 
 

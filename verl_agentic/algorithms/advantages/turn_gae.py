@@ -29,7 +29,7 @@ def turn_gae(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whit
         lam: 0: one-step errors; 1: returns less values.
         whiten: over the sampled tokens of the batch, as verl's `gae`.
 
-    Paper: https://arxiv.org/abs/1506.02438, with turns for steps. The defaults are no paper's: a survey's advice.
+    Paper: https://arxiv.org/abs/1506.02438, with turns for steps. The defaults are common advice, no paper's.
     """
     assert batch.values_BT is not None
     states = TurnStates.of(batch)

@@ -83,8 +83,7 @@ def vtrace(
     trained_BT, next_B = trained_tokens(batch), following_rows(batch)
     values_BT = where_known(batch.values_BT, trained_BT)
     rewards_BT = where_known(batch.rewards_BT, trained_BT)
-    log_ratio_BT = batch.old_log_probs_BT.float() - batch.rollout_log_probs_BT.float()
-    ratios_BT = torch.where(trained_BT, log_ratio_BT, 0.0).exp()
+    ratios_BT = (batch.old_log_probs_BT.float() - batch.rollout_log_probs_BT.float()).exp()
     targets_BT = vtrace_targets(
         rewards_BT,
         values_BT,

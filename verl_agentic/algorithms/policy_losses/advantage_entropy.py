@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from verl_agentic.algorithms.aggregate import Tensor, masked, weights_of_mean_one
+from verl_agentic.algorithms.aggregate import Tensor, weights_of_mean_one
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.algorithms.ppo import ppo_surrogate
 
@@ -19,8 +19,6 @@ def advantage_entropy(batch: LossBatch) -> Loss:
     advantages. Weights have no gradient; a row of zero weights has the weights 1.
     """
     surrogate = ppo_surrogate(batch)
-    scores_BT = masked(batch.advantages_BT, batch.mask_BT).abs() * masked(
-        cast("Tensor", batch.entropy_BT), batch.mask_BT
-    )
+    scores_BT = batch.advantages_BT.float().abs() * cast("Tensor", batch.entropy_BT).float()
     weights_BT = weights_of_mean_one(scores_BT, batch.mask_BT)
     return Loss(per_token_BT=surrogate.per_token_BT * weights_BT, metrics=surrogate.metrics)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-import torch
-
 from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.algorithms.ppo import ppo_surrogate
@@ -53,6 +51,6 @@ def rl_plus(batch: LossBatch, *, exponent: float = 0.5) -> Loss:
         }
     )
     return Loss(
-        per_token_BT=torch.where(external_BT, external_loss_BT, own.per_token_BT),
+        per_token_BT=external_loss_BT + own.per_token_BT,
         metrics={**own.metrics, **metrics},
     )

@@ -55,5 +55,5 @@ def top_share(signals: np.ndarray, *, p: float, slack: float = 0.01) -> set[int]
 def top_fraction(signals: np.ndarray, *, fraction: float) -> set[int]:
     """Returns the places of the greatest `fraction` of the signals, at least one of them."""
     order = np.argsort(-signals, kind="stable")
-    # 0.7 * 10 is 7 although the product is a little less.
+    # 0.29 * 100 is meant to be 29, and is a little less.
     return {int(place) for place in order[: max(1, int(fraction * len(order) + 1e-9))]}
