@@ -115,6 +115,7 @@ class Stage:
         named: dict[str, Any] | None = None,
         reward: dict[str, Any] | None = None,
         rollout: dict[str, Any] | None = None,
+        algorithm: dict[str, Any] | None = None,
         **section: Any,
     ):
         section = {"env": str(self.folder), "limits": {"max_turns": 3, "turn_timeout_s": 0.6}, **section}
@@ -125,7 +126,8 @@ class Stage:
             "custom": {"agentic": section},
             **(rollout or {}),
         }
-        config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}, "reward": reward or {}})
+        sections = {"data": {}, "reward": reward or {}, "algorithm": algorithm or {}}
+        config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, **sections})
         return hydra.utils.instantiate(
             config={**_agent_loop_registry["env_agent"], **(named or {})},
             trainer_config=DictConfigWrap(config),

@@ -25,6 +25,7 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
+from verl_agentic.adapters import external_sessions
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec import Codec
 from verl_agentic.agent_loops.env_loop import run_episode
@@ -64,6 +65,9 @@ class EnvAgentOutput(AgentLoopOutput):
     shared_ids: list[int] | None = None
     """Which tokens siblings share; stored where rollouts may branch."""
 
+    is_external: bool | None = None
+    """Whether a script wrote it; stored where some sessions are external."""
+
     place: RowPlace = "last"
     """Of the row in its episode."""
     store: Store | None = Field(default=None, exclude=True)
@@ -74,7 +78,7 @@ class EnvAgentOutput(AgentLoopOutput):
         columns = super().as_dict()
         extra = columns["extra_fields"]
         rewards, turn_ids, place = (columns.pop(name) for name in ("token_rewards", "turn_ids", "place"))
-        shared_ids = columns.pop("shared_ids")
+        shared_ids, is_external = columns.pop("shared_ids"), columns.pop("is_external")
         numbers, record = extra.pop(EPISODE_NUMBERS), extra.pop(SAMPLE)
         extra |= {PENDING: None, PLACE: place}
         score: Mapping[str, float] | None = None
@@ -96,6 +100,8 @@ class EnvAgentOutput(AgentLoopOutput):
         columns["turn_ids"] = torch.tensor(turn_ids, dtype=torch.int64)
         if shared_ids is not None:
             columns["shared_ids"] = torch.tensor(shared_ids, dtype=torch.int64)
+        if is_external is not None:
+            columns[external_sessions.COLUMN] = torch.tensor(int(is_external))
         return columns
 
 
@@ -167,9 +173,10 @@ class EnvAgentLoop(AgentLoopBase):
             raise ConfigError(
                 "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
             )
+        external_sessions.check_external_sessions(self.config)
         if self._settings.branching is not None:
             self._settings.branching.check_rollout(
-                group_size=self.rollout_config.get("n") or 1,
+                group_size=(self.rollout_config.get("n") or 1) - self._settings.external_sessions,
                 has_log_probs=bool(self.rollout_config.get("calculate_log_probs")),
             )
         self._is_scored_by_verl = is_scored_by_verl(self.config)
@@ -196,9 +203,14 @@ class EnvAgentLoop(AgentLoopBase):
         make_env = functools.partial(load_env(env_id), **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setting = self._setting(sampling_params, step=step, seed=request_id)
+        is_external = external_sessions.is_external(
+            self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
+        )
+        if is_external:
+            setting = external_sessions.played_by_solution(setting, row, env_id=env_id)
         options: dict[str, Any] = {"make_env": make_env, "setting": setting, "request_id": request_id}
         branching, shared_ids = self._settings.branching, None
-        if branching is None or _is_validation.get() or not sampling_params.get("temperature"):
+        if branching is None or is_external or _is_validation.get() or not sampling_params.get("temperature"):
             episode = await run_episode(row, **options)
             if branching is not None:
                 shared_ids = [[NOT_SHARED] * len(trajectory.response_ids) for trajectory in episode.trajectories]
@@ -224,6 +236,7 @@ class EnvAgentLoop(AgentLoopBase):
             sample=sample,
             store=store,
             shared_ids=shared_ids,
+            is_external=is_external,
         )
 
     def _store(self, sample: Sample, kwargs: Mapping[str, Any], *, step: int) -> Store | None:
@@ -317,9 +330,10 @@ def _to_outputs(
     sample: Mapping[str, Any] | None,
     store: Store | None,
     shared_ids: Sequence[list[int]] | None,
+    is_external: bool | None,
 ) -> list[AgentLoopOutput]:
     # verl copies the last row's score and reward_extra_info over the earlier ones: our scores are per token.
-    numbers = episode.numbers()
+    numbers = episode.numbers() | ({} if is_external is None else {"external": float(is_external)})
     last = len(episode.trajectories) - 1
     metrics = AgentLoopMetrics(generate_sequences=episode.generate_s, tool_calls=episode.env_s)
     steps = step_keys(episode)
@@ -343,6 +357,7 @@ def _to_outputs(
             token_rewards=rewards,
             turn_ids=trajectory.turn_ids,
             shared_ids=None if shared_ids is None else shared_ids[index],
+            is_external=is_external,
             place="side" if index < episode.num_side_rows else "last" if index == last else "earlier",
             store=store if index == last else None,
         )

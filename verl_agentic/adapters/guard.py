@@ -46,6 +46,8 @@ def install_check(load: Callable[[list[str]], None]) -> None:
         load(demanded(config))
         _check_platform(config)
         _warn_of_truncation(config)
+        if _section(OmegaConf.select(config, "actor_rollout_ref.rollout") or {}).get("external_sessions"):
+            _check_external_sessions(config)
         auto_set_device(config)
 
     device.auto_set_device = check_and_set_device
@@ -63,6 +65,13 @@ def _check_platform(config: DictConfig) -> None:
         raise ConfigError(
             f"VERL_PLATFORM=cpu needs trainer.device=cpu, got {device!r}; put agentic/cpu behind the recipe's defaults"
         )
+
+
+def _check_external_sessions(config: DictConfig) -> None:
+    # It imports the episode loop, which this module, loaded in every process, does not need.
+    from verl_agentic.adapters.external_sessions import check_external_sessions
+
+    check_external_sessions(config)
 
 
 def _warn_of_truncation(config: DictConfig) -> None:

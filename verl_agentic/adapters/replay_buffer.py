@@ -1,7 +1,8 @@
 """verl's replay buffer with a shorter wait between two polls, and with the numbers of the episodes as metrics.
 
 `trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: a fixed 2 s). The metrics `episode/*` are the
-means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings.
+means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings. Of episodes that
+are external (`rollout.custom.agentic.external_sessions`) only the share is told: the others say what the policy can do.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
     """Returns the means of the numbers of episodes, as metrics."""
     sums: dict[str, list[float]] = defaultdict(list)
     for extra in episodes:
+        if (extra.get("reward_extra_info") or {}).get("external"):
+            sums["external"].append(1.0)
+            continue
         parts = {f"reward/{name}": value for name, value in (extra.get("reward_parts") or {}).items()}
         for name, value in {**(extra.get("reward_extra_info") or {}), **parts}.items():
             if isinstance(value, numbers.Real):

@@ -90,7 +90,8 @@ def _compute(trainer: Any, batch: Any, rows: list[dict[str, Any]]) -> torch.Tens
     ]
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
     try:
-        info = {**batch.extra_info, "calculate_entropy": False, "compute_loss": False}
+        temperature = trainer.config.actor_rollout_ref.rollout.temperature
+        info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
         trainer.actor_rollout_wg.compute_log_prob(dataclasses.replace(batch, keys=keys, tags=tags, extra_info=info))
         fetched = tq.kv_batch_get(
             keys=keys, partition_id=batch.partition_id, select_fields=["log_probs", "response_mask"]

@@ -17,6 +17,7 @@ from verl_agentic.sampling.schedules import Constant, Schedule, StageSchedule, t
 _KEYS = {
     *("env", "env_config", "limits", "compaction", "exploration", "max_turns_schedule", "temperature_schedule"),
     *("protocol", "protocol_options", "guidance", "branching", "max_void_share", "required", "samples_dir"),
+    "external_sessions",
 }
 GREEDY_SESSION = "agentic_greedy_session"
 """Column of a prompt: which of its sessions is played greedily, as a baseline that is never trained on."""
@@ -40,6 +41,8 @@ class LoopSettings:
     """Failed episodes are played again with what the environment says about the failure."""
     branching: Branching | None = None
     """How the training rollouts of a prompt branch from each other; None: they do not."""
+    external_sessions: int = 0
+    """How many sessions of every training prompt the environment's solution plays, for the loss `rl_plus`."""
     max_turns: Schedule | None = None
     temperature: Schedule | None = None
     exploration: Mapping[str, Schedule] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class LoopSettings:
             branching=Branching.from_mapping(values["branching"], section=f"{section}.branching")
             if values.get("branching") is not None
             else None,
+            external_sessions=to_count(values, "external_sessions", section=section),
             max_turns=_schedule(values, "max_turns_schedule", section),
             temperature=_schedule(values, "temperature_schedule", section),
             exploration={k: to_schedule(v, name=f"{section}.exploration.{k}") for k, v in exploration.items()},
@@ -94,6 +98,18 @@ class LoopSettings:
     def exploration_at(self, step: int, *, seed: int | str) -> Exploration:
         """Returns what is forced in an episode of training step `step`; `seed` differs between episodes."""
         return Exploration(seed=seed, **{name: schedule.at(step) for name, schedule in self.exploration.items()})
+
+
+def to_count(values: Mapping[str, Any], key: str, *, section: str) -> int:
+    """Returns a number of a section that counts something; 0 where it is not set.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    count = values.get(key, 0)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ConfigError(f"{section}.{key} must be an integer of at least 0, got {count!r}")
+    return count
 
 
 def _schedule(values: Mapping[str, Any], key: str, section: str) -> Schedule | None:

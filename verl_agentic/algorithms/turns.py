@@ -29,22 +29,20 @@ class Turns:
 
     @classmethod
     def of(cls, turn_ids_BT: Tensor, mask_BT: Tensor) -> Turns:
-        """Returns the turns of rows whose turn ids never fall along the sampled tokens of a row."""
+        """Returns the turns of rows whose turn ids never fall along a row, and are 0 or more."""
         mask_BT = mask_BT.bool()
-        positions_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
-        # The turn of the sampled token before this one; ids start at 0.
-        seen_BT = torch.where(mask_BT, turn_ids_BT, -1).cummax(dim=1).values
-        before_BT = torch.cat([torch.full_like(seen_BT[:, :1], -1), seen_BT[:, :-1]], dim=1)
-        is_first_BT = mask_BT & (turn_ids_BT > before_BT)
-        place_BT = (is_first_BT.long().cumsum(dim=1) - 1).clamp(min=0)
-        num_turns = int(is_first_BT.sum(dim=1).max()) if mask_BT.numel() else 0
-        shape = (mask_BT.shape[0], max(num_turns, 1))
-        last_BK = torch.full(shape, -1, dtype=torch.int64, device=mask_BT.device).scatter_reduce(
-            1, place_BT, torch.where(mask_BT, positions_T.expand_as(mask_BT), -1), reduce="amax"
-        )
-        id_BK = torch.full(shape, -1, dtype=torch.int64, device=mask_BT.device).scatter_reduce(
-            1, place_BT, torch.where(mask_BT, turn_ids_BT, -1), reduce="amax"
-        )
+        num_ids = int(turn_ids_BT.max()) + 1 if turn_ids_BT.numel() else 1
+        # I: turn ids. They are few, so that only three passes go over all tokens.
+        counts_BI = torch.zeros((len(mask_BT), num_ids), dtype=torch.int32, device=mask_BT.device)
+        has_BI = counts_BI.scatter_add_(1, turn_ids_BT, mask_BT.int()) > 0
+        place_BI = (has_BI.long().cumsum(dim=1) - 1).clamp(min=0)
+        place_BT = place_BI.gather(1, turn_ids_BT)
+        num_turns = max(int(has_BI.sum(dim=1).max()), 1) if has_BI.numel() else 1
+        nothing_BK = torch.full((len(mask_BT), num_turns), -1, dtype=torch.int64, device=mask_BT.device)
+        ids_I = torch.arange(num_ids, device=mask_BT.device)
+        id_BK = nothing_BK.scatter_reduce(1, place_BI, torch.where(has_BI, ids_I, -1), reduce="amax")
+        positions_BT = torch.where(mask_BT, torch.arange(mask_BT.shape[1], device=mask_BT.device), -1)
+        last_BK = nothing_BK.scatter_reduce(1, place_BT, positions_BT, reduce="amax")
         exists_BK = last_BK >= 0
         return cls(place_BT=place_BT, mask_BT=mask_BT, exists_BK=exists_BK, last_BK=last_BK.clamp(min=0), id_BK=id_BK)
 

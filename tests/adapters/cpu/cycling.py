@@ -24,7 +24,7 @@ VERLS = (
     *("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "rloo", "rloo_vectorized"),
     "tir_optimal_token_baseline",
 )
-PLAN = [] if __import__("os").environ.get("LOSSES_ONLY") else [("estimator", name) for name in sorted({*VERLS, *advantage_names()})]
+PLAN = [("estimator", name) for name in sorted({*VERLS, *advantage_names()})]
 PLAN += [("loss", name) for name in policy_loss_names()]
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}
 

@@ -43,4 +43,3 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         assert math.isfinite(step["actor/pg_loss"]) and math.isfinite(step["actor/grad_norm"]), name
         assert step["critic/advantages/max"] > step["critic/advantages/min"], name
         assert step["actor/grad_norm"] > 0 and 0 < step["actor/lr_scale"] <= 1, name
-    assert any(step["episode/branched"] > 0 for step in steps)

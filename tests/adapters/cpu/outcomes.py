@@ -1,0 +1,28 @@
+"""Components of rubrics whose outcome a test chooses: a random model does nothing right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from verl_agentic.rewards.component import component
+from verl_agentic.rewards.sample import Sample
+
+_attempts: Counter[str] = Counter()
+"""Of each prompt, in the one worker that scores."""
+
+
+@component(kind="outcome", inline=True)
+def alternating(sample: Sample, *, hopeless: int = 0, until: str = "") -> float:
+    """Returns 0 and 1 in turn for the attempts at a prompt.
+
+    Args:
+        sample: the episode.
+        hopeless: so many prompts, those that come first, are never solved.
+        until: once this file exists, nothing is solved any more.
+    """
+    prompt = sample.prompt[-1].content
+    _attempts[prompt] += 1
+    if list(_attempts).index(prompt) < hopeless or (until and Path(until).exists()):
+        return 0.0
+    return float(_attempts[prompt] % 2 == 0)
