@@ -1,4 +1,5 @@
 # make quickstart   install into .venv and train a tiny model to use a tool (SEED=n, OUT=folder)
+# make results-credit  compare estimators, sampling and ablations (hours; goes on where it stopped; OUT=folder)
 # make test         install, build the wheel, run the tests against it from another folder
 # make check        lint, format, types, import contracts
 
@@ -10,13 +11,17 @@ BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: quickstart quickstart-control test check install clean
+.PHONY: quickstart quickstart-control results-credit test check install clean
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
 
 quickstart-control: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)-control --control
+
+results-credit: OUT := outputs/credit
+results-credit: install
+	$(BIN)/python benchmarks/credit_results.py --out $(OUT)
 
 install: $(VENV)/.installed
 

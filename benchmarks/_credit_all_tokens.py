@@ -24,4 +24,4 @@ def _unmask() -> None:
     output.as_dict = unmasked
 
 
-when_imported("verl.experimental.agent_loop", _unmask)
+when_imported("verl_agentic.adapters.agent_loop", _unmask)

@@ -55,7 +55,8 @@ class TokenMeter:
             return {}
         fetched = tq.kv_batch_get(keys=new, partition_id=partition_id, select_fields=["extra_fields"])
         groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for key, extra in zip(new, fetched["extra_fields"], strict=True):
+        carried: list[Any] = list(fetched["extra_fields"])
+        for key, extra in zip(new, carried, strict=True):
             groups[_group(key)].append(getattr(extra, "data", extra))
         self._counted |= groups.keys()
         self.groups += len(groups)

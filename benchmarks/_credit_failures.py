@@ -20,7 +20,7 @@ RATE = 0.6
 
 
 def _lose_sandboxes() -> None:
-    loop = importlib.import_module("verl_agentic.adapters.agent_loop")
+    loop: Any = importlib.import_module("verl_agentic.adapters.agent_loop")
     load_env = loop.load_env
 
     def load(env_id: str) -> Callable[..., Any]:
@@ -43,4 +43,4 @@ def _lose_sandboxes() -> None:
     loop.load_env = load
 
 
-when_imported("verl.experimental.agent_loop", _lose_sandboxes)
+when_imported("verl_agentic.adapters.agent_loop", _lose_sandboxes)

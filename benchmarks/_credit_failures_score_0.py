@@ -14,7 +14,7 @@ from verl_agentic.types import Reward, SegmentKind, StopReason
 
 
 def _score_0() -> None:
-    loop = importlib.import_module("verl_agentic.adapters.agent_loop")
+    loop: Any = importlib.import_module("verl_agentic.adapters.agent_loop")
     run_episode = loop.run_episode
 
     async def run(*args: Any, **kwargs: Any) -> Any:
@@ -24,9 +24,11 @@ def _score_0() -> None:
         for row in episode.trajectories:
             row.response_mask = [int(kind is SegmentKind.MODEL) for kind in row.kinds]
             row.trim_context()
-        return dataclasses.replace(episode, stop_reason=StopReason.ENV_DONE, reward=Reward(0.0), error=None)
+        return dataclasses.replace(
+            episode, stop_reason=StopReason.ENV_DONE, reward=Reward(0.0), error=None, error_kind=None
+        )
 
     loop.run_episode = run
 
 
-when_imported("verl.experimental.agent_loop", _score_0)
+when_imported("verl_agentic.adapters.agent_loop", _score_0)

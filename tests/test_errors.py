@@ -26,6 +26,7 @@ STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
     errors.SearchUnavailableError: (RuntimeError, errors.SearchError),
     errors.DeadlineError: (TimeoutError, errors.EnvError),
     errors.ScoringError: (RuntimeError,),
+    errors.StarvationError: (RuntimeError,),
     ChildFailedError: (RuntimeError,),
 }
 

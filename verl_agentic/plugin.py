@@ -110,6 +110,18 @@ ADAPTERS = (
         chosen_by="actor_rollout_ref.actor.policy_loss.loss_mode=rover",
     ),
     Adapter(
+        module="critic_config",
+        needs="verl.workers.config.critic",
+        gives="bins of categorical critics",
+        chosen_by="critic.categorical",
+    ),
+    Adapter(
+        module="categorical_critic",
+        needs="verl.workers.engine.fsdp.transformer_impl",
+        gives="critics that classify returns",
+        chosen_by="critic.categorical",
+    ),
+    Adapter(
         module="learning_rate",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="a learning rate that falls with the length of responses",

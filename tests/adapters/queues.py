@@ -24,14 +24,31 @@ class Queue:
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         return {name: {key: dict(tag) for key, tag in tags.items()} for name, tags in self.tags.items()}
 
-    def kv_batch_get(self, *, keys: Sequence[str], partition_id: str, select_fields: Sequence[str]) -> TensorDict:
+    def kv_batch_get(
+        self, *, keys: Sequence[str], partition_id: str, select_fields: Sequence[str] | None = None
+    ) -> TensorDict:
         self.read += keys
         columns: dict[str, Any] = {}
-        for name in select_fields:
+        for name in self.rows[keys[0]] if select_fields is None else select_fields:
             values = [self.rows[key][name] for key in keys if name in self.rows[key]]
             if len(values) == len(keys):
                 columns[name] = _column(values)
         return TensorDict(columns, batch_size=[len(keys)])
+
+    def kv_batch_put(
+        self,
+        *,
+        keys: Sequence[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        for place, key in enumerate(keys):
+            if tags is not None:
+                self.tags[partition_id].setdefault(key, {}).update(tags[place])
+            for name in [] if fields is None else list(fields.keys()):
+                value = list(fields[name])[place]
+                self.rows.setdefault(key, {})[name] = value if isinstance(value, torch.Tensor) else _plain(value)
 
     def kv_clear(self, *, keys: Sequence[str], partition_id: str) -> None:
         for key in keys:
@@ -81,6 +98,10 @@ class Queue:
         return {key for key, tag in self.tags[partition].items() if tag.get("is_prompt")}
 
 
+def _plain(value: Any) -> Any:
+    return getattr(value, "data", value)
+
+
 def _column(values: Sequence[Any]) -> Any:
     if isinstance(values[0], torch.Tensor) and values[0].ndim:
         return torch.nested.as_nested_tensor(list(values), layout=torch.jagged)
@@ -90,5 +111,5 @@ def _column(values: Sequence[Any]) -> Any:
 def install(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts the stand-in in the place of TransferQueue, for everyone who has imported it."""
     transfer_queue = sys.modules["transfer_queue"]
-    for name in ("kv_list", "kv_batch_get", "kv_clear"):
+    for name in ("kv_list", "kv_batch_get", "kv_batch_put", "kv_clear"):
         monkeypatch.setattr(transfer_queue, name, getattr(queue, name))

@@ -67,7 +67,32 @@ _CHECKPOINT_OVERRIDES: dict[str, str | None] = {
     "send_weights": "weights, global_steps",
     "receive_weights": "global_steps",
 }
+_BUFFER_OVERRIDES: dict[str, str | None] = {
+    "__init__": "trainer_mode, trainer_config, max_off_policy_threshold, max_off_policy_strategy, sampler_kwargs, "
+    "poll_interval, refill_fn, filter_groups_metric, train_batch_size, gen_batch_size, max_inflight_gen_batches, "
+    "sync_refill_failed_groups",
+    "sample": "global_steps, partition_id, batch_size",
+    "_sync_metadata_from_transfer_queue": "",
+    "_terminal_eviction_reasons": "global_steps, partition_id",
+    "_dapo_filtered_keys": "partition_id",
+    "_sampleable_terminal_keys": "partition_id, eviction_reasons",
+    "_select_prompt_uids": "partition_id, sampleable_keys, batch_size",
+    "_clear_groups": "partition_id, uids",
+    "_materialize_batch": "partition_id, selected_prompt_uids, partition_snapshot",
+    "_wait_for_next_poll": "partition_id, last_debug_time",
+}
+_BUFFER_HAS = (
+    "poll_interval, partitions, pending_keys, running_keys, finished_keys, failure_keys, train_batch_size, "
+    "sync_refill_failed_groups"
+)
+_TRAINER_OVERRIDES: dict[str, str | None] = {
+    "__init__": "config",
+    "_next_train_batch": "num_prompts",
+    "_balance_batch": "batch, metrics, logging_prefix, keep_minibatch",
+    **dict.fromkeys(("_compute_old_log_prob", "_compute_advantage", "_update_actor"), "batch, metrics"),
+}
 _TRANSFORMER_IMPL = "verl.workers.engine.fsdp.transformer_impl"
+_TRAINER_BASE = "verl.trainer.ppo.v1.trainer_base"
 _WIRING = "verl.utils.tokenizer.continuous_token_wiring"
 
 USES = (
@@ -83,6 +108,10 @@ USES = (
     Use(adapter="plugin", symbol="verl.trainer.ppo.core_algos:"),
     Use(adapter="plugin", symbol="verl.trainer.ppo.v1.replay_buffer:"),
     Use(adapter="plugin", symbol="verl.trainer.ppo.v1.trainer_base:"),
+    Use(adapter="plugin", symbol="verl.trainer.ppo.v1:"),
+    Use(adapter="plugin", symbol="verl.workers.config.actor:"),
+    Use(adapter="plugin", symbol="verl.workers.engine.fsdp.transformer_impl:"),
+    Use(adapter="plugin", symbol="verl.workers.utils.losses:"),
     Use(
         adapter="trainer_steps",
         symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
@@ -275,6 +304,141 @@ USES = (
         call="token_level_rewards=, response_mask=, index=, config=",
     ),
     Use(adapter="shuffled_rewards", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
+    Use(adapter="credit", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
+    Use(adapter="credit", symbol=f"{_TRAINER_BASE}:"),
+    Use(
+        adapter="credit",
+        symbol=f"{_TRAINER_BASE}:compute_advantage_for_multi_trajectories",
+        replaced="data, batch_keys, adv_estimator, gamma, lam, num_repeat, norm_adv_by_std_in_grpo, config",
+    ),
+    Use(adapter="curriculum", symbol=f"{_TRAINER_BASE}:"),
+    Use(
+        adapter="curriculum",
+        symbol=f"{_TRAINER_BASE}:PPOTrainer",
+        has="config, global_steps, replay_buffer, train_dataloader, train_dataloader_it, train_dataset",
+    ),
+    Use(adapter="curriculum", symbol=f"{_TRAINER_BASE}:create_rl_sampler", replaced="data_config, dataset"),
+    Use(
+        adapter="curriculum",
+        symbol=f"{_TRAINER_BASE}:create_rl_dataset",
+        replaced="data_paths, data_config, tokenizer, processor, is_train, max_samples",
+    ),
+    *(
+        Use(adapter="curriculum", symbol=f"{_TRAINER_BASE}:PPOTrainer.{name}", replaced=parameters)
+        for name, parameters in {
+            "_init_dataloader": "self",
+            "_load_checkpoint": "self",
+            "_next_train_batch": "self, num_prompts",
+        }.items()
+    ),
+    *(
+        Use(
+            adapter="curriculum",
+            symbol=f"verl.trainer.ppo.v1.replay_buffer:{name}",
+            overrides={"sample": "global_steps, partition_id, batch_size", "_clear_groups": "partition_id, uids"},
+            has="partitions",
+        )
+        for name in ("ReplayBuffer", "ReplayBufferAsync")
+    ),
+    Use(
+        adapter="gated_buffer",
+        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer",
+        overrides=_BUFFER_OVERRIDES,
+        has=_BUFFER_HAS,
+    ),
+    Use(
+        adapter="gated_buffer",
+        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync",
+        overrides={**_BUFFER_OVERRIDES, "wait_for_sampleable": "global_steps, partition_id, target_count"},
+        has=_BUFFER_HAS,
+    ),
+    Use(adapter="gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer", has="config, replay_buffer"),
+    Use(adapter="gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer._init_dataloader", replaced="self"),
+    Use(
+        adapter="group_replay",
+        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
+        call="list_of_dicts",
+    ),
+    Use(adapter="learning_rate", symbol="verl.utils.tensordict_utils:"),
+    Use(
+        adapter="learning_rate",
+        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
+        call="data=, key=, default=",
+    ),
+    Use(adapter="learning_rate", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine", has="optimizer"),
+    Use(
+        adapter="learning_rate",
+        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine.train_batch",
+        replaced="self, data, loss_function",
+    ),
+    Use(adapter="learning_rate", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine.optimizer_step", replaced="self"),
+    Use(adapter="loss_config", symbol="verl.workers.config.actor:"),
+    Use(adapter="loss_config", symbol="verl.workers.config.actor:PolicyLossConfig", has="loss_mode"),
+    Use(
+        adapter="policy_losses",
+        symbol="verl.trainer.ppo.core_algos:agg_loss",
+        call="loss_mat=, loss_mask=, loss_agg_mode=, dp_size=, batch_num_tokens=, global_batch_size=, "
+        "loss_scale_factor=",
+    ),
+    Use(adapter="policy_losses", symbol="verl.trainer.ppo.core_algos:register_policy_loss", call="name"),
+    Use(adapter="policy_losses", symbol="verl.workers.utils.losses:"),
+    Use(
+        adapter="policy_losses",
+        symbol="verl.workers.utils.losses:ppo_loss",
+        replaced="config, model_output, data, dp_group",
+    ),
+    Use(adapter="policy_losses", symbol="verl.workers.utils.padding:no_padding_2_padding", call="tensor, data"),
+    Use(
+        adapter="policy_losses",
+        symbol="verl.workers.config.actor:ActorConfig",
+        has="clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c, policy_loss, global_batch_info",
+    ),
+    Use(
+        adapter="self_teacher",
+        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
+        call="list_of_dicts",
+    ),
+    Use(
+        adapter="self_teacher",
+        symbol="verl.workers.utils.padding:response_from_nested",
+        call="tensor, response_mask",
+    ),
+    Use(adapter="trainers", symbol=f"{_TRAINER_BASE}:register_trainer", call="name"),
+    *(
+        use
+        for mode, name in {"sync": "Sync", "colocate_async": "ColocateAsync", "separate_async": "SeparateAsync"}.items()
+        for use in (
+            Use(adapter="trainers", symbol=f"verl.trainer.ppo.v1.trainer_{mode}:"),
+            Use(
+                adapter="trainers",
+                symbol=f"verl.trainer.ppo.v1.trainer_{mode}:PPOTrainer{name}",
+                overrides=_TRAINER_OVERRIDES,
+                has="config, actor_rollout_wg, tokenizer",
+            ),
+        )
+    ),
+    Use(
+        adapter="trainers",
+        symbol="verl.workers.utils.padding:response_from_nested",
+        call="tensor, response_mask",
+    ),
+    Use(adapter="vocabulary_mean", symbol="verl.utils.tensordict_utils:"),
+    Use(
+        adapter="vocabulary_mean",
+        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
+        call="data=, key=, default=",
+    ),
+    Use(adapter="vocabulary_mean", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead"),
+    Use(
+        adapter="vocabulary_mean",
+        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead._gather_and_unpad_packed",
+        call="self, tensor, pad_size",
+    ),
+    Use(
+        adapter="vocabulary_mean",
+        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead.prepare_model_outputs",
+        replaced="self, output, output_args, micro_batch, logits_processor_func",
+    ),
     Use(adapter="tensors", symbol="verl.workers.rollout.utils:ensure_async_iterator", call="iterable"),
     Use(adapter="cpu/distributed", symbol="verl.utils.distributed:"),
     Use(

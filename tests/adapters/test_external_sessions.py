@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from stage import CALL, ENV, SAMPLING, Chat, Servers, Stage, make_stage, row
+from verl.utils import device
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from verl_agentic.adapters import agent_loop
+from verl_agentic.adapters import agent_loop, guard
 from verl_agentic.adapters.replay_buffer import mean_numbers
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError, DataError
@@ -138,3 +140,17 @@ async def test_what_cannot_work_is_refused(
     with pytest.raises(Exception, match=message) as caught:
         stage.loop(Servers(stage.tokenizer, []), rollout=rollout, algorithm=algorithm, external_sessions=count)
     assert isinstance(caught.value, ConfigError) or isinstance(caught.value.__cause__, ConfigError)
+
+
+def test_a_run_that_cannot_work_stops_before_anything_is_started(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(device, "auto_set_device", started.append)
+    guard.install_check(lambda names: None)
+    custom = {"agentic": {"env": str(stage.folder), "external_sessions": 3}}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"n": 3, "custom": custom}}})
+    with pytest.raises(ConfigError, match="no session is the policy's own"):
+        device.auto_set_device(config)
+    assert not started
+    config.actor_rollout_ref.rollout.n = 4
+    device.auto_set_device(config)
+    assert started

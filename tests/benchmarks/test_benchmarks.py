@@ -16,9 +16,9 @@ from verl_agentic.sandbox.namespaces import NamespaceBackend
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def run(name: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+def run(name: str, *, timeout_s: float = 280) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     done = subprocess.run(
-        [sys.executable, str(_FOLDER / f"{name}.py"), "--quick"], capture_output=True, text=True, timeout=280
+        [sys.executable, str(_FOLDER / f"{name}.py"), "--quick"], capture_output=True, text=True, timeout=timeout_s
     )
     assert done.stdout, done.stderr[-2_000:]
     printed = json.loads(done.stdout.splitlines()[-1])
@@ -58,3 +58,15 @@ def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
     assert all(target["value"] > 0 for target in printed["targets"].values())
     assert printed["targets"]["turn_cost_growth"]["value"] < 2.0, "a turn costs more the later it comes"
     assert printed["figures"]["response_tokens"] > 1_000
+
+
+@pytest.mark.slow
+def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_tokens() -> None:
+    printed, done = run("credit_results", timeout_s=600)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    figures = printed["figures"]
+    assert figures["trainings"] == 2, done.stderr[-4_000:]
+    assert all(0 <= figures[f"quickstart/{method}/success_rl_mean"] <= 1 for method in ("grpo", "gigpo"))
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| quickstart")]
+    assert [row[1] for row in rows] == ["GRPO (verl's)", "GiGPO"]
+    assert all(float(row[6]) > 0 and row[7:9] == ["2", "32"] for row in rows)

@@ -10,6 +10,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -262,6 +263,10 @@ class EnvAgentLoop(AgentLoopBase):
         is_training = not _is_validation.get()
         if is_training and settings.temperature is not None and params["temperature"] > 0:
             params["temperature"] = settings.temperature.at(step)
+        exploration = settings.exploration_at(step, seed=seed) if is_training else Exploration()
+        if not params.get("temperature"):
+            # A greedy session is a baseline: nothing of it is left to chance.
+            exploration = replace(exploration, epsilon_tool=0.0)
         return Setting(
             policy=ServerPolicy(
                 self.server_manager,
@@ -274,7 +279,7 @@ class EnvAgentLoop(AgentLoopBase):
             limits=settings.limits_at(step) if is_training else settings.limits,
             compaction=settings.compaction,
             guidance=settings.guidance and is_training,
-            exploration=settings.exploration_at(step, seed=seed) if is_training else Exploration(),
+            exploration=exploration,
             has_rubric=self._is_scored_by_verl,
         )
 

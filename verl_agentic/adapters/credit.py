@@ -1,8 +1,12 @@
 """Advantages: our estimators by name in `algorithm.adv_estimator`, and group safety for verl's own.
 
-Every estimator gets rewards that are finite, of rows that say something about the policy. verl's own group estimators
-see one row per session, with the reward of the whole session; their advantage goes to all of its rows. The section
-`algorithm.credit` (`algorithms.estimate.CreditSettings`) holds for all of them.
+Every estimator gets rewards that are finite, on sampled tokens, of rows that say something about the policy. verl's own
+group estimators see one row per session, with the reward of the whole session; their advantage goes to all of its rows.
+The section `algorithm.credit` (`algorithms.estimate.CreditSettings`) holds for all of them.
+
+On batches of one row per session, none of them void, verl's estimators give what they give without this module, but
+for what stands on masked tokens (0 here), groups of one where `rollout.n` is above 1 (0 here, the bare reward there),
+and rewards on masked tokens, which verl's token-level estimators lose.
 """
 
 from __future__ import annotations
@@ -17,16 +21,25 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
+from verl_agentic.adapters.session_rows import repeats, split_key
 from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, load_advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.credit import Advantages, CreditBatch, last_tokens, last_valid_rows
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.groups import group_counts
 from verl_agentic.algorithms.handover import current_handover
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor
-TOKEN_LEVEL = {"gae", "reinforce_plus_plus", "optimal_token_baseline", "tir_optimal_token_baseline"}
-"""verl's estimators that tell the tokens of a row apart: every row is estimated by itself."""
+BY_GROUP = {
+    *("gdpo", "gpg", "grpo", "grpo_passk", "grpo_shuffled", "grpo_vectorized", "opo", "reinforce_plus_plus_baseline"),
+    *("rloo", "rloo_vectorized"),
+}
+"""Estimators not of this package that compare sessions of a prompt by what they earned."""
+BY_SESSION = {*BY_GROUP, "remax"}
+"""Those that give a session one number. To others, which may tell tokens apart, every row stands by itself, with the
+rewards that verl gives it."""
+_ALONE_IS_BARE = {*BY_GROUP, "optimal_token_baseline", "tir_optimal_token_baseline"}
+"""Those that take the bare reward of a group of one for its advantage, or refuse it."""
 
 
 def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,8 +47,10 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute(data: Any, batch_keys: Sequence[str], adv_estimator: Any, **kwargs: Any) -> Any:
         handover = current_handover()
         name = str(getattr(adv_estimator, "value", adv_estimator))
-        batch = to_batch(data, batch_keys, handover.columns)
-        if name in advantage_names():
+        is_ours = name in advantage_names()
+        pays_once = is_ours or name in BY_SESSION
+        batch = to_batch(data, batch_keys, handover.columns, pays_once=pays_once)
+        if is_ours:
             estimator = load_advantage(name)
         else:
             call = functools.partial(original, adv_estimator=adv_estimator, **kwargs)
@@ -49,32 +64,48 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-def to_batch(data: Any, batch_keys: Sequence[str], columns: Mapping[str, Any]) -> CreditBatch:
+def to_batch(
+    data: Any, batch_keys: Sequence[str], columns: Mapping[str, Any], *, pays_once: bool = True
+) -> CreditBatch:
     """Returns what verl's trainer holds as a batch.
 
     Args:
         data: verl's DataProto.
         batch_keys: `{uid}_{session}_{index}` of every row.
         columns: see `Handover`.
+        pays_once: whether rows that repeat the score of their session have no rewards.
     """
-    parsed = [key.rsplit("_", 2) for key in batch_keys]
-    known = {f.name for f in dataclasses.fields(CreditBatch)}
+    parsed = [split_key(key) for key in batch_keys]
     in_batch = {"values_BT": "values", "old_log_probs_BT": "old_log_probs", "rollout_log_probs_BT": "rollout_log_probs"}
-    rewards = data.batch["token_level_rewards"]
-    if (is_paid_B := columns.get("is_paid")) is not None:
-        rewards = rewards * is_paid_B.unsqueeze(-1)
+    mask_BT = data.batch["response_mask"].bool()
+    rewards_BT = _on_sampled_tokens(data.batch["token_level_rewards"], mask_BT)
+    if pays_once and any(is_copy := repeats(batch_keys, partition_id="train")):
+        is_copy_B = torch.tensor(is_copy, device=rewards_BT.device)
+        rewards_BT = rewards_BT.masked_fill(is_copy_B.unsqueeze(-1), 0.0)
     if (baseline_B := columns.get("baseline_B")) is not None:
         # No baseline, no signal: what is not finite is taken out.
-        rewards = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards, torch.nan)
+        rewards_BT = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards_BT, torch.nan)
     return CreditBatch.of(
-        rewards=rewards,
-        mask=data.batch["response_mask"],
+        rewards=rewards_BT,
+        mask=mask_BT,
         groups=[uid for uid, _, _ in parsed],
         sessions=[(uid, session) for uid, session, _ in parsed],
-        order=[int(index) for _, _, index in parsed],
+        order=[index for _, _, index in parsed],
         **{ours: data.batch[theirs] for ours, theirs in in_batch.items() if theirs in data.batch},
-        **{name: column for name, column in columns.items() if name in known},
+        **columns,
     )
+
+
+def _on_sampled_tokens(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Returns rewards of which those on masked tokens lie on the last sampled token of their row.
+
+    verl puts a score on the last token of a response, which may be an observation, or have been masked since.
+    """
+    stray_BT = rewards_BT.masked_fill(mask_BT, 0.0)
+    if not bool(stray_BT.any()):
+        return rewards_BT
+    place_B1 = last_tokens(mask_BT).clamp(min=0).unsqueeze(-1)
+    return rewards_BT.masked_fill(~mask_BT, 0.0).scatter_add(1, place_B1, stray_BT.sum(dim=-1, keepdim=True))
 
 
 def _settings(config: Any) -> CreditSettings:
@@ -84,27 +115,25 @@ def _settings(config: Any) -> CreditSettings:
 
 def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str], *, group_size: int) -> AdvantageType:
     """Returns an estimator of verl's as one of ours."""
+    by_session = name in BY_SESSION
 
     def estimator(batch: CreditBatch) -> Advantages:
-        rows_N = _representatives(batch) if name not in TOKEN_LEVEL else batch.valid_B.nonzero().squeeze(-1)
+        rows_N = last_valid_rows(batch) if by_session else batch.valid_B.nonzero().squeeze(-1)
+        if group_size > 1 and name in _ALONE_IS_BARE:
+            # Right when groups are of one, not when all siblings are void.
+            rows_N = rows_N[_has_siblings(batch)[rows_N]]
         zeros_BT = torch.zeros_like(batch.rewards_BT)
         if not len(rows_N):
             return Advantages(advantages_BT=zeros_BT, returns_BT=zeros_BT)
         part = data.select_idxs(rows_N.cpu())
-        rewards_BT = batch.rewards_BT if name in TOKEN_LEVEL else _whole_sessions(batch)
-        part.batch["token_level_rewards"] = rewards_BT[rows_N]
+        part.batch["token_level_rewards"] = (_whole_sessions(batch) if by_session else batch.rewards_BT)[rows_N]
         _complete(name, part, batch, rows_N)
         part = call(part, batch_keys=[batch_keys[row] for row in rows_N.tolist()])
         given = [part.batch[column].to(zeros_BT.dtype) for column in ("advantages", "returns")]
-        if name in TOKEN_LEVEL:
-            advantages_BT, returns_BT = (zeros_BT.index_copy(0, rows_N, column) for column in given)
-            return Advantages(advantages_BT=advantages_BT, returns_BT=returns_BT)
-        advantages_BT, returns_BT = (_to_sessions(batch, rows_N, column) for column in given)
-        if group_size > 1:
-            # verl takes the bare reward of a group of one for its advantage: right when groups are of one, not when
-            # all siblings are void.
-            has_siblings = _has_siblings(batch).unsqueeze(-1)
-            advantages_BT, returns_BT = advantages_BT * has_siblings, returns_BT * has_siblings
+        others = [_on_all_rows(batch, rows_N, column) if by_session else zeros_BT for column in given]
+        advantages_BT, returns_BT = (
+            other.index_copy(0, rows_N, column) for other, column in zip(others, given, strict=True)
+        )
         return Advantages(advantages_BT=advantages_BT, returns_BT=returns_BT)
 
     return dataclasses.replace(advantage()(estimator), name=name)
@@ -122,7 +151,7 @@ def _complete(name: str, part: Any, batch: CreditBatch, rows_N: Tensor) -> None:
         part.batch["sum_pi_squared"] = _needed(name, batch.sum_pi_squared_BT)[rows_N]
     elif name == "gdpo":
         for key, values_B in _needed(name, batch.parts or None).items():
-            part.non_tensor_batch[key] = values_B[rows_N].numpy()
+            part.non_tensor_batch[key] = values_B[rows_N].cpu().numpy()
         mask_NT = part.batch["response_mask"]
         part.batch["prompts"] = mask_NT.new_zeros((len(rows_N), 0))
         part.batch["attention_mask"] = torch.ones_like(mask_NT)
@@ -137,28 +166,17 @@ def _needed(name: str, column: Any) -> Any:
     return column
 
 
-def _representatives(batch: CreditBatch) -> Tensor:
-    """Returns `[N]` the last valid row of every valid session."""
-    rows_B = torch.arange(len(batch.valid_B), device=batch.valid_B.device)
-    # The rows of a session come in any order: the row of the outcome, where it is valid, else any.
-    rank_B = torch.where(batch.valid_B, rows_B + len(rows_B) * batch.is_last_B.long(), -1)
-    best_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rank_B.device)
-    best_S = best_S.scatter_reduce(0, batch.session_B, rank_B, reduce="amax")
-    return rows_B[(rank_B == best_S[batch.session_B]) & batch.valid_B]
-
-
 def _whole_sessions(batch: CreditBatch) -> Tensor:
     """Returns `[B, T]` rewards of which every row carries those of its whole session."""
     missing_B = batch.outcomes_S[batch.session_B] - batch.returns_B
     if not bool(missing_B.any()):
         return batch.rewards_BT
-    positions_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
-    last_B = torch.where(batch.mask_BT, positions_T, 0).amax(dim=1, keepdim=True)
-    return batch.rewards_BT.scatter_add(1, last_B, missing_B.unsqueeze(-1))
+    place_B1 = last_tokens(batch.mask_BT).clamp(min=0).unsqueeze(-1)
+    return batch.rewards_BT.scatter_add(1, place_B1, missing_B.unsqueeze(-1))
 
 
-def _to_sessions(batch: CreditBatch, rows_N: Tensor, values_NT: Tensor) -> Tensor:
-    """Returns `[B, T]`: on every row of a session what its representative has on its first sampled token."""
+def _on_all_rows(batch: CreditBatch, rows_N: Tensor, values_NT: Tensor) -> Tensor:
+    """Returns `[B, T]`: on every row of a session what its one row has on its first sampled token."""
     first_N = batch.mask_BT[rows_N].long().argmax(dim=1, keepdim=True)
     values_S = torch.zeros(batch.num_sessions, dtype=values_NT.dtype, device=values_NT.device)
     values_S[batch.session_B[rows_N]] = values_NT.gather(1, first_N).squeeze(-1)

@@ -2,7 +2,8 @@
 
 The same loop and codec play and score them. Their rows carry the column `is_external`, by which the loss `rl_plus`
 tells them from the policy's own; to estimators they are siblings like others, and other losses take them for the
-policy's own. Their `rollout_log_probs` are 0: a script writes what it writes with certainty.
+policy's own. Their `rollout_log_probs` are 0: a script writes what it writes with certainty, and verl's metrics of the
+gap between trainer and rollout (`training/rollout_probs_diff_*`) see that.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from verl_agentic.adapters.group_replay import ReplayedGroups, ReplayOptions, check_trainer
 from verl_agentic.adapters.played_groups import PlayedGroup, aged, read_groups, session_of
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
@@ -58,6 +59,8 @@ class GateOptions:
     """Above this share of dropped groups the run ends with an error; 1 never does."""
     window: int = 128
     """How many of the last groups that share is of; at least two batches."""
+    replay: ReplayOptions | None = None
+    """Groups that were trained on take the place of dropped ones; None: new prompts do."""
 
     @classmethod
     def of(cls, written: Any) -> GateOptions:
@@ -71,6 +74,8 @@ class GateOptions:
         if unknown := sorted(set(options) - {f.name for f in fields(cls)}):
             raise ConfigError(f"{_SECTION} has no {unknown}; it has {sorted(f.name for f in fields(cls))}")
         gates = to_gates(options.pop("gates", ["void_groups", "zero_variance"]), name=f"{_SECTION}.gates")
+        if options.get("replay") is not None:
+            options["replay"] = ReplayOptions.of(options["replay"], name=f"{_SECTION}.replay")
         made = cls(gates=tuple(gates), **options)
         for name, least in {"keep_surplus": 0, "max_inflight_batches": 1, "cohort": 1}.items():
             value = getattr(made, name)
@@ -101,6 +106,12 @@ class _Judged:
         older = aged(self.decision.group, step - self.played.step)
         return replace(self, played=self.played.at(step), decision=replace(self.decision, group=older))
 
+    def named(self, uid: str) -> _Judged:
+        """Returns the same of a copy of the group."""
+        played = replace(self.played, group=replace(self.played.group, uid=uid))
+        decision = replace(self.decision, group=replace(self.decision.group, uid=uid))
+        return replace(self, played=played, decision=decision)
+
 
 class GatedBuffer:
     """What both buffers have beyond verl's; stands before verl's class."""
@@ -117,11 +128,12 @@ class GatedBuffer:
             )
         self._submit = refill_fn
         # verl's filter is switched on by a metric, and asks for prompts one by one; what it takes is decided here.
-        verl |= {"refill_fn": self._refill if self.is_sync else refill_fn, "filter_groups_metric": "acc"}
+        verl |= {"refill_fn": self._refill if self.is_sync else self._replace, "filter_groups_metric": "acc"}
         verl |= {"gen_batch_size": 1, "max_inflight_gen_batches": options.max_inflight_batches}
         self._verl.__init__(sampler_kwargs=sampler_kwargs, poll_interval=_POLL_INTERVAL_S, **verl)
         self._shortest_poll_s: float = self._own.poll_interval
         self._alone = [gate for gate in options.gates if gate.type.sees == "group"]
+        self._aging = [gate for gate in self._alone if "lag" in gate.type.needs]
         self._together = [gate for gate in options.gates if gate.type.sees == "groups"]
         self._needs = {name for gate in options.gates for name in gate.type.needs}
         self._guard = StarvationGuard(
@@ -135,7 +147,12 @@ class GatedBuffer:
         """Those that gates which see all candidates have still to see."""
         self._step = self._wanted = self._owed = 0
         self._surplus: set[str] = set()
-        self._batch_lags: list[int] = []
+        self._replay: ReplayedGroups[_Judged] | None = options.replay and ReplayedGroups(options.replay)
+        self._dropped = self._replayed = 0
+        """Groups since the last batch."""
+        self._batch_lags: dict[str, int] = {}
+        self._batch_uses: dict[str, int] = {}
+        """Of the replayed groups of the batch."""
 
     @property
     def _verl(self) -> Any:
@@ -154,6 +171,8 @@ class GatedBuffer:
             ConfigError: naming the key.
         """
         _check(config, self._needs)
+        if self._replay is not None:
+            check_trainer(config)
         self.sync_refill_failed_groups = bool(config.trainer.v1.sampler.get("sync_refill_failed_groups", False))
         if config.data.get("gen_batch_size", None) not in (None, 1):
             logger.warning(f"data.gen_batch_size={config.data.gen_batch_size} is overridden to 1: refills are exact")
@@ -186,11 +205,17 @@ class GatedBuffer:
         self._guard.begin_batch(batch_size)
 
     def _end(self, batch_size: int, num_kept: int) -> dict[str, float]:
-        lags = self._batch_lags or [0]
+        lags, uses = self._batch_lags, self._batch_uses
         numbers = self._stats.metrics(batch_size=batch_size)
-        numbers |= {"lag/mean": sum(lags) / len(lags), "lag/max": float(max(lags))}
+        numbers |= {"lag/mean": _mean(lags.values()), "lag/max": float(max(lags.values(), default=0))}
         if self.options.keep_surplus:
-            numbers |= {"surplus/kept_groups": float(num_kept), "surplus/used_groups": float(sum(x > 0 for x in lags))}
+            used = sum(lag > 0 for uid, lag in lags.items() if uid not in uses)
+            numbers |= {"surplus/kept_groups": float(num_kept), "surplus/used_groups": float(used)}
+        if self._replay is not None:
+            numbers |= {"replay/stored_groups": float(len(self._replay)), "replay/used_groups": float(len(uses))}
+            numbers |= {"replay/uses": _mean(uses.values()), "replay/lag/mean": _mean(lags[uid] for uid in uses)}
+            self._replay.end_batch()
+        self._dropped = self._replayed = 0
         self._guard.end_batch()
         self._stats = self._new_stats()
         return {f"training/gate/{name}": value for name, value in numbers.items()}
@@ -230,17 +255,22 @@ class GatedBuffer:
     def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
         selected = self._verl._select_prompt_uids(partition_id, sampleable_keys, batch_size)
         if partition_id != "val":
-            self._batch_lags = [self._lag(uid) for uid in selected[0]]
+            replayed = {} if self._replay is None else self._replay.in_queue
+            self._batch_lags = {uid: self._lag(uid) for uid in selected[0]}
+            self._batch_uses = {uid: replayed[uid].uses for uid in selected[0] if uid in replayed}
             # They would be used in the next step, when the weights are one version newer.
-            left = sampleable_keys - set(selected[0])
+            left = sampleable_keys - set(selected[0]) - replayed.keys()
             self._surplus = {uid for uid in left if self._lag(uid) + 1 <= self.options.keep_surplus}
         return selected
 
     def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
-        self._verl._clear_groups(partition_id, uids if partition_id == "val" else uids - self._surplus)
+        leaving = uids if partition_id == "val" else uids - self._surplus
+        if self._replay is not None:
+            self._replay.take_out(leaving)
+        self._verl._clear_groups(partition_id, leaving)
 
     def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: Any) -> Any:
-        left = partition_snapshot
+        left, judged = partition_snapshot, {}
         if partition_id != "val":
             judged = {uid: self._judged[uid] for uid in selected_prompt_uids if uid in self._judged}
             dropped = {(uid, session) for uid, one in judged.items() for session in one.dropped_sessions()}
@@ -248,7 +278,10 @@ class GatedBuffer:
             if gone:
                 tq.kv_clear(partition_id=partition_id, keys=gone)
             left = {key: tag for key, tag in left.items() if session_of(key) not in dropped}
-        return self._verl._materialize_batch(partition_id, selected_prompt_uids, left)
+        batch = self._verl._materialize_batch(partition_id, selected_prompt_uids, left)
+        if self._replay is not None:
+            self._replay.keep(batch, judged)
+        return batch
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         if self.is_sync and partition_id != "val":
@@ -261,8 +294,30 @@ class GatedBuffer:
         self._owed += num_prompts
         self._hand_out("train")
 
+    def _replace(self, num_prompts: int) -> None:
+        """Replaces groups of the asynchronous buffers one by one."""
+        left = num_prompts - self._put_back(num_prompts)
+        if left:
+            self._submit(left)
+
+    def _put_back(self, count: int) -> int:
+        """Puts groups that were trained on into the queue again, at most `count`; returns how many."""
+        before = self._replayed
+        while self._replay is not None and self._replayed - before < count:
+            group = self._replay.draw(step=self._step, batch_size=self._wanted)
+            if group is None:
+                break
+            judged = group.rows.judged.at(self._step)
+            decision = decide(judged.decision.group, self._aging)
+            if decision.is_kept:
+                uid = self._replay.put_back(group, step=self._step, partition_id="train")
+                self._judged[uid] = replace(judged, decision=decision).named(uid)
+                self._replayed += 1
+        return self._replayed - before
+
     def _hand_out(self, partition_id: str) -> None:
-        """Hands out as many of the owed prompts as the batch needs."""
+        """Hands out as many of the owed prompts as the batch needs beyond what is replayed."""
+        self._put_back(min(self._dropped - self._replayed, self._wanted - self._num_useful))
         inflight, budget = self._num_inflight(partition_id), self._guard.budget_left
         slots = self.options.max_inflight_batches * self._wanted - inflight
         due = prompts_due(
@@ -295,7 +350,7 @@ class GatedBuffer:
         if self.is_sync:  # verl's asynchronous buffer replaces all that failed
             failed = self._own.failure_keys[partition_id]
             terminal |= failed & {session_of(key)[0] for key in tags} if self._own.sync_refill_failed_groups else failed
-        for known in (self._judged, self._waiting):
+        for known in (self._judged, self._waiting, {} if self._replay is None else self._replay.in_queue):
             for uid in known.keys() - terminal:
                 del known[uid]
         self._judge_again()
@@ -319,12 +374,11 @@ class GatedBuffer:
 
     def _judge_again(self) -> None:
         """Lets the gates that know of lags see what is left of earlier steps."""
-        aging = [gate for gate in self._alone if "lag" in gate.type.needs]
-        for known in (self._judged, self._waiting) if aging else ():
+        for known in (self._judged, self._waiting) if self._aging else ():
             for uid, judged in list(known.items()):
                 if judged.played.step < self._step and judged.decision.is_kept:
                     older = judged.at(self._step)
-                    known[uid] = replace(older, decision=decide(older.decision.group, aging))
+                    known[uid] = replace(older, decision=decide(older.decision.group, self._aging))
                     if not known[uid].decision.is_kept:
                         self._note(known.pop(uid))
 
@@ -332,6 +386,7 @@ class GatedBuffer:
         self._judged[judged.played.group.uid] = judged
         self._stats.record(judged.played.group, judged.decision)
         self._guard.record(judged.decision)
+        self._dropped += not judged.decision.is_kept
         watch = getattr(self, "watch_episodes", None)
         if watch is not None and not judged.decision.is_kept:
             watch(judged.played.extras)  # those of the batch are watched when it is sampled
@@ -352,6 +407,12 @@ class GatedAsyncBuffer(GatedBuffer, ReplayBufferAsync):
 def GatedReplayBuffer(*, trainer_mode: str, **verl: Any) -> Any:
     """Returns the buffer for a trainer: verl chooses between its two, but takes one name for a custom one."""
     return (GatedSyncBuffer if trainer_mode == "sync" else GatedAsyncBuffer)(trainer_mode=trainer_mode, **verl)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Returns the mean; 0 of nothing."""
+    known = list(values)
+    return sum(known) / max(1, len(known))
 
 
 def _plain(written: Any) -> dict[str, Any]:

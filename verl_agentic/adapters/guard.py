@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -45,6 +45,7 @@ def install_check(load: Callable[[list[str]], None]) -> None:
     def check_and_set_device(config: Any) -> None:
         load(demanded(config))
         _check_platform(config)
+        _check_credit(config)
         _warn_of_truncation(config)
         if _section(OmegaConf.select(config, "actor_rollout_ref.rollout") or {}).get("external_sessions"):
             _check_external_sessions(config)
@@ -65,6 +66,30 @@ def _check_platform(config: DictConfig) -> None:
         raise ConfigError(
             f"VERL_PLATFORM=cpu needs trainer.device=cpu, got {device!r}; put agentic/cpu behind the recipe's defaults"
         )
+
+
+def _check_credit(config: DictConfig) -> None:
+    # They import torch, which this module, loaded in every process, does not need.
+    from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+    from verl_agentic.algorithms.estimate import CreditSettings
+
+    section, name = (
+        OmegaConf.select(config, "algorithm.credit"),
+        str(OmegaConf.select(config, "algorithm.adv_estimator")),
+    )
+    written = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else {}
+    settings = CreditSettings.from_mapping(cast("Any", written))
+    if name not in advantage_names():
+        if settings.options:
+            raise ConfigError(
+                f"algorithm.credit.options are for estimators of ours, got {dict(settings.options)} for {name!r}; "
+                "unset them"
+            )
+        return
+    estimator = load_advantage(name)
+    estimator.check_options(settings.options)
+    if estimator.needs_critic and not OmegaConf.select(config, "critic.enable"):
+        raise ConfigError(f"estimator {name!r} needs a critic, got critic.enable=null or false; set critic.enable=true")
 
 
 def _check_external_sessions(config: DictConfig) -> None:
@@ -126,6 +151,9 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     return {
         **dict.fromkeys(("loss_config", "policy_losses"), is_our_loss),
         "vocabulary_mean": loss == "rover",
+        **dict.fromkeys(
+            ("critic_config", "categorical_critic"), OmegaConf.select(config, "critic.categorical") is not None
+        ),
         "credit": is_our_trainer or is_our_estimator or has_credit,
         "trainers": is_our_trainer,
         "learning_rate": has_length_lr,

@@ -27,7 +27,8 @@ def _optimizer_step(original: Callable[..., Any]) -> Callable[..., Any]:
         groups = self.optimizer.param_groups
         rates = [group["lr"] for group in groups]
         for group in groups:
-            group["lr"] *= getattr(self, _SCALE, 1.0)
+            # Not in place: a rate may be a tensor.
+            group["lr"] = group["lr"] * getattr(self, _SCALE, 1.0)
         try:
             return original(self)
         finally:

@@ -18,6 +18,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, load_policy_loss, policy_loss_names
 
 Tensor = torch.Tensor
+_NAMES = frozenset(policy_loss_names())
 _PER_TOKEN = {
     "rollout_log_prob_BT": "rollout_log_probs",
     "ref_log_prob_BT": "ref_log_prob",
@@ -25,7 +26,12 @@ _PER_TOKEN = {
     "turn_ids_BT": "turn_ids",
     "teacher_log_prob_BT": "teacher_log_prob",
 }
-_PER_ROW = {"group_B": "credit_group", "group_size_B": "credit_group_size", "outcome_B": "credit_outcome"}
+_PER_ROW = {
+    "group_B": "credit_group",
+    "group_size_B": "credit_group_size",
+    "outcome_B": "credit_outcome",
+    "is_external_B": "is_external",
+}
 
 
 class LossConfig:
@@ -42,7 +48,7 @@ class LossConfig:
 def _ppo_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
-        if config.policy_loss.get("loss_mode") in policy_loss_names():
+        if config.policy_loss.get("loss_mode") in _NAMES:
             config = LossConfig(config, _columns(model_output, data))
         return original(config, model_output, data, dp_group)
 
@@ -104,6 +110,6 @@ def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping
     return per_row_B.sum() / rows * info.get("dp_size", 1)
 
 
-for _name in policy_loss_names():
+for _name in _NAMES:
     register_policy_loss(_name)(_registered(_name))
 losses.ppo_loss = _ppo_loss(losses.ppo_loss)

@@ -1,11 +1,13 @@
 """Log-probs of what a policy wrote under the same policy, told a solution: the teacher of the loss `sdpo`.
 
-The solution is what a sibling wrote that did the task. Rows whose group has none get NaN, and no loss.
+The solution is what a sibling wrote that did the task. Rows whose group has none get NaN, and no loss; so do rows that
+would exceed `rollout.log_prob_max_token_len_per_gpu` with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
+
+from verl_agentic.adapters.session_rows import split_key
 
 COLUMN = "teacher_log_prob"
 _FIELDS = ["prompts", "responses", "response_mask"]
@@ -30,32 +34,41 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     """
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
-    solutions = _solutions(batch.keys, outcome_B)
+    solutions = _solutions(batch.keys, outcome_B, masks)
+    most = _most_tokens(trainer.config.actor_rollout_ref.rollout)
     # Every row is computed, taught or not: a batch has to be divisible by the ranks.
-    rows = []
+    rows, is_taught = [], []
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
         solution = solutions[place]
         told = prompt if solution is None else _told(trainer.tokenizer, prompt, responses[solution], masks[solution])
-        rows.append(_row(told, response, mask))
+        is_taught.append(solution is not None and len(told) + len(response) <= most)
+        rows.append(_row(told if is_taught[-1] else prompt, response, mask))
     log_probs = _compute(trainer, batch, rows)
-    nan = [
-        row if solution is not None else torch.full_like(row, torch.nan)
-        for row, solution in zip(log_probs.unbind(), solutions, strict=True)
+    known = [
+        row if taught else torch.full_like(row, torch.nan)
+        for row, taught in zip(log_probs.unbind(), is_taught, strict=True)
     ]
-    column = torch.nested.as_nested_tensor(nan, layout=torch.jagged)
-    fields = TensorDict({COLUMN: column}, batch_size=len(nan))
+    column = torch.nested.as_nested_tensor(known, layout=torch.jagged)
+    fields = TensorDict({COLUMN: column}, batch_size=len(known))
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
 
-def _solutions(keys: Sequence[str], outcome_B: Sequence[float]) -> list[int | None]:
-    """Returns for every row a row of another session of its group that did the task; None where there is none."""
-    by_uid: dict[str, list[tuple[str, int]]] = {}
-    parsed = [key.rsplit("_", 2) for key in keys]
-    for place, ((uid, session, _), outcome) in enumerate(zip(parsed, outcome_B, strict=True)):
-        if outcome >= 1:
-            by_uid.setdefault(uid, []).append((session, place))
+def _most_tokens(rollout: Any) -> float:
+    """Returns the length of the longest row that the engine takes."""
+    return rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else math.inf
+
+
+def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
+    """Returns for every row the last row of another session of its group that did the task; None without one."""
+    parsed = [split_key(key) for key in keys]
+    by_uid: dict[str, dict[str, tuple[int, int]]] = {}
+    for place, ((uid, session, index), outcome, mask) in enumerate(zip(parsed, outcome_B, masks, strict=True)):
+        if outcome >= 1 and bool(mask.any()):
+            known = by_uid.setdefault(uid, {})
+            known[session] = max(known.get(session, (index, place)), (index, place))
     return [
-        next((place for other, place in by_uid.get(uid, []) if other != session), None) for uid, session, _ in parsed
+        next((place for other, (_, place) in by_uid.get(uid, {}).items() if other != session), None)
+        for uid, session, _ in parsed
     ]
 
 
@@ -88,8 +101,9 @@ def _compute(trainer: Any, batch: Any, rows: list[dict[str, Any]]) -> torch.Tens
         {**tag, "prompt_len": len(row["prompts"]), "seq_len": len(row["input_ids"])}
         for tag, row in zip(batch.tags, rows, strict=True)
     ]
-    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    fields = list_of_dict_to_tensordict(rows)
     try:
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=tags)
         temperature = trainer.config.actor_rollout_ref.rollout.temperature
         info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
         trainer.actor_rollout_wg.compute_log_prob(dataclasses.replace(batch, keys=keys, tags=tags, extra_info=info))

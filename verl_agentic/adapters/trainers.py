@@ -8,7 +8,9 @@ actor. `algorithm.length_lr.reference_tokens` scales the learning rate down when
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, cast
 
 import torch
@@ -20,10 +22,11 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
+from verl_agentic.adapters.session_rows import repeats, split_key
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
-from verl_agentic.algorithms.advantage import advantage_names, load_advantage
 from verl_agentic.algorithms.handover import Handover, handed_over
 from verl_agentic.algorithms.length_lr import length_lr_factor
+from verl_agentic.algorithms.policy_loss import policy_loss_names
 from verl_agentic.algorithms.step_groups import steps_of
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.scored import PLACE
@@ -74,8 +77,8 @@ class CreditMixin:
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
         with handed_over(Handover(columns=columns, metrics=metrics)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
-        # verl ships the columns that the batch names: those of the last one that was put.
-        batch = _store_for_losses(batch, columns)
+        if self._loss in policy_loss_names():
+            batch = _store_for_losses(batch, columns)
         if self._loss == "sdpo":
             batch = store_teacher_log_probs(self, batch, outcome_B=_outcomes(columns).tolist())
         return batch
@@ -99,13 +102,24 @@ class CreditMixin:
 
 def _check(config: Any) -> None:
     """Refuses what cannot work before anything is played."""
-    name = str(config.algorithm.adv_estimator)
-    options = (config.algorithm.get("credit") or {}).get("options") or {}
-    if name in advantage_names():
-        load_advantage(name).check_options(options)
-    strategy = config.actor_rollout_ref.actor.strategy
-    if config.algorithm.get("length_lr") and strategy not in ("fsdp", "fsdp2"):
-        raise ConfigError(f"algorithm.length_lr works with actor.strategy fsdp and fsdp2, got {strategy!r}; unset it")
+    name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
+    has_rover = OmegaConf.select(actor, "policy_loss.loss_mode") == "rover"
+    asked = {"algorithm.length_lr": config.algorithm.get("length_lr"), "the loss rover": has_rover}
+    for what, is_asked in asked.items():
+        if is_asked and actor.strategy not in ("fsdp", "fsdp2"):
+            raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {actor.strategy!r}; unset it")
+    if (name in _SUM_PI_SQUARED or has_rover) and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
+        what = "the loss rover" if has_rover else f"estimator {name!r}"
+        raise ConfigError(
+            f"{what} needs what the trainer computes with the log-probs of the old policy, got "
+            "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
+        )
+    if name in _GREEDY and OmegaConf.select(config, "algorithm.filter_groups.enable"):
+        raise ConfigError(
+            f"verl's filter of groups would judge the greedy sessions of estimator {name!r}, too, got "
+            "algorithm.filter_groups.enable=true; set it to false and trainer.v1.sampler.custom_sampler to "
+            "GatedReplayBuffer of pkg://verl_agentic.adapters.gated_buffer"
+        )
 
 
 def _columns(batch: Any) -> dict[str, Any]:
@@ -120,8 +134,9 @@ def _columns(batch: Any) -> dict[str, Any]:
         response = response_from_nested(fetched["sum_pi_squared"], fetched["response_mask"])
         columns["sum_pi_squared_BT"] = _padded(response, width=width, filler=0)
     if "data_source" in fetched:
-        sources = [str(_plain(source)) for source in fetched["data_source"]]
-        columns["source_B"] = torch.tensor([sorted(set(sources)).index(source) for source in sources])
+        sources: dict[str, int] = {}
+        names = [str(_plain(source)) for source in fetched["data_source"]]
+        columns["source_B"] = torch.tensor([sources.setdefault(name, len(sources)) for name in names])
     if "extra_fields" in fetched:
         columns.update(_of_extra([_plain(extra) for extra in fetched["extra_fields"]]))
     return columns
@@ -130,13 +145,11 @@ def _columns(batch: Any) -> dict[str, Any]:
 def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
     """Returns what lies in the extra fields that every loop may fill: reward parts of any, the rest of `env_agent`."""
     infos = [extra.get("reward_extra_info") or {} for extra in extras]
-    shared = set.intersection(*({name for name, v in info.items() if isinstance(v, int | float)} for info in infos))
-    columns: dict[str, Any] = {
-        "parts": {name: torch.tensor([float(info[name]) for info in infos]) for name in sorted(shared)}
-    }
+    names = sorted({name for info in infos for name, value in info.items() if isinstance(value, Real)})
+    # NaN where a row lacks a part that others have: void rows lack those of the rubric.
+    parts = {name: torch.tensor([float(info.get(name, math.nan)) for info in infos]) for name in names}
+    columns: dict[str, Any] = {"parts": parts}
     if all(PLACE in extra for extra in extras):
-        # The rows of other loops repeat the score of their session: verl's rule holds, the last row counts.
-        columns["is_paid"] = torch.ones(len(extras))
         columns["is_side_B"] = torch.tensor([extra[PLACE] == "side" for extra in extras])
         columns["steps"] = steps_of([extra.get("steps") or [] for extra in extras], torch.device("cpu"))
     return columns
@@ -156,34 +169,51 @@ def _plain(value: Any) -> Any:
 
 def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:
     """Returns the batch without its greedy sessions, and what the greedy session of each prompt earned."""
-    fields = [GREEDY_SESSION, "rm_scores", "response_mask"]
-    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    columns = (fetched[GREEDY_SESSION].tolist(), fetched["rm_scores"].unbind(), fetched["response_mask"].unbind())
+    sessions = _greedy_sessions(batch.keys, batch.partition_id)
+    is_greedy = [sessions.get(uid) == int(session) for uid, session, _ in map(split_key, batch.keys)]
+    keep = [place for place, greedy in enumerate(is_greedy) if not greedy]
+    taken = [key for key, greedy in zip(batch.keys, is_greedy, strict=True) if greedy]
+    keys, tags = [batch.keys[place] for place in keep], [batch.tags[place] for place in keep]
+    kept = dataclasses.replace(batch, keys=keys, tags=tags)
+    return (kept, _earned(taken, batch.partition_id)) if taken else (kept, {})
+
+
+def _greedy_sessions(keys: Sequence[str], partition_id: str) -> dict[str, int]:
+    """Returns the greedy session of every prompt that has one."""
+    fields = [GREEDY_SESSION, "response_mask"]
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    uids = [split_key(key)[0] for key in keys]
+    if GREEDY_SESSION in fetched:
+        return dict(zip(uids, fetched[GREEDY_SESSION].tolist(), strict=True))
+    if len(set(uids)) == 1:
+        return {}
+    # A resumed run: some prompts were handed out by one that had another estimator.
+    one_each = dict(zip(uids, keys, strict=True)).values()
+    return {uid: session for key in one_each for uid, session in _greedy_sessions([key], partition_id).items()}
+
+
+def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
+    """Returns what sessions earned, by uid, and takes their rows away; those that are void are left out."""
+    fields = ["rm_scores", "response_mask"]
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
     earned: dict[str, float] = {}
-    keep, taken = [], []
-    for place, (key, greedy, rewards, mask) in enumerate(zip(batch.keys, *columns, strict=True)):
-        uid, session, _ = key.rsplit("_", 2)
-        if int(session) != greedy:
-            keep.append(place)
-            continue
-        taken.append(key)
-        if bool(mask.any()):
+    rows = (keys, *(fetched[name].unbind() for name in fields), repeats(keys, partition_id=partition_id))
+    for key, rewards, mask, is_copy in zip(*rows, strict=True):
+        uid = split_key(key)[0]
+        if bool(mask.any()) and not is_copy:
             earned[uid] = earned.get(uid, 0.0) + float(rewards.sum())
-    tq.kv_clear(keys=taken, partition_id=batch.partition_id)
-    kept = dataclasses.replace(
-        batch, keys=[batch.keys[place] for place in keep], tags=[batch.tags[place] for place in keep]
-    )
-    return kept, earned
+    tq.kv_clear(keys=list(keys), partition_id=partition_id)
+    return earned
 
 
 def _baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
-    """Returns `[B]` baselines; NaN, which takes a row out, where the greedy session of its prompt is void."""
-    return torch.tensor([greedy.get(key.rsplit("_", 2)[0], float("nan")) for key in keys])
+    """Returns `[B]` baselines; NaN, which takes a row out, where the prompt has no greedy session that is not void."""
+    return torch.tensor([greedy.get(split_key(key)[0], math.nan) for key in keys])
 
 
 def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
     """Returns the batch with what policy losses may need and verl does not pass on: who is a sibling, and outcomes."""
-    uids = [key.rsplit("_", 2)[0] for key in batch.keys]
+    uids = [split_key(key)[0] for key in batch.keys]
     numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
     group_B = torch.tensor([numbers[uid] for uid in uids])
     fields = {"credit_group": group_B, "credit_group_size": group_B.bincount()[group_B]}
@@ -193,12 +223,13 @@ def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
 
 
 def _outcomes(columns: dict[str, Any]) -> torch.Tensor:
-    if "acc" not in columns["parts"]:
+    parts = columns.get("parts", {})
+    if "acc" not in parts:
         raise ConfigError(
             "the loss sdpo learns from siblings that did the task, got rewards without acc, only with "
-            f"{sorted(columns['parts'])}; play episodes with env_agent, or return acc from the reward function"
+            f"{sorted(parts)}; play episodes with env_agent, or return acc from the reward function"
         )
-    return columns["parts"]["acc"]
+    return parts["acc"]
 
 
 def _keep_mean_log_prob(batch: Any) -> Any:

@@ -24,8 +24,11 @@ def _prepare_model_outputs(original: Callable[..., Any]) -> Callable[..., Any]:
     return prepare
 
 
+@torch.no_grad()
 def mean_log_prob(engine: Any, output: Any, output_args: Any, micro_batch: Any) -> torch.Tensor:
     """Returns nested `[B, P + R]`: the mean over the vocabulary of the log-probs, of the tempered distribution.
+
+    Without gradient: the loss takes it for a target.
 
     Raises:
         ConfigError: fused kernels, which never hold all logits.

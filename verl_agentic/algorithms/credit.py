@@ -221,6 +221,21 @@ def masked(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return torch.where(mask_BT, values_BT, torch.zeros((), dtype=values_BT.dtype, device=values_BT.device))
 
 
+def last_valid_rows(batch: CreditBatch) -> Tensor:
+    """Returns `[N]` one row of every valid session: its last, or another valid one where the last is void."""
+    rows_B = torch.arange(len(batch.session_B), device=batch.session_B.device)
+    rank_B = torch.where(batch.valid_B, rows_B + len(rows_B) * batch.is_last_B, -1)
+    best_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rank_B.device)
+    best_S = best_S.scatter_reduce(0, batch.session_B, rank_B, reduce="amax")
+    return (batch.valid_B & (rank_B == best_S[batch.session_B])).nonzero().squeeze(-1)
+
+
+def last_tokens(mask_NT: Tensor) -> Tensor:
+    """Returns `[N]` the position of the last sampled token; -1 where there is none."""
+    positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
+    return torch.where(mask_NT, positions_T, -1).amax(dim=1) if mask_NT.numel() else positions_T[:0]
+
+
 def _any_outside(values_BT: Tensor, mask_BT: Tensor) -> bool:
     # As bytes: reductions of booleans are many times slower on a CPU.
     return bool((values_BT.bool() > mask_BT).view(torch.uint8).amax())

@@ -13,7 +13,14 @@ from typing import Any
 import torch
 
 from verl_agentic.algorithms.advantage import AdvantageType
-from verl_agentic.algorithms.credit import Advantages, CreditBatch, masked, row_blocks
+from verl_agentic.algorithms.credit import (
+    Advantages,
+    CreditBatch,
+    last_tokens,
+    last_valid_rows,
+    masked,
+    row_blocks,
+)
 from verl_agentic.algorithms.group_health import group_health
 from verl_agentic.algorithms.groups import group_means, group_stds
 from verl_agentic.errors import ConfigError, DataError
@@ -123,27 +130,12 @@ def scaled_by_source(batch: CreditBatch) -> CreditBatch:
     divisors_S = torch.where(stds_S > 0, stds_S + _EPSILON, 1.0)
     shifts_S, divisors_B = (means_S / divisors_S).float(), divisors_S.float()[batch.session_B]
     rewards_BT = batch.rewards_BT / divisors_B.unsqueeze(-1)
-    rows_N = _last_valid_rows(batch)
-    rewards_BT[rows_N, _last_tokens(batch.mask_BT[rows_N])] -= shifts_S[batch.session_B[rows_N]]
+    rows_N = last_valid_rows(batch)
+    rewards_BT[rows_N, last_tokens(batch.mask_BT[rows_N])] -= shifts_S[batch.session_B[rows_N]]
     baseline_B = batch.baseline_B
     if baseline_B is not None:
         baseline_B = baseline_B / divisors_B - shifts_S[batch.session_B]
     return replace(batch, rewards_BT=rewards_BT, baseline_B=baseline_B)
-
-
-def _last_valid_rows(batch: CreditBatch) -> Tensor:
-    """Returns `[N]` one row of every valid session: its last, or another valid one where the last is void."""
-    rows_B = torch.arange(len(batch.session_B), device=batch.session_B.device)
-    rank_B = torch.where(batch.valid_B, rows_B + len(rows_B) * batch.is_last_B, -1)
-    best_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rank_B.device)
-    best_S = best_S.scatter_reduce(0, batch.session_B, rank_B, reduce="amax")
-    return (batch.valid_B & (rank_B == best_S[batch.session_B])).nonzero().squeeze(-1)
-
-
-def _last_tokens(mask_NT: Tensor) -> Tensor:
-    """Returns `[N]` the position of the last sampled token."""
-    positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
-    return torch.where(mask_NT, positions_T, -1).amax(dim=1) if mask_NT.numel() else positions_T[:0]
 
 
 def _kept(values_BT: Tensor, batch: CreditBatch, what: str) -> Tensor:

@@ -14,7 +14,7 @@ class Handover:
     """What a trainer hands over beside the arguments of verl's estimators."""
 
     columns: dict[str, Any] = field(default_factory=dict)
-    """Optional columns of `CreditBatch`; `is_paid`, `[B]` float: 0 for rows whose rewards repeat those of another."""
+    """Optional columns of `CreditBatch`."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Where the metrics of credit go."""
 

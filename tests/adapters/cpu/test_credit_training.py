@@ -26,6 +26,7 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         "actor_rollout_ref.rollout.n": 4,
         "actor_rollout_ref.rollout.calculate_log_probs": True,
         "+actor_rollout_ref.rollout.custom.agentic.branching.initial": 2,
+        "+actor_rollout_ref.rollout.custom.agentic.external_sessions": 1,
         "actor_rollout_ref.actor.calculate_entropy": True,
         "actor_rollout_ref.actor.use_kl_loss": True,
         "actor_rollout_ref.actor.optim.lr": 1e-5,
@@ -43,3 +44,5 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         assert math.isfinite(step["actor/pg_loss"]) and math.isfinite(step["actor/grad_norm"]), name
         assert step["critic/advantages/max"] > step["critic/advantages/min"], name
         assert step["actor/grad_norm"] > 0 and 0 < step["actor/lr_scale"] <= 1, name
+        assert 0 < step["episode/external"] < 1, name
+        assert name != "rl_plus" or 0 < step["actor/external_frac"] < 1

@@ -1,0 +1,195 @@
+"""The quickstart in two parts: one warm start, and many trainings from it, each in a folder of its own.
+
+What is done is not done again, as in the quickstart; a training that was interrupted begins anew, because the count of
+its tokens is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _credit_methods import Method
+
+from verl_agentic.cli.quickstart import tasks
+from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+from verl_agentic.data.rows import read_json_lines
+
+_HERE = Path(__file__).parent
+_NEVER = 1_000_000
+_NUM_PLAYS = 4  # of every held-out task: it costs little, and halves the error of a run's success
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is done; the same for all methods of a task."""
+
+    sft_steps: int | None
+    """None: the recipe's."""
+    max_tokens: int
+    """Sampled tokens after which a training ends."""
+    max_steps: int
+    num_tasks: int
+    """Training tasks; few enough that some come again, as a curriculum needs."""
+    eval_tasks: int
+    num_demos: int | None = None
+    """None: the recipe's."""
+
+
+class WarmStart(Quickstart):
+    """The model that all trainings of a recipe begin with."""
+
+    def __init__(self, out: Path, recipe: str, size: Size) -> None:
+        """Names the folder; nothing is done yet."""
+        settings = Settings(
+            recipe=recipe, seed=0, control=False, rl_steps=None, sft_steps=size.sft_steps, eval_tasks=size.eval_tasks
+        )
+        super().__init__(out, settings)
+        if size.num_demos is not None:
+            self._course = dataclasses.replace(self._course, num_demos=size.num_demos)
+            self._fingerprint = _hash(self._fingerprint, size.num_demos)
+
+    def make(self) -> dict[str, Any]:
+        """Makes it; returns its success on the held-out tasks."""
+        out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
+        with self._measured():
+            self._phase("model", lambda: tasks.make_model(course, out, seed))
+            self._phase("data", lambda: tasks.make_data(course, out, seed, num_eval, self._display.advance))
+            self._phase("sft", self._sft)
+            self._phase("eval sft", lambda: self._evaluate("sft", out / "sft" / "model", greedy=False))
+        return self._records["eval sft"]
+
+    def _evaluate(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+        seeds = range(self.settings.seed * _NUM_PLAYS, (self.settings.seed + 1) * _NUM_PLAYS)
+        played = [
+            tasks.evaluate(self._course, self.out, name, model, greedy=greedy, seed=seed, advance=self._display.advance)
+            for seed in seeds
+        ]
+        return {key: _mean([one[key] for one in played]) for key in played[0]}
+
+    @contextlib.contextmanager
+    def _measured(self) -> Iterator[None]:
+        try:
+            with self._display:
+                yield
+        finally:
+            self._meter.stop()
+
+
+class Trial(WarmStart):
+    """One training."""
+
+    def __init__(self, out: Path, recipe: str, size: Size, *, method: Method, seed: int, start: Path) -> None:
+        """Names the folder; nothing is done yet.
+
+        Args:
+            out: its folder.
+            recipe: what is learned.
+            size: how much.
+            method: how.
+            seed: of prompts and sampling.
+            start: folder of the warm start.
+        """
+        settings = Settings(
+            recipe=recipe, seed=seed, control=False, rl_steps=size.max_steps, sft_steps=None, eval_tasks=size.eval_tasks
+        )
+        Quickstart.__init__(self, out, settings)
+        self._method, self._size, self._start = method, size, start
+        self._modules = ("_credit_budget", *method.modules)
+        self._begun = json.loads((start / "phases" / "eval_sft.json").read_text())
+        sources = [(_HERE / f"{module}.py").read_text() for module in self._modules]
+        self._fingerprint = _hash(self._fingerprint, self._begun["fingerprint"], *self._overrides(), *sources)
+
+    def make(self) -> dict[str, Any]:
+        """Trains and plays the held-out tasks; returns what came of it."""
+        for name in ("data", "sft/model"):
+            link = self.out / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(self._start.resolve() / name)
+        with self._measured():
+            self._phase("rl", self._rl)
+            self._phase("eval rl", lambda: self._evaluate("rl", self.out / "checkpoint", greedy=False))
+        shutil.rmtree(self.out / "rl", ignore_errors=True)
+        return self._summary()
+
+    def _train(self, recipe: str, module: list[str], overrides: list[str], *, metric: str) -> None:
+        environment = {
+            "VERL_USE_EXTERNAL_MODULES": ",".join(self._modules),
+            "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")]),
+        }
+        # Ray's sockets do not fit into long paths.
+        with tempfile.TemporaryDirectory(prefix="credit", ignore_cleanup_errors=True) as ray, _environ(environment):
+            own = [*overrides, *self._overrides(), f"+ray_kwargs.ray_init._temp_dir={ray}"]
+            super()._train(recipe, module, own, metric=metric)
+
+    def _overrides(self) -> list[str]:
+        critic = [f"critic.model.path={self._start.resolve() / 'sft' / 'model'}"] if self._method.needs_critic else []
+        return [
+            "trainer.v1.trainer_mode=credit_benchmark",
+            f"+benchmark.max_tokens={self._size.max_tokens}",
+            f"data.train_max_samples={self._size.num_tasks}",
+            # A schedule over steps would favour those that need fewer or more of them for the same tokens.
+            "actor_rollout_ref.actor.optim.lr_scheduler_type=constant",
+            f"trainer.save_freq={_NEVER}",
+            "trainer.resume_mode=disable",
+            *critic,
+            *self._method.overrides,
+        ]
+
+    def _summary(self) -> dict[str, Any]:
+        log = max((self.out / "logs").glob("grpo_*.jsonl"), key=lambda path: path.stat().st_mtime)
+        steps = [row["data"] for _, row in read_json_lines(log)]
+        found = {
+            "recipe": self.settings.recipe,
+            "method": self._method.name,
+            "seed": self.settings.seed,
+            "success_sft": self._begun["sampled"],
+            "success_rl": self._records["eval rl"]["sampled"],
+            "tool_rate_rl": self._records["eval rl"]["tool_rate_sampled"],
+            "tokens": steps[-1]["benchmark/tokens"],
+            "groups": steps[-1]["benchmark/groups"],
+            "steps": len(steps),
+            "zero_signal_share": _mean([step["benchmark/zero_signal_share"] for step in steps]),
+            "void_share": _mean([step["benchmark/void_share"] for step in steps]),
+            "step_s": sum(step["timing_s/step"] for step in steps),
+            "wall_s": sum(record["wall_s"] for record in self._records.values()),
+            "curve": [step["episode/acc"] for step in steps],
+        }
+        (self.out / "result.json").write_text(json.dumps(found, indent=1) + "\n")
+        return found
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Returns what a finished training has written."""
+    return json.loads(path.read_text())
+
+
+@contextlib.contextmanager
+def _environ(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

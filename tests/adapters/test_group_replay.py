@@ -1,0 +1,298 @@
+"""Groups that are trained on again: in the place of what gates drop, as old as they are, and not without end."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from queues import Queue, install
+
+from verl_agentic.adapters.gated_buffer import GatedReplayBuffer
+from verl_agentic.errors import ConfigError, DataError, StarvationError
+
+REPLAY = "training/gate/replay/"
+MODES = ("sync", "colocate_async", "separate_async")
+
+
+class Play:
+    """The trainer: prompts that are handed out are played at the next poll."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.step = 1
+        self.accs: list[float] = [1.0, 0.0]
+        self.handed_out = 0
+        self.pending: list[str] = []
+        self.num_polls = 0
+
+    def refill(self, count: int) -> None:
+        for _ in range(count):
+            self.handed_out += 1
+            self.pending.append(f"new{self.handed_out}")
+            self.queue.put_prompt(self.pending[-1], "pending", step=self.step)
+
+    def sleep(self, seconds: float) -> None:
+        self.num_polls += 1
+        assert self.num_polls < 300, "it never ends"
+        for uid in self.pending:
+            put(self.queue, uid, self.accs, step=self.step)
+        self.pending = []
+
+    @staticmethod
+    def time() -> float:
+        return 0.0
+
+
+def put(queue: Queue, uid: str, accs: list[float], *, step: int = 1, rewards: list[float] | None = None) -> None:
+    columns = [
+        {"uid": uid, "rollout_log_probs": torch.tensor([-0.5, -1.0, -1.5, -0.1 * len(uid)]), "prompts": torch.arange(n)}
+        for n in range(2, 2 + len(accs))
+    ]
+    queue.put_group(uid, accs, step=step, rewards=rewards, columns=columns)
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    queue = Queue()
+    install(queue, monkeypatch)
+    return queue
+
+
+@pytest.fixture
+def play(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Play:
+    play = Play(queue)
+    monkeypatch.setattr("verl.trainer.ppo.v1.replay_buffer.time", play)
+    return play
+
+
+def buffer(
+    play: Play,
+    mode: str = "sync",
+    *,
+    gates: Any = ("zero_variance",),
+    keep_surplus: int = 0,
+    window: int = 128,
+    **replay: Any,
+) -> Any:
+    return GatedReplayBuffer(
+        trainer_mode=mode,
+        trainer_config=OmegaConf.create({}),
+        max_off_policy_threshold=8,
+        max_off_policy_strategy="drop",
+        sampler_kwargs=OmegaConf.create(
+            {
+                "gates": list(gates),
+                "keep_surplus": keep_surplus,
+                "window": window,
+                "replay": {"capacity": 8, **replay},
+            }
+        ),
+        refill_fn=play.refill,
+    )
+
+
+def sample(gated: Any, play: Play, step: int, batch_size: int) -> tuple[Any, dict[str, float]]:
+    """Returns a batch that has left the queue, as after a step."""
+    play.step = step
+    batch, metrics = gated.sample(step, "train", batch_size)
+    batch.rows = {key: play.queue.rows[key] for key in batch.keys}
+    play.queue.kv_clear(keys=batch.keys, partition_id="train")
+    return batch, metrics
+
+
+def replayed(batch: Any) -> set[str]:
+    """Returns the uids of copies."""
+    pairs = zip(batch.keys, batch.tags, strict=True)
+    return {key.split("_")[0] for key, tag in pairs if tag.get("uses", 1) > 1}
+
+
+def train(gated: Any, play: Play, groups: dict[str, list[float]], *, step: int = 1) -> tuple[Any, dict[str, float]]:
+    """Trains a step on these groups."""
+    for uid, rewards in groups.items():
+        put(play.queue, uid, [1.0, 0.0], step=step, rewards=rewards)
+    return sample(gated, play, step, len(groups))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_dropped_group_is_replaced_by_one_that_was_trained_on(queue: Queue, play: Play, mode: str) -> None:
+    gated = buffer(play, mode)
+    first, metrics = train(gated, play, {"old": [1, 0]})
+    assert metrics[REPLAY + "stored_groups"] == 1 and metrics[REPLAY + "used_groups"] == 0
+    put(queue, "good", [1, 0], step=3)
+    put(queue, "dead", [0, 0], step=3)
+    second, metrics = sample(gated, play, 3, 2)
+    (copy,) = replayed(second)
+    assert play.handed_out == 0 and "_" not in copy and copy != "old"
+    assert {key.split("_")[0] for key in second.keys} == {"good", copy}
+    for old_key, old_tag in zip(first.keys, first.tags, strict=True):
+        key = old_key.replace("old", copy)
+        row, old_row = second.rows[key], first.rows[old_key]
+        assert row["uid"] == copy and set(row) == set(old_row)
+        for name in ("rollout_log_probs", "prompts", "rm_scores"):
+            assert torch.equal(row[name], old_row[name]), name
+        assert row["extra_fields"] == old_row["extra_fields"]
+        assert second.tags[second.keys.index(key)] == {**old_tag, "uses": 2}
+    assert metrics[REPLAY + "used_groups"] == 1 and metrics[REPLAY + "uses"] == 2
+    assert metrics[REPLAY + "lag/mean"] == metrics["training/gate/lag/max"] == 2
+    assert metrics["training/gate/lag/mean"] == 1
+    # What the gates say of the policy of today does not count it, and it is in the memory once.
+    assert metrics["training/gate/judged_groups"] == 2 and metrics[REPLAY + "stored_groups"] == 2
+    assert queue.uids() == set()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_more_than_a_share_of_a_batch_is_replayed(queue: Queue, play: Play, mode: str) -> None:
+    gated = buffer(play, mode, share=0.5)
+    train(gated, play, {f"old{i}": [1, 0] for i in range(6)})
+    for i in range(5):
+        put(queue, f"dead{i}", [0, 0], step=2)
+    batch, metrics = sample(gated, play, 2, 5)
+    # The sync trainer plays some more than it needs, and takes what is new first.
+    assert len(replayed(batch)) == metrics[REPLAY + "used_groups"] == max(0, 5 - play.handed_out) <= 2
+    assert len({key.split("_")[0] for key in batch.keys}) == 5
+    put(queue, "dead", [0, 0], step=3)
+    for i in range(3):
+        put(queue, f"good{i}", [1, 0], step=3)
+    batch, _ = sample(gated, play, 3, 4)
+    assert len(replayed(batch)) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_replayed_where_nothing_is_dropped(queue: Queue, play: Play, mode: str) -> None:
+    gated = buffer(play, mode)
+    train(gated, play, {"a": [1, 0], "b": [1, 0]})
+    _, metrics = train(gated, play, {"c": [1, 0], "d": [1, 0]}, step=2)
+    assert metrics[REPLAY + "used_groups"] == 0 == play.handed_out
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_use_is_counted_and_what_was_only_drawn_is_not(queue: Queue, play: Play, mode: str) -> None:
+    gated = buffer(play, mode, share=0.9, priority_share=0.0, capacity=2)
+    train(gated, play, {"a": [1, 0], "b": [1, 0], "c": [1, 0]})  # a has to leave for c
+    uses = []
+    for step in (2, 3, 4):
+        for uid in ("x", "y"):
+            put(queue, f"{uid}{step}", [1, 1], step=step)
+        put(queue, f"z{step}", [1, 0], step=step)
+        gated._replay._memory.add = lambda *args, **kwargs: None  # the memory stays as it is
+        batch, _ = sample(gated, play, step, 3)
+        uses.append(sorted(tag["uses"] for tag in batch.tags if "uses" in tag))
+    assert uses == [[2] * 4, [3] * 4, [4] * 4]
+    put(queue, "x5", [1, 1], step=5)
+    for uid in ("y5", "z5"):
+        put(queue, uid, [1, 0], step=5)
+    batch, _ = sample(gated, play, 5, 3)
+    assert sorted(tag["uses"] for tag in batch.tags if "uses" in tag) == [5, 5]
+    assert sorted(group.uses for group in gated._replay._memory._groups.values()) == [4, 5]
+
+
+def test_a_group_is_in_a_batch_once(queue: Queue, play: Play) -> None:
+    gated = buffer(play, "colocate_async", share=0.9)
+    train(gated, play, {"old": [1, 0]})
+    for i in range(3):
+        put(queue, f"dead{i}", [0, 0], step=2)
+    batch, metrics = sample(gated, play, 2, 3)
+    assert len(replayed(batch)) == 1 == metrics[REPLAY + "used_groups"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_too_old_is_not_replayed(queue: Queue, play: Play, mode: str) -> None:
+    for options in ({"max_lag": 1}, {"gates": ["zero_variance", {"name": "off_policy", "max_lag": 1}]}):
+        gated = buffer(play, mode, **options)
+        train(gated, play, {"old": [1, 0]})
+        put(queue, "dead", [0, 0], step=3)
+        put(queue, "good", [1, 0], step=3)
+        batch, metrics = sample(gated, play, 3, 2)
+        assert not replayed(batch) and metrics[REPLAY + "used_groups"] == 0 and play.handed_out
+
+
+def test_draws_by_weight_go_by_the_mean_reward(queue: Queue, play: Play) -> None:
+    gated = buffer(play, "colocate_async", priority_share=1.0, capacity=3)
+    train(gated, play, {"bad": [-2, 0], "none": [0, 0], "rich": [0.9, 0.1]})
+    put(queue, "dead", [0, 0], step=2)
+    put(queue, "good", [1, 0], step=2)
+    batch, _ = sample(gated, play, 2, 2)
+    (copy,) = replayed(batch)
+    assert [float(batch.rows[f"{copy}_{i}_0"]["rm_scores"].sum()) for i in (0, 1)] == pytest.approx([0.9, 0.1])
+
+
+def test_what_was_put_back_and_not_needed_is_no_surplus_to_keep(queue: Queue, play: Play) -> None:
+    gated = buffer(play, keep_surplus=4)
+    train(gated, play, {"old": [1, 0]})
+    put(queue, "dead", [0, 0], step=2)
+    play.pending = ["slow0", "slow1", "slow2"]
+    for uid in play.pending:
+        queue.put_prompt(uid, "running", step=2)
+    batch, metrics = sample(gated, play, 2, 2)
+    # What is new goes first.
+    assert not replayed(batch) and metrics["training/gate/surplus/kept_groups"] == len(queue.uids()) > 0
+    assert not any(tag.get("uses", 1) > 1 for tag in queue.tags["train"].values())
+    assert [group.uses for group in gated._replay._memory._groups.values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_memory_does_not_hide_that_nothing_is_learned_any_more(queue: Queue, play: Play, mode: str) -> None:
+    gated = buffer(play, mode, window=8)
+    train(gated, play, {f"old{i}": [1, 0] for i in range(4)})
+    play.accs = [0.0, 0.0]
+    play.step = 2
+    play.refill(4)
+    with pytest.raises(StarvationError, match="2 of 4 groups that can be trained on"):
+        gated.sample(2, "train", 4)
+
+
+def test_rows_that_no_loss_could_weigh_are_refused(queue: Queue, play: Play) -> None:
+    queue.put_group("bare", [1, 0])
+    with pytest.raises(DataError, match="a row that is replayed needs"):
+        buffer(play).sample(1, "train", 1)
+    put(queue, "late", [1, 0])
+    for row in queue.rows.values():
+        row["old_log_probs"] = torch.zeros(4)
+    with pytest.raises(DataError, match=r"as it was sampled, got \['old_log_probs'\]"):
+        buffer(play).sample(1, "train", 1)
+
+
+@pytest.mark.parametrize(
+    ("replay", "said"),
+    [
+        ({"capacity": 0}, "capacity of a replay must be at least 1, got 0"),
+        ({"capacity": 2.5}, r"replay.capacity must be a whole number, got 2.5"),
+        ({"size": 3}, r"replay must be a mapping with capacity, and of \['capacity',"),
+        ({"share": 1.0}, "replay.share must be above 0 and below 1, got 1.0"),
+        ({"share": "half"}, "replay.share must be a number, got 'half'"),
+        ({"priority_share": 2}, "priority_share must be from 0 to 1, got 2"),
+        ({"max_lag": 0}, "max_lag must be at least 1, got 0"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_by_name(play: Play, replay: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        buffer(play, **replay)
+
+
+def config(*, calculate_log_probs: bool = True, **correction: Any) -> Any:
+    return OmegaConf.create(
+        {
+            "algorithm": {"rollout_correction": correction},
+            "reward": {"reward_manager": {"name": "naive"}},
+            "actor_rollout_ref": {"rollout": {"calculate_log_probs": calculate_log_probs}},
+            "data": {"train_batch_size": 8},
+            "trainer": {"v1": {"sampler": {}}},
+        }
+    )
+
+
+def test_trainers_that_would_take_them_for_fresh_are_refused_or_warned(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match=r"bypass_mode=true, .* switch it off"):
+        buffer(play).attach(config(bypass_mode=True))
+    with pytest.raises(ConfigError, match="calculate_log_probs=false; set it to true"):
+        buffer(play).attach(config(calculate_log_probs=False))
+    with caplog.at_level(logging.WARNING):
+        buffer(play).attach(config(rollout_is="token"))
+        assert not caplog.records
+        buffer(play).attach(config())
+    assert "rollout_correction.rollout_is=token would weigh them" in caplog.text

@@ -1,0 +1,210 @@
+"""Groups that were trained on, taken out of TransferQueue as they were sampled, and put into it again under new names.
+
+What is put back is whole and as old as it is: log-probs of the weights that sampled it (`rollout_log_probs`), their
+version (`min_global_steps`), and, as a tag, how often it is then used (`uses`). verl computes `old_log_probs` anew.
+The memory is the driver's, and is not part of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable
+
+J = TypeVar("J")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """The section `sampler_kwargs.replay`. No source gives its values; the defaults are ours."""
+
+    capacity: int
+    """Most groups in the memory."""
+    share: float = 0.5
+    """Greatest share of a batch that may be replayed, rounded down; below 1, or nothing new would ever be learned."""
+    priority_share: float = 0.5
+    """Chance of a draw to go by weight, which is a group's mean reward; the others go in order."""
+    max_lag: int | None = 4
+    """Greatest age in versions of the weights; None: any."""
+    seed: int = 0
+
+    @classmethod
+    def of(cls, written: Any, *, name: str) -> ReplayOptions:
+        """Returns the options of a config section.
+
+        Raises:
+            ConfigError: unknown or missing keys, or values that cannot work.
+        """
+        known = {f.name for f in fields(cls)}
+        if not isinstance(written, Mapping) or "capacity" not in written or set(written) - known:
+            raise ConfigError(f"{name} must be a mapping with capacity, and of {sorted(known)}, got {written!r}")
+        made = cls(**written)
+        for key in ("capacity", "max_lag", "seed"):
+            if type(getattr(made, key)) is not int and not (key == "max_lag" and made.max_lag is None):
+                raise ConfigError(f"{name}.{key} must be a whole number, got {getattr(made, key)!r}")
+        for key in ("share", "priority_share"):
+            if isinstance(getattr(made, key), bool) or not isinstance(getattr(made, key), int | float):
+                raise ConfigError(f"{name}.{key} must be a number, got {getattr(made, key)!r}")
+        if not 0 < made.share < 1:
+            raise ConfigError(f"{name}.share must be above 0 and below 1, got {made.share}")
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredGroup(Generic[J]):
+    """The rows of a group."""
+
+    suffixes: tuple[str, ...]
+    """Of their keys, after the uid."""
+    rows: tuple[dict[str, Any], ...]
+    tags: tuple[Mapping[str, Any], ...]
+    judged: J
+    """What the gates said of it."""
+
+
+class ReplayedGroups(Generic[J]):
+    """The memory of a replay buffer, and what of it is in the queue."""
+
+    def __init__(self, options: ReplayOptions) -> None:
+        """Makes an empty one."""
+        self._share = options.share
+        self._memory: GroupReplay[StoredGroup[J]] = GroupReplay(
+            options.capacity, priority_share=options.priority_share, max_lag=options.max_lag, seed=options.seed
+        )
+        self._drawn: list[ReplayGroup[StoredGroup[J]]] | None = None
+        """For the current batch, and not yet put back; None: nothing was asked for yet."""
+        self.in_queue: dict[str, ReplayGroup[StoredGroup[J]]] = {}
+        """By the uid under which it was put back."""
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def keep(self, batch: Any, judged: Mapping[str, J]) -> None:
+        """Copies the rows of those groups of a batch that are trained on for the first time.
+
+        Args:
+            batch: verl's, as it was sampled: nothing is computed yet.
+            judged: by uid, what came of the groups.
+
+        Raises:
+            DataError: rows lack what they need to be trained on later.
+        """
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, key in enumerate(batch.keys):
+            if (uid := key.rsplit("_", 2)[0]) in judged and uid not in self.in_queue:
+                places[uid].append(place)
+        if not places:
+            return
+        rows = _fetch([batch.keys[place] for of_group in places.values() for place in of_group], batch.partition_id)
+        for uid, of_group in places.items():
+            own = tuple(rows.pop(batch.keys[place]) for place in of_group)
+            tags = tuple(dict(batch.tags[place]) for place in of_group)
+            for row, tag in zip(own, tags, strict=True):
+                check_replayable(row, tag)
+            suffixes = tuple(batch.keys[place][len(uid) + 1 :] for place in of_group)
+            self._memory.add(
+                uid,
+                version=min(int(tag["min_global_steps"]) for tag in tags),
+                weight=_mean_reward(suffixes, own),
+                rows=StoredGroup(suffixes=suffixes, rows=own, tags=tags, judged=judged[uid]),
+            )
+
+    def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
+        """Returns a group to train on again in that step; None when the batch has its share, or there is none."""
+        if self._drawn is None:
+            count = max(0, int(self._share * batch_size) - len(self.in_queue))
+            drawn = self._memory.draw(count, version=step - 1)
+            queued = {group.key for group in self.in_queue.values()}
+            self._drawn = [group for group in drawn if group.key not in queued]
+            _unused(group for group in drawn if group.key in queued)
+        return self._drawn.pop(0) if self._drawn else None
+
+    def put_back(self, group: ReplayGroup[StoredGroup[J]], *, step: int, partition_id: str) -> str:
+        """Puts a group into the queue as finished in that step; returns its uid there."""
+        uid, stored = str(uuid4()), group.rows
+        rows = [{**row, "uid": uid} if "uid" in row else row for row in stored.rows]
+        tq.kv_batch_put(
+            keys=[f"{uid}_{suffix}" for suffix in stored.suffixes],
+            partition_id=partition_id,
+            fields=list_of_dict_to_tensordict(rows),
+            tags=[{**tag, "uses": group.uses} for tag in stored.tags],
+        )
+        # verl takes groups of earlier steps first: what is new goes ahead of what is replayed.
+        state = {"is_prompt": True, "status": "finished", "global_steps": step + 1}
+        tq.kv_batch_put(keys=[uid], partition_id=partition_id, tags=[state])
+        self.in_queue[uid] = group
+        return uid
+
+    def take_out(self, uids: set[str]) -> None:
+        """Notes that groups leave the queue without having been trained on again."""
+        _unused(self.in_queue.pop(uid) for uid in uids & self.in_queue.keys())
+
+    def end_batch(self) -> None:
+        """Notes that the batch is full: what was drawn for it and not needed was not used."""
+        _unused(self._drawn or ())
+        self._drawn = None
+
+
+def check_trainer(config: Any) -> None:
+    """Refuses trainers in which replayed rows would go wrong.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if not config.actor_rollout_ref.rollout.calculate_log_probs:
+        raise ConfigError(
+            "replayed rows keep the log-probs of the weights that sampled them, got "
+            "actor_rollout_ref.rollout.calculate_log_probs=false; set it to true"
+        )
+    correction = OmegaConf.select(config, "algorithm.rollout_correction") or {}
+    if correction.get("bypass_mode"):
+        raise ConfigError(
+            "replayed rows need old_log_probs of the weights that are trained, got "
+            "algorithm.rollout_correction.bypass_mode=true, which takes those of the weights that sampled them; "
+            "switch it off"
+        )
+    if not correction.get("rollout_is"):
+        logger.warning(
+            "replayed rows are trained on as if the present weights had sampled them; "
+            "algorithm.rollout_correction.rollout_is=token would weigh them"
+        )
+
+
+def _unused(groups: Any) -> None:
+    for group in groups:
+        group.uses -= 1
+
+
+def _fetch(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
+    """Returns all columns of rows, by key."""
+    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id)
+    names = list(fetched.keys())
+    columns = {str(name): _values(fetched[name]) for name in names}
+    return {key: {name: values[place] for name, values in columns.items()} for place, key in enumerate(keys)}
+
+
+def _values(column: Any) -> list[Any]:
+    if isinstance(column, torch.Tensor):
+        # A view would keep the whole batch in memory.
+        return [value.clone() for value in column.unbind()]
+    return [getattr(value, "data", value) for value in column]
+
+
+def _mean_reward(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
+    """Returns the mean over sessions of what all rows of each earned; 0 where that is negative or not finite."""
+    sessions = {suffix.rsplit("_", 1)[0] for suffix in suffixes}
+    mean = sum(float(row["rm_scores"].float().sum()) for row in rows) / len(sessions)
+    return mean if math.isfinite(mean) and mean > 0 else 0.0

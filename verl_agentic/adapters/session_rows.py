@@ -1,0 +1,35 @@
+"""Which rows of a batch are one session's, and which of them repeat its score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import transfer_queue as tq
+
+from verl_agentic.rewards.scored import PLACE
+
+
+def split_key(key: str) -> tuple[str, str, int]:
+    """Returns uid, session and place in the session of a row that verl calls `{uid}_{session}_{index}`."""
+    uid, session, index = key.rsplit("_", 2)
+    return uid, session, int(index)
+
+
+def repeats(keys: Sequence[str], *, partition_id: str) -> list[bool]:
+    """Tells of every row whether its rewards are a copy of those of its session's last row.
+
+    verl copies the score of a session over all of its rows. Those of `env_agent` carry what was earned in them.
+    """
+    parsed = [split_key(key) for key in keys]
+    last: dict[tuple[str, str], int] = {}
+    for uid, session, index in parsed:
+        last[uid, session] = max(index, last.get((uid, session), 0))
+    is_earlier = [index < last[uid, session] for uid, session, index in parsed]
+    if not any(is_earlier):
+        return is_earlier
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
+    extras = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
+    return [
+        earlier and PLACE not in (getattr(extra, "data", extra) or {})
+        for earlier, extra in zip(is_earlier, extras, strict=True)
+    ]
