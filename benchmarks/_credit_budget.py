@@ -95,16 +95,19 @@ def _register() -> None:
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, register_trainer
 
     class BudgetTrainer(TRAINER_REGISTRY["agentic_sync"]):
-        """`agentic_sync`, which saves and ends after the step in which `+benchmark.max_tokens` are reached."""
+        """`agentic_sync`, which saves and ends after the step that comes nearest to `+benchmark.max_tokens`."""
 
         def __init__(self, config: Any) -> None:
             super().__init__(config)
             self._tokens = TokenMeter(self.replay_buffer)
 
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
+            before = self._tokens.tokens
             batch = super().step(metrics, timing_raw)
             metrics.update(self._tokens.metrics())
-            if self._tokens.tokens >= int(self.config.benchmark.max_tokens):
+            tokens = self._tokens.tokens
+            # Ending at the first step beyond it would favour methods that play more in a step.
+            if tokens + (tokens - before) / 2 >= int(self.config.benchmark.max_tokens):
                 self.total_training_steps = self.global_steps
                 with open_dict(self.config):
                     self.config.trainer.save_freq = 1

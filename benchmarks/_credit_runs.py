@@ -36,7 +36,7 @@ class Size:
     sft_steps: int | None
     """None: the recipe's."""
     max_tokens: int
-    """Sampled tokens after which a training ends."""
+    """Sampled tokens of a training, up to half a step."""
     max_steps: int
     num_tasks: int
     """Training tasks; few enough that some come again, as a curriculum needs."""

@@ -60,6 +60,7 @@ class Results:
         sides = {f"{m.name}_vs_grpo": (_TASK, m.name, _REFERENCE) for m in METHODS if m.name != _REFERENCE}
         sides |= {f"{m.name}_vs_grpo_game": (_GAME, m.name, _REFERENCE) for m in METHODS if m.name != _REFERENCE}
         sides["observations_trained_vs_masked"] = (_TASK, "all_tokens", _REFERENCE)
+        sides["observations_trained_vs_masked_game"] = (_GAME, "all_tokens", _REFERENCE)
         sides["failures_score_0_vs_void"] = (_TASK, "failures_score_0", "failures_void")
         sides["shaped_filter_reward_vs_acc"] = (_TASK, "shaped_filter_reward", "shaped_filter_acc")
         found: dict[str, float] = {}

@@ -109,6 +109,8 @@ class Study:
         # GRPO is played along: what the others are compared with.
         best = dict.fromkeys([*self.results.best(_TASK, [m.name for m in METHODS], count=2), "grpo"])
         yield from ((_GAME, method, seed) for seed in range(self._seeds) for method in named([*best]))
+        # Observations are longer there.
+        yield from ((_GAME, method, seed) for seed in range(self._seeds) for method in named(["all_tokens"]))
         yield from ((_TASK, method, seed) for seed in range(1, self._seeds) for method in ABLATIONS)
 
     def _train(self, recipe: str, method: Method, seed: int) -> dict[str, Any]:

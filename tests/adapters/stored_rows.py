@@ -28,7 +28,7 @@ class StoredRows(Queue):
         *,
         mask: Sequence[int] | None = None,
         place: str | None = "last",
-        info: dict[str, float] | None = None,
+        info: dict[str, Any] | None = None,
         tag: dict[str, Any] | None = None,
         **columns: Any,
     ) -> None:

@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,12 +20,13 @@ from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1 import trainer_base
 from verl.utils import device
 
-from verl_agentic.adapters import guard
+from verl_agentic.adapters import credit, guard
 from verl_agentic.algorithms.advantage import advantage_names
+from verl_agentic.algorithms.credit import last_valid_rows
 from verl_agentic.algorithms.handover import Handover, handed_over
 from verl_agentic.errors import ConfigError, DataError
 
-ADVANTAGES: Any = trainer_base.compute_advantage_for_multi_trajectories
+ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajectories
 VERLS: Any = ADVANTAGES.__wrapped__
 HANDED_OVER = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 """What verl's V1 trainers cannot run."""
@@ -159,10 +160,10 @@ def test_what_verls_trainers_cannot_run_gives_what_its_function_gives_by_hand(
         "sum_pi_squared_BT": torch.rand(16, 7, generator=draw),
         "parts": {name: torch.randint(0, 4, (16,), generator=draw) / 3 for name in ("acc", "format")},
     }
-    config = algorithm(gdpo_reward_keys=["acc", "format"], gdpo_reward_weights=[1.0, 0.5])
+    options: dict[str, Any] = {"gdpo_reward_keys": ["acc", "format"], "gdpo_reward_weights": [1.0, 0.5]}
     with handed_over(Handover(columns=columns)):
-        got = compute(ADVANTAGES, data, keys, name, **{k: config[k] for k in config if str(k).startswith("gdpo")})
-    advantages, returns = _by_hand(name, data, columns, config)
+        got = compute(ADVANTAGES, data, keys, name, **options)
+    advantages, returns = _by_hand(name, data, columns, algorithm(**options))
     mask = data.batch["response_mask"].bool()
     assert torch.equal(got.batch["advantages"][mask], advantages[mask])
     assert torch.equal(got.batch["returns"][mask], returns[mask])
@@ -305,6 +306,12 @@ def test_an_earlier_row_speaks_for_a_session_whose_last_row_is_void(queue: Store
     data = several(queue, [0.25, 0.0, 0.75, 1.0], place="earlier")
     data.batch["response_mask"][3] = 0
     assert per_row(compute(ADVANTAGES, data, ROWS, "grpo", n=2)) == [0.5, -0.5, 0.5, 0.0]
+
+
+def test_a_session_is_spoken_for_by_its_last_row_wherever_that_stands() -> None:
+    keys = ["u_0_1", "u_1_0", "u_0_0"]
+    batch = credit.to_batch(to_data(keys, torch.zeros(3, 1), [[1]] * 3), keys, {}, pays_once=False)
+    assert last_valid_rows(batch).tolist() == [0, 1]
 
 
 # Rewards that verl puts on what was not sampled.

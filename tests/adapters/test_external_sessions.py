@@ -75,15 +75,29 @@ async def test_a_greedy_baseline_comes_behind_them(stage: Stage) -> None:
     assert servers.requests and not columns["is_external"]
 
 
-async def test_the_solution_is_not_guided_explored_or_branched(stage: Stage) -> None:
+async def test_nothing_is_forced_on_the_solution(stage: Stage) -> None:
     forced = {"exploration": {"epsilon_tool": 1.0}}
     external, _ = await play(stage, 0, **forced)
     own, _ = await play(stage, 1, "42", "42", **forced)
     forced_tokens = [c["extra_fields"]["reward_extra_info"]["forced_tokens"] for c in (external, own)]
     assert forced_tokens[0] == 0 < forced_tokens[1]
-    # It begins at once, although it is not the first of its group, and no sibling may wait for it to branch.
-    branching, _ = await play(stage, 0, branching=BRANCHING)
-    assert branching["shared_ids"].unique().tolist() == [-1] and branching["is_external"]
+
+
+async def test_the_solution_is_no_sibling_that_others_branch_from(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branched: list[str] = []
+
+    async def play_branching(*args: Any, **kwargs: Any) -> Any:
+        branched.append(kwargs["group"])
+        return await run_branching_episode(*args, **kwargs)
+
+    run_branching_episode = agent_loop.run_branching_episode
+    monkeypatch.setattr(agent_loop, "run_branching_episode", play_branching)
+    external, _ = await play(stage, 0, branching=BRANCHING)
+    assert not branched and external["shared_ids"].unique().tolist() == [-1]
+    own, _ = await play(stage, 1, "42", branching=BRANCHING)
+    assert branched == ["u"] and list(own) == list(external)
 
 
 async def test_validation_is_the_policys_and_has_the_same_columns(stage: Stage) -> None:

@@ -168,6 +168,32 @@ def test_nothing_is_replayed_where_nothing_is_dropped(queue: Queue, play: Play, 
     assert metrics[REPLAY + "used_groups"] == 0 == play.handed_out
 
 
+def test_nothing_is_replayed_while_what_was_handed_out_may_do(queue: Queue, play: Play) -> None:
+    gated = buffer(play)
+    put(queue, "dead", [0, 0])  # of a step before
+    train(gated, play, {"a": [1, 0], "b": [1, 0]})
+    play.pending = ["slow0", "slow1"]
+    for uid in play.pending:
+        queue.put_prompt(uid, "running", step=2)
+    gated._replay.put_back = None  # whoever calls it fails
+    batch, _ = sample(gated, play, 2, 2)
+    assert not replayed(batch)
+
+
+def test_what_is_in_the_queue_still_counts_for_the_share(queue: Queue, play: Play) -> None:
+    gated = buffer(play, "colocate_async", share=0.5)
+    train(gated, play, {f"old{i}": [1, 0] for i in range(4)})
+    for i in range(2):
+        put(queue, f"dead{i}", [0, 0], step=2)
+        put(queue, f"good{i}", [1, 0], step=2)
+    sample(gated, play, 2, 2)  # replays one group, which is not needed yet
+    assert len(gated._replay.in_queue) == 1
+    put(queue, "dead", [0, 0], step=3)
+    put(queue, "good", [1, 0], step=3)
+    sample(gated, play, 3, 2)
+    assert len(gated._replay.in_queue) == 1
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_use_is_counted_and_what_was_only_drawn_is_not(queue: Queue, play: Play, mode: str) -> None:
     gated = buffer(play, mode, share=0.9, priority_share=0.0, capacity=2)

@@ -132,7 +132,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[LossBatch]:
 
 def test_every_column_is_aligned_with_the_log_probs_of_the_response(seen: list[LossBatch]) -> None:
     rows, weight = [0, 1, 2, 3], torch.zeros(())
-    data = batch_of(rows, **{"turn_ids": nested([torch.arange(9) + 10 * row for row in rows])})  # padding keeps more
+    more: dict[str, Any] = {"turn_ids": nested([torch.arange(9) + 10 * row for row in rows])}  # padding keeps more
+    data = batch_of(rows, **more)
     losses.ppo_loss(to_config("spy"), output_of(rows, weight), data)
     (batch,) = seen
     for row in rows:

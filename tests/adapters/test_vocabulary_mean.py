@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from verl_agentic.adapters.vocabulary_mean import mean_log_prob
 from verl_agentic.errors import ConfigError
 
 ROWS = [[5, 9, 2, 7, 4], [8, 3], [6, 1, 7]]
@@ -44,7 +45,7 @@ def micro_batch(**more: Any) -> TensorDict:
     return batch
 
 
-def outputs(logits: list[torch.Tensor], *, remove_padding: bool, **more: Any) -> dict[str, torch.Tensor]:
+def outputs(logits: list[torch.Tensor], *, remove_padding: bool, **more: Any) -> dict[str, Any]:
     """Returns what verl's engine makes of a model's output, padded or packed."""
     batch = micro_batch(use_remove_padding=remove_padding, **more)
     args: dict[str, Any] = {"input_ids_rmpad_rolled": batch["input_ids"].values().roll(-1), "pad_size": 0}
@@ -57,7 +58,7 @@ def outputs(logits: list[torch.Tensor], *, remove_padding: bool, **more: Any) ->
         given = torch.nn.utils.rnn.pad_sequence(logits, batch_first=True, padding_value=float("nan"))
         args["temperature"] = TEMPERATURE
     output = SimpleNamespace(logits=given.clone().requires_grad_())
-    return Engine().prepare_model_outputs(output, args, batch, None)
+    return cast("Any", Engine()).prepare_model_outputs(output, args, batch, None)
 
 
 @pytest.mark.parametrize("remove_padding", [False, True])
@@ -95,4 +96,4 @@ def test_fused_kernels_which_have_no_logits_are_refused() -> None:
     batch = micro_batch(use_remove_padding=True, calculate_mean_log_prob=True)
     tu.assign_non_tensor(batch, use_fused_kernels=True)
     with pytest.raises(ConfigError, match=r"set actor_rollout_ref.model.use_fused_kernels=false"):
-        Engine().prepare_model_outputs(SimpleNamespace(), {}, batch, None)
+        cast("Any", Engine()).prepare_model_outputs(SimpleNamespace(), {}, batch, None)

@@ -62,7 +62,7 @@ def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
 
 @pytest.mark.slow
 def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_tokens() -> None:
-    printed, done = run("credit_results", timeout_s=600)
+    printed, done = run("credit_results", timeout_s=900)
     assert done.returncode == 0, done.stderr[-4_000:]
     figures = printed["figures"]
     assert figures["trainings"] == 2, done.stderr[-4_000:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,14 @@ def test_a_group_gives_its_best_and_its_worst_member() -> None:
         {"role": "tool", "content": "42", "name": "double"},
         {"role": "user", "content": "Go on."},
     ]
+
+
+def test_what_is_no_result_of_a_call_was_said_by_a_user() -> None:
+    call = Call(name="double", arguments={"number": 21}, result="42")
+    told = Turn(index=0, text=WRITTEN, content="", calls=(call,), observations=("Hurry up.", "42"))
+    subject = replace(sample("x"), turns=(told, *sample("x").turns[1:]))
+    (pair,) = preference_pairs([stored(0, 1.0, subject=subject), stored(1, 0.0)])
+    assert [message["role"] for message in pair["chosen"]] == ["assistant", "user", "tool", "assistant"]
 
 
 def test_groups_without_a_difference_and_members_of_another_prompt_give_none() -> None:
