@@ -22,7 +22,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.session_rows import repeats, split_key
-from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, load_advantage
+from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, is_advantage, load_advantage
 from verl_agentic.algorithms.credit import Advantages, CreditBatch, last_tokens, last_valid_rows
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.groups import group_counts
@@ -47,7 +47,7 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute(data: Any, batch_keys: Sequence[str], adv_estimator: Any, **kwargs: Any) -> Any:
         handover = current_handover()
         name = str(getattr(adv_estimator, "value", adv_estimator))
-        is_ours = name in advantage_names()
+        is_ours = is_advantage(name)
         pays_once = is_ours or name in BY_SESSION
         batch = to_batch(data, batch_keys, handover.columns, pays_once=pays_once)
         if is_ours:

@@ -70,7 +70,7 @@ def _check_platform(config: DictConfig) -> None:
 
 def _check_credit(config: DictConfig) -> None:
     # They import torch, which this module, loaded in every process, does not need.
-    from verl_agentic.algorithms.advantage import advantage_names, load_advantage
+    from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.estimate import CreditSettings
 
     section, name = (
@@ -79,7 +79,7 @@ def _check_credit(config: DictConfig) -> None:
     )
     written = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else {}
     settings = CreditSettings.from_mapping(cast("Any", written))
-    if name not in advantage_names():
+    if not is_advantage(name):
         if settings.options:
             raise ConfigError(
                 f"algorithm.credit.options are for estimators of ours, got {dict(settings.options)} for {name!r}; "
@@ -133,13 +133,13 @@ def demanded(config: DictConfig) -> list[str]:
 
 def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     # They import torch, which this module, loaded in every process, does not need.
-    from verl_agentic.algorithms.advantage import advantage_names
+    from verl_agentic.algorithms.advantage import is_advantage
     from verl_agentic.algorithms.policy_loss import policy_loss_names
 
     loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
     is_our_loss = loss in policy_loss_names()
     is_our_trainer = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
-    is_our_estimator = str(OmegaConf.select(config, "algorithm.adv_estimator")) in advantage_names()
+    is_our_estimator = is_advantage(str(OmegaConf.select(config, "algorithm.adv_estimator")))
     has_credit = OmegaConf.select(config, "algorithm.credit") is not None
     has_length_lr = OmegaConf.select(config, "algorithm.length_lr") is not None
     if has_length_lr and not is_our_trainer:

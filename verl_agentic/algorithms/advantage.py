@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, boundary
 
 OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
 """Columns that a batch may lack."""
@@ -83,15 +83,34 @@ def advantage_names() -> list[str]:
     return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
 
 
+def is_advantage(name: str) -> bool:
+    """Tells whether a name is that of an estimator of this kind: one of ours, or `package.module:function`."""
+    return ":" in name or name in advantage_names()
+
+
 def load_advantage(name: str) -> AdvantageType:
-    """Returns one of our estimators.
+    """Returns an estimator: one of ours by name, or `package.module:function`.
 
     Raises:
         ConfigError: there is none of that name.
     """
+    if ":" in name:
+        return _foreign(name)
     if name not in advantage_names():
-        raise ConfigError(f"unknown advantage estimator {name!r}; use one of {advantage_names()}, or one of verl's")
+        raise ConfigError(
+            f"unknown advantage estimator {name!r}; use one of {advantage_names()}, one of verl's, or "
+            "package.module:function"
+        )
     return getattr(importlib.import_module(f"verl_agentic.algorithms.advantages.{name}"), name)
+
+
+def _foreign(name: str) -> AdvantageType:
+    module, _, attribute = name.partition(":")
+    with boundary(ConfigError, f"loading the advantage estimator {name!r}"):
+        found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, AdvantageType):
+        raise ConfigError(f"{name!r} must be a function with the decorator @advantage, got {type(found).__name__}")
+    return found
 
 
 def _is_missing(column: Any) -> bool:

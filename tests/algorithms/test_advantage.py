@@ -1,0 +1,40 @@
+"""Estimators are found by name, ours and those of others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from batches import make_batch
+
+from verl_agentic.algorithms.advantage import advantage, is_advantage, load_advantage
+from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.errors import ConfigError
+
+
+@advantage()
+def doubled(batch: CreditBatch, *, factor: float = 2.0) -> torch.Tensor:
+    return batch.to_tokens(factor * batch.outcomes_S)
+
+
+def test_an_estimator_of_someone_else_is_found_in_its_module() -> None:
+    name = f"{__name__}:doubled"
+    assert is_advantage(name) and is_advantage("safe_grpo") and not is_advantage("grpo")
+    assert load_advantage(name)(make_batch([1, 3]), factor=3.0).advantages_BT[:, 0].tolist() == [3.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no_such", "unknown advantage estimator 'no_such'; use one of"),
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        (f"{__name__}:make_batch", "decorator @advantage, got function"),
+    ],
+)
+def test_what_is_no_estimator_is_refused(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_advantage(name)
+
+
+def test_unknown_options_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"has no options \['fctor'\]; it has \['factor'\]"):
+        doubled(make_batch([1, 3]), fctor=3.0)
