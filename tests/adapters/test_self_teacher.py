@@ -115,11 +115,11 @@ def test_only_what_a_sibling_sampled_is_told(queue: StoredRows, trainer: Any) ->
 
 
 def test_another_session_of_the_group_teaches_with_its_last_row(queue: StoredRows, trainer: Any) -> None:
+    put(queue, trainer, "u_2_0", "void", mask=[0] * (1 + len(trainer.tokenizer.encode("void"))))
     put(queue, trainer, "u_0_1", "last of 0")
     put(queue, trainer, "u_0_0", "first of 0")
     put(queue, trainer, "u_1_0", "first of 1")
     put(queue, trainer, "u_1_1", "last of 1")
-    put(queue, trainer, "u_2_0", "void", mask=[0] * (1 + len(trainer.tokenizer.encode("void"))))
     put(queue, trainer, "u_3_0", "failed")
     put(queue, trainer, "v_0_0", "elsewhere")
     teach(queue, trainer, [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0])

@@ -39,10 +39,13 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
     }
     steps = run.finish(timeout_s=900)
     assert len(steps) == STEPS_EACH * len(PLAN)
-    for number, step in enumerate(steps):
-        name = PLAN[number // STEPS_EACH]
-        assert math.isfinite(step["actor/pg_loss"]) and math.isfinite(step["actor/grad_norm"]), name
-        assert step["critic/advantages/max"] > step["critic/advantages/min"], name
-        assert step["actor/grad_norm"] > 0 and 0 < step["actor/lr_scale"] <= 1, name
-        assert 0 < step["episode/external"] < 1, name
-        assert name != "rl_plus" or 0 < step["actor/external_frac"] < 1
+    for number, (kind, name) in enumerate(PLAN):
+        own = steps[STEPS_EACH * number : STEPS_EACH * (number + 1)]
+        for step in own:
+            assert math.isfinite(step["actor/pg_loss"]) and math.isfinite(step["actor/grad_norm"]), name
+            assert step["actor/grad_norm"] > 0 and 0 < step["actor/lr_scale"] <= 1, name
+            assert 0 < step["episode/external"] < 1, name
+            assert kind != "loss" or name != "rl_plus" or 0 < step["actor/external_frac"] < 1
+        # Of two that are best, none gets an advantage for pass@k; a coin falls alike in all groups now and then.
+        spread = [step["critic/advantages/max"] - step["critic/advantages/min"] for step in own]
+        assert max(spread) > 0 or name in ("grpo_passk", "safe_passk"), name
