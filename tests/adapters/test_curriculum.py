@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets
 import pytest
+import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
@@ -19,6 +20,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 import verl_agentic.adapters.curriculum  # noqa: F401
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
@@ -36,6 +38,7 @@ class Queue:
     def __init__(self) -> None:
         self.tags: dict[str, dict[str, dict[str, Any]]] = {}
         self.extra: dict[str, Any] = {}
+        self.greedy_session: int | None = None
 
     def kv_batch_put(self, *, keys: list[str], partition_id: str, tags: Any, fields: Any = None) -> None:
         for key, tag in zip(keys, tags, strict=True):
@@ -45,8 +48,11 @@ class Queue:
         return self.tags
 
     def kv_batch_get(self, *, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
-        assert select_fields == ["extra_fields"]
-        return TensorDict({"extra_fields": NonTensorStack(*(self.extra[key] for key in keys))}, batch_size=[len(keys)])
+        assert set(select_fields) <= {"extra_fields", GREEDY_SESSION}
+        columns: dict[str, Any] = {"extra_fields": NonTensorStack(*(self.extra[key] for key in keys))}
+        if self.greedy_session is not None:
+            columns[GREEDY_SESSION] = torch.full((len(keys),), self.greedy_session)
+        return TensorDict(columns, batch_size=[len(keys)])
 
     def kv_clear(self, *, keys: list[str], partition_id: str) -> None:
         for key in keys:
@@ -418,3 +424,16 @@ def test_outcomes_are_those_of_last_rows_without_the_void_ones(lab: Lab) -> None
     assert outcomes_of([], "train", name="acc") == {}
     with pytest.raises(ConfigError, match=r"outcome=score is in no episode's reward_extra_info, got \['acc', 'void'\]"):
         outcomes_of(list(lab.queue.extra), "train", name="score")
+
+
+def test_pass_rates_are_of_what_the_policy_sampled(lab: Lab) -> None:
+    from verl_agentic.adapters.curriculum import outcomes_of
+
+    lab.queue.extra = {
+        "u_0_0": {"reward_extra_info": {"acc": 1.0, "external": 1.0}},
+        "u_1_0": {"reward_extra_info": {"acc": 0.0, "external": 0.0}},
+        "u_2_0": {"reward_extra_info": {"acc": 1.0}},
+    }
+    assert outcomes_of(list(lab.queue.extra), "train", name="acc") == {"u": [0.0, 1.0]}
+    lab.queue.greedy_session = 2
+    assert outcomes_of(list(lab.queue.extra), "train", name="acc") == {"u": [0.0]}

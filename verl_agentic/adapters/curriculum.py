@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.data.columns import extra_of
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
@@ -164,7 +165,7 @@ def _value(row: Mapping[str, Any], key: str) -> Any:
 
 
 def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[str, list[float]]:
-    """Returns the outcomes of the groups that rows belong to: one per session that is not void.
+    """Returns the outcomes of the groups that rows belong to: one per session that the policy sampled and is not void.
 
     Raises:
         ConfigError: no episode reports such a number.
@@ -177,7 +178,9 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
             last[uid, session] = key
     if not last:
         return {}
-    fetched = tq.kv_batch_get(keys=list(last.values()), partition_id=partition_id, select_fields=["extra_fields"])
+    fields = ["extra_fields", GREEDY_SESSION]
+    fetched = tq.kv_batch_get(keys=list(last.values()), partition_id=partition_id, select_fields=fields)
+    greedy = [int(place) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [-1] * len(last)
     columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(last)
     numbers = [(getattr(column, "data", column) or {}).get("reward_extra_info") or {} for column in columns]
     if not any(name in row for row in numbers):
@@ -186,9 +189,10 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
             "one of them"
         )
     outcomes: dict[str, list[float]] = defaultdict(list)
-    for (uid, _), row in zip(last, numbers, strict=True):
+    for (uid, session), row, baseline in zip(last, numbers, greedy, strict=True):
         own = outcomes[uid]
-        if name in row and not row.get("void"):
+        is_own = int(session) != baseline and not row.get("external")
+        if name in row and is_own and not row.get("void"):
             own.append(float(row[name]))
     return dict(outcomes)
 
