@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
+from verl_agentic.adapters.session_rows import last_rows
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.data.columns import extra_of
 from verl_agentic.errors import ConfigError, DataError
@@ -170,12 +171,7 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
     Raises:
         ConfigError: no episode reports such a number.
     """
-    last: dict[tuple[str, str], str] = {}
-    for key in keys:
-        uid, session, index = key.rsplit("_", 2)
-        known = last.get((uid, session))
-        if known is None or int(known.rsplit("_", 1)[1]) < int(index):
-            last[uid, session] = key
+    last = last_rows(keys)
     if not last:
         return {}
     fields = ["extra_fields", GREEDY_SESSION]

@@ -16,6 +16,7 @@ from typing import Any, cast
 import transfer_queue as tq
 from verl.trainer.ppo.v1 import replay_buffer
 
+from verl_agentic.adapters.session_rows import last_rows
 from verl_agentic.agent_loops.breaker import CircuitBreaker
 from verl_agentic.errors import ConfigError, ScoringError
 
@@ -55,11 +56,7 @@ def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
 
 def _episodes(keys: list[str], partition_id: str) -> list[dict[str, Any]]:
     """Returns what the last row of every episode carries (`extra_fields`)."""
-    last_of_session: dict[tuple[str, str], str] = {}
-    for key in keys:
-        uid, session, _ = key.rsplit("_", 2)
-        last_of_session[uid, session] = max(last_of_session.get((uid, session), key), key, key=_row_index)
-    rows = list(last_of_session.values())
+    rows = list(last_rows(keys).values())
     fetched = tq.kv_batch_get(keys=rows, partition_id=partition_id, select_fields=["extra_fields"]) if rows else {}
     columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else []
     return [getattr(column, "data", column) for column in columns]
@@ -100,10 +97,6 @@ def _break_circuit(breaker: CircuitBreaker | None, episodes: Sequence[Mapping[st
             is_failure = numbers["void"] > 0 and not any(numbers.get(f"scoring/{w}") for w in ("masked", "abstained"))
             breaker.record((extra.get("error") or extra["stop_reason"]) if is_failure else None)
     breaker.check()
-
-
-def _row_index(key: str) -> int:
-    return int(key.rsplit("_", 1)[1])
 
 
 replay_buffer.ReplayBuffer.__init__ = _init(replay_buffer.ReplayBuffer.__init__)

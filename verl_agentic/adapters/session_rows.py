@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import transfer_queue as tq
 
@@ -15,16 +15,24 @@ def split_key(key: str) -> tuple[str, str, int]:
     return uid, session, int(index)
 
 
+def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Returns uid and session -> the key of the session's last row."""
+    last: dict[tuple[str, str], str] = {}
+    for key in keys:
+        uid, session, index = split_key(key)
+        known = last.get((uid, session))
+        if known is None or split_key(known)[2] < index:
+            last[uid, session] = key
+    return last
+
+
 def repeats(keys: Sequence[str], *, partition_id: str) -> list[bool]:
     """Tells of every row whether its rewards are a copy of those of its session's last row.
 
     verl copies the score of a session over all of its rows. Those of `env_agent` carry what was earned in them.
     """
-    parsed = [split_key(key) for key in keys]
-    last: dict[tuple[str, str], int] = {}
-    for uid, session, index in parsed:
-        last[uid, session] = max(index, last.get((uid, session), 0))
-    is_earlier = [index < last[uid, session] for uid, session, index in parsed]
+    last = set(last_rows(keys).values())
+    is_earlier = [key not in last for key in keys]
     if not any(is_earlier):
         return is_earlier
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])

@@ -8,16 +8,17 @@ def group_baseline(batch: CreditBatch, *, scale: float = 1.0) -> Tensor:
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from verl_agentic.algorithms.credit import Advantages, CreditBatch
 from verl_agentic.errors import ConfigError, boundary
+from verl_agentic.registry import check_options, load_from, names_in
+
+_PACKAGE = "verl_agentic.algorithms.advantages"
 
 OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
 """Columns that a batch may lack."""
@@ -39,9 +40,7 @@ class AdvantageType:
         Raises:
             ConfigError: naming what it has.
         """
-        known = [name for name, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY]
-        if unknown := sorted(set(options) - set(known)):
-            raise ConfigError(f"estimator {self.name!r} has no options {unknown}; it has {sorted(known)}")
+        check_options(self.function, options, what=f"estimator {self.name!r}")
 
     def __call__(self, batch: CreditBatch, **options: Any) -> Advantages:
         """Returns the advantages of a batch; masked tokens and void rows get 0.
@@ -79,8 +78,7 @@ def advantage(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], 
 
 def advantage_names() -> list[str]:
     """Returns the names of our estimators."""
-    folder = Path(__file__).parent / "advantages"
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return names_in(_PACKAGE)
 
 
 def is_advantage(name: str) -> bool:
@@ -101,7 +99,7 @@ def load_advantage(name: str) -> AdvantageType:
             f"unknown advantage estimator {name!r}; use one of {advantage_names()}, one of verl's, or "
             "package.module:function"
         )
-    return getattr(importlib.import_module(f"verl_agentic.algorithms.advantages.{name}"), name)
+    return load_from(_PACKAGE, name)
 
 
 def _foreign(name: str) -> AdvantageType:

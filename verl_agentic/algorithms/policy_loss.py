@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.registry import check_options, load_from, names_in
+
+_PACKAGE = "verl_agentic.algorithms.policy_losses"
 
 Tensor = torch.Tensor
 
@@ -94,9 +94,7 @@ class PolicyLossType:
         Raises:
             ConfigError: naming what it has.
         """
-        known = [name for name, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY]
-        if unknown := sorted(set(options) - set(known)):
-            raise ConfigError(f"policy loss {self.name!r} has no options {unknown}; it has {sorted(known)}")
+        check_options(self.function, options, what=f"policy loss {self.name!r}")
 
     def __call__(self, batch: LossBatch, **options: Any) -> Loss:
         """Returns the loss of a micro-batch.
@@ -126,8 +124,7 @@ def policy_loss(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Loss]
 
 def policy_loss_names() -> list[str]:
     """Returns the names of our policy losses."""
-    folder = Path(__file__).parent / "policy_losses"
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return names_in(_PACKAGE)
 
 
 def load_policy_loss(name: str) -> PolicyLossType:
@@ -138,7 +135,7 @@ def load_policy_loss(name: str) -> PolicyLossType:
     """
     if name not in policy_loss_names():
         raise ConfigError(f"unknown policy loss {name!r}; use one of {policy_loss_names()}, or one of verl's")
-    return getattr(importlib.import_module(f"verl_agentic.algorithms.policy_losses.{name}"), name)
+    return load_from(_PACKAGE, name)
 
 
 _SOURCES = {

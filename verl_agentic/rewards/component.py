@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError, boundary
+from verl_agentic.registry import load_from, names_in
+
+_PACKAGE = "verl_agentic.rewards.components"
 
 Kind = Literal["outcome", "shaping"]
 Scope = Literal["sample", "group"]
@@ -178,8 +181,7 @@ def load_component(name: str) -> ComponentType:
 
 def component_names() -> list[str]:
     """Returns the names of our components."""
-    folder = Path(__file__).parent / "components"
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return names_in(_PACKAGE)
 
 
 def _ours(name: str) -> ComponentType:
@@ -188,7 +190,7 @@ def _ours(name: str) -> ComponentType:
         raise ConfigError(
             f"unknown component {name!r}; use one of {known}, package.module:function, or path/file.py:function"
         )
-    return getattr(importlib.import_module(f"verl_agentic.rewards.components.{name}"), name)
+    return load_from(_PACKAGE, name)
 
 
 def _load_file(path: Path) -> Any:

@@ -7,18 +7,19 @@ def uniform(pool: Pool, *, scale: float = 1.0) -> Floats:
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.registry import check_options, load_from, names_in
 from verl_agentic.sampling.pass_rates import Floats, PassRates
+
+_PACKAGE = "verl_agentic.sampling.curricula"
 
 Gives = Literal["weights", "order"]
 _COLUMNS = ("difficulty", "source")
@@ -58,9 +59,8 @@ class CurriculumType:
         Raises:
             ConfigError: naming what it has.
         """
+        check_options(self.function, options, what=f"curriculum {self.name!r}")
         known = {n: p for n, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        if unknown := sorted(set(options) - set(known)):
-            raise ConfigError(f"curriculum {self.name!r} has no options {unknown}; it has {sorted(known)}")
         if missing := sorted(n for n, p in known.items() if p.default is p.empty and n not in options):
             raise ConfigError(f"curriculum {self.name!r} needs the options {missing}; write them under options")
 
@@ -104,8 +104,7 @@ def curriculum(
 
 def curriculum_names() -> list[str]:
     """Returns the names of the curricula."""
-    folder = Path(__file__).parent / "curricula"
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return names_in(_PACKAGE)
 
 
 def load_curriculum(name: str) -> CurriculumType:
@@ -116,7 +115,7 @@ def load_curriculum(name: str) -> CurriculumType:
     """
     if name not in curriculum_names():
         raise ConfigError(f"unknown curriculum {name!r}; use one of {curriculum_names()}")
-    return getattr(importlib.import_module(f"verl_agentic.sampling.curricula.{name}"), name)
+    return load_from(_PACKAGE, name)
 
 
 @dataclass(frozen=True, kw_only=True)
