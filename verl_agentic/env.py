@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -81,6 +83,10 @@ class Env(Protocol):
 
 T = TypeVar("T")
 EnvFactory = Callable[[EnvRow], Env]
+call_watch: ContextVar[Callable[[ToolCall], AbstractContextManager[None]] | None] = ContextVar(
+    "call_watch", default=None
+)
+"""Makes the context in which `ToolEnv` answers a call: who plays the episode sees which calls are running."""
 
 
 class ToolEnv:
@@ -146,8 +152,9 @@ class ToolEnv:
         """Nothing to release unless a subclass keeps something."""
 
     async def _timed_answer(self, call: ToolCall) -> tuple[ToolResult, float]:
-        started = time.monotonic()
-        return await self._answer(call), time.monotonic() - started
+        watch, started = call_watch.get(), time.monotonic()
+        with nullcontext() if watch is None else watch(call):
+            return await self._answer(call), time.monotonic() - started
 
     async def _answer(self, call: ToolCall) -> ToolResult:
         if call.error is not None:

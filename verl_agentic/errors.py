@@ -58,6 +58,14 @@ class StarvationError(AgenticError, RuntimeError):
     """Gates drop so many groups that no batch becomes full."""
 
 
+class AuditError(AgenticError, RuntimeError):
+    """What would be trained on is not what the policy did: a mask, a reward or a log-prob lies where it must not."""
+
+
+class HealthError(AgenticError, RuntimeError):
+    """An alarm that is to stop the run was raised; a checkpoint was saved."""
+
+
 class EnvError(AgenticError, RuntimeError):
     """The environment failed: infrastructure, not the policy's doing."""
 

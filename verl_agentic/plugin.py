@@ -41,6 +41,12 @@ class Adapter:
 
 ADAPTERS = (
     Adapter(
+        module="first_errors",
+        needs="verl.utils.device",
+        gives="the first errors of every process, told last",
+        chosen_by="actor_rollout_ref.rollout.custom.agentic.log.dir",
+    ),
+    Adapter(
         module="cpu.platform",
         needs="verl.plugin.platform",
         gives="platform cpu",
@@ -78,6 +84,12 @@ ADAPTERS = (
         needs="verl.experimental.agent_loop",
         gives="agent loop env_agent",
         chosen_by="actor_rollout_ref.rollout.agent.default_agent_loop=env_agent, or agent_name in a row",
+    ),
+    Adapter(
+        module="waiting",  # around `agent_loop`
+        needs="verl.experimental.agent_loop",
+        gives="what episodes wait for, and their timelines",
+        chosen_by="always; actor_rollout_ref.rollout.custom.agentic.waiting",
     ),
     Adapter(
         module="checkpoint_engine",
@@ -162,6 +174,24 @@ ADAPTERS = (
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="curricula, group sizes, growing task sets",
         chosen_by="data.curriculum",
+    ),
+    Adapter(
+        module="run_log",
+        needs="verl.trainer.ppo.v1.trainer_base",
+        gives="trajectory log, audit and health of a run",
+        chosen_by="actor_rollout_ref.rollout.custom.agentic.{log, audit, health}",
+    ),
+    Adapter(
+        module="step_time",
+        needs="verl.trainer.ppo.v1.trainer_base",
+        gives="metrics time/*, tool_time/*, turn_time/*",
+        chosen_by="always",
+    ),
+    Adapter(
+        module="waiting_trainer",
+        needs="verl.trainer.ppo.v1.trainer_base",
+        gives="what the trainer waits for, when it is stuck",
+        chosen_by="always; actor_rollout_ref.rollout.custom.agentic.waiting",
     ),
     Adapter(
         module="trainer_steps",

@@ -14,8 +14,12 @@ import torch
 from stage import CALL, SAMPLING, Chat, Servers, Stage, make_stage, row
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from verl_agentic.data.sample_log import read_samples, sample_log
+from verl_agentic.data.sample_log import read_samples
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.reader import RunLog
+from verl_agentic.trajectory_log.writer import log_writer
 from verl_agentic.types import StopReason
 
 
@@ -211,28 +215,62 @@ async def test_a_turn_that_ends_exactly_at_its_budget_is_no_cut(stage: Stage) ->
     assert reasons == [StopReason.ANSWERED.value, StopReason.MAX_TOKENS.value]
 
 
-async def test_every_episode_is_stored_where_asked_with_what_it_was_paid(stage: Stage, tmp_path: Path) -> None:
-    folder = tmp_path / "samples"
+async def test_every_episode_is_logged_where_asked_with_what_it_was_paid(stage: Stage, tmp_path: Path) -> None:
+    options = {"dir": str(tmp_path / "run")}
     for session, answer in enumerate(("42", "41")):
-        loop = stage.loop(Servers(stage.tokenizer, [CALL, answer]), samples_dir=str(folder))
+        loop = stage.loop(Servers(stage.tokenizer, [CALL, answer]), log=options)
         (output,) = await loop.run(dict(SAMPLING), **row(session_id=session, uid="g"))
         output.as_dict()
-    void = stage.loop(Servers(stage.tokenizer, [CALL]), samples_dir=str(folder))
+    void = stage.loop(Servers(stage.tokenizer, [CALL]), log=options)
     (output,) = await void.run(dict(SAMPLING), **row("raise", session_id=2, uid="g"))
     output.as_dict()
-    sample_log(str(folder)).close()
-    right, wrong = read_samples(folder)
+    log_writer("trajectories", LogOptions(**options)).close()
+    right, wrong = read_samples(tmp_path)
     assert (right.group, right.session, wrong.session, right.step, right.split) == ("g", 0, 1, 7, "train")
     assert right.score == {"acc": 1.0, "score": 0.875, "reward/brevity": -0.125}
     assert wrong.score is not None and wrong.score["acc"] == 0.0
     assert [turn.observations for turn in right.sample.turns] == [("42",), ()]
     assert (right.sample.final_answer, right.sample.ground_truth) == ("42", "42")
+    run = RunLog(tmp_path)
+    whole, _, failed = (run.record(line) for line in range(3))
+    ids = [token for token, mask in zip(whole["response_ids"], whole["response_mask"], strict=True) if mask]
+    assert stage.tokenizer.decode(ids).replace("<|im_end|>", "") == CALL + "42"
+    assert (whole["reward"], whole["acc"], sum(whole["token_rewards"])) == (0.875, 1.0, 0.875)
+    assert (whole["tools"], whole["num_calls"], whole["stop_reason"], whole["breach"]) == (
+        ["double"],
+        1,
+        "answered",
+        "",
+    )
+    assert [span["kind"] for span in whole["spans"]].count("generate") == 2
+    assert [s["kind"] for s in whole["segments"]] == ["model", "tool", "model"]
+    assert (failed["is_void"], failed["stop_reason"], failed["reward"]) == (True, "infra_error", None)
+    assert "sandbox gone" in failed["error"] and not any(failed["response_mask"])
 
 
-async def test_what_cannot_be_stored_is_trained_on_all_the_same(stage: Stage, tmp_path: Path) -> None:
+async def test_a_trained_token_that_the_policy_did_not_write_is_found(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Trajectory.append_context
+
+    def trained(self: Trajectory, token_ids: list[int], **kwargs: Any) -> None:
+        append(self, token_ids, **kwargs)
+        self.response_mask[-len(token_ids) :] = [1] * len(token_ids)
+
+    monkeypatch.setattr(Trajectory, "append_context", trained)
+    monkeypatch.setattr(Trajectory, "check", lambda self: None)
+    output = await stage.play(CALL, "42")
+    breach = output.as_dict()["extra_fields"]["breach"]
+    assert breach.startswith("text_mismatch: row 0, tokens 0 to ") and "which the policy did not write" in breach
+    silent = await stage.play(CALL, "42", audit="off")
+    assert silent.as_dict()["extra_fields"]["breach"] == ""
+
+
+async def test_what_cannot_be_logged_is_trained_on_all_the_same(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    output = await stage.play(CALL, "42", samples_dir=str(tmp_path / "file" / "samples"))
+    options = {"dir": str(tmp_path / "file" / "run")}
+    output = await stage.play(CALL, "42", log=options)
     stored = output.as_dict()
-    sample_log(str(tmp_path / "file" / "samples")).close()
+    log_writer("trajectories", LogOptions(**options)).close()
     plain = (await stage.play(CALL, "42")).as_dict()
     assert list(stored) == list(plain) and stored["rm_scores"].tolist() == plain["rm_scores"].tolist()

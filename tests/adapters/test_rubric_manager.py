@@ -19,12 +19,14 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 
 import verl_agentic.adapters.replay_buffer as replay_buffer
 import verl_agentic.adapters.rubric_manager  # noqa: F401
-from verl_agentic.data.sample_log import read_samples, sample_log
+from verl_agentic.data.sample_log import read_samples
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scored import PENDING, SAMPLE
 from verl_agentic.rewards.scorer import Scorer
+from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.writer import log_writer
 
 COMPONENTS = """
 from verl_agentic.rewards.component import Graded, component
@@ -210,12 +212,12 @@ def test_a_rubric_that_cannot_work_is_refused_when_the_worker_starts(rubric: Any
 async def test_a_stored_episode_has_the_score_of_the_rubric(
     stage: Stage, entries: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "samples"
+    options = {"dir": str(tmp_path / "run")}
     scorer = manager({"components": entries})
-    output, result = await play(stage, scorer, CALL, "42", samples_dir=str(folder))
+    output, result = await play(stage, scorer, CALL, "42", log=options)
     output.as_dict()
-    sample_log(str(folder)).close()
-    (stored,) = read_samples(folder)
+    log_writer("trajectories", LogOptions(**options)).close()
+    (stored,) = read_samples(tmp_path)
     assert stored.score is not None and stored.score["score"] == result["reward_score"] == 1.125
     assert (stored.score["acc"], stored.score["weighted/tool"]) == (1.0, 0.125)
     again = await Scorer(Rubric.from_mapping({"components": entries})).score(stored.sample)

@@ -313,7 +313,7 @@ def test_a_branch_takes_over_all_that_a_play_knows() -> None:
     known = {
         *("setting", "row", "request_id", "guidance", "prompt", "_tools", "_tool_names"),  # the same by themselves
         *("trajectory", "side_rows", "rows"),  # the tokens; there are no other rows at a branch point
-        *("generate_s", "env_s", "error"),  # its own
+        *("generate_s", "env_s", "error", "label"),  # its own
     }
     assert {item.name for item in fields(Play)} == known | set(module._STATE)
 

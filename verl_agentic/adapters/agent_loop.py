@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, cast
@@ -26,26 +26,29 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
-from verl_agentic.adapters import external_sessions
+from verl_agentic.adapters import external_sessions, foreign_rows
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec import Codec
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
+from verl_agentic.agent_loops.episode_log import EpisodeLog, Played
 from verl_agentic.agent_loops.exploration import Exploration
+from verl_agentic.agent_loops.offload import offload_if_long
 from verl_agentic.agent_loops.play import Setting
 from verl_agentic.agent_loops.policy import Completion
 from verl_agentic.agent_loops.protocols.make import make_codec
 from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.agent_loops.settings import GREEDY_SESSION, LoopSettings
 from verl_agentic.agent_loops.step_keys import step_keys
+from verl_agentic.agent_loops.text_audit import text_breach
 from verl_agentic.data.columns import extra_of, ground_truth_of
-from verl_agentic.data.sample_log import StoredSample, sample_log, score_of_env
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.sample_columns import score_of
 from verl_agentic.rewards.scored import EPISODE_NUMBERS, PENDING, PLACE, SAMPLE, RowPlace, Scored
 from verl_agentic.trajectory import Trajectory
+from verl_agentic.trajectory_log.writer import log_writer
 from verl_agentic.types import Message
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
@@ -54,8 +57,6 @@ tool_parser.logger.setLevel(logging.CRITICAL)
 _SETTINGS = {"env", "env_config", "limits", "compaction", "exploration", "protocol", "protocol_options", "guidance"}
 _ERROR_CHARS = 300
 _is_validation: ContextVar[bool] = ContextVar("is_validation", default=False)
-Store = Callable[[Mapping[str, float] | None], None]
-"""Stores an episode with the numbers of its score."""
 
 
 class EnvAgentOutput(AgentLoopOutput):
@@ -71,8 +72,14 @@ class EnvAgentOutput(AgentLoopOutput):
 
     place: RowPlace = "last"
     """Of the row in its episode."""
-    store: Store | None = Field(default=None, exclude=True)
-    """Called when the score is known."""
+    row: int = Field(default=0, exclude=True)
+    """Its number in its episode."""
+
+    env_score: dict[str, float] | None = Field(default=None, exclude=True)
+    """What the environment paid; None where others score."""
+
+    log: EpisodeLog | None = Field(default=None, exclude=True)
+    """Takes the rows of the episode as they are stored; None where nothing is logged."""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the columns that are stored; the same ones for every row."""
@@ -82,20 +89,24 @@ class EnvAgentOutput(AgentLoopOutput):
         shared_ids, is_external = columns.pop("shared_ids"), columns.pop("is_external")
         numbers, record = extra.pop(EPISODE_NUMBERS), extra.pop(SAMPLE)
         extra |= {PENDING: None, PLACE: place}
-        score: Mapping[str, float] | None = None
+        score: Mapping[str, float] | None = None if record is not None else self.env_score
+        void: str | None = None
         if record is not None and self.reward_score is not None:  # verl has had it scored
             scored = Scored.take(extra["reward_extra_info"], total=self.reward_score)
             paid = scored.token_rewards(turn_ids=turn_ids, mask=self.response_mask, place=place)
             rewards = [a + b for a, b in zip(rewards, paid, strict=True)]
-            if scored.void is not None:
+            void = scored.void
+            if void is not None:
                 columns["response_mask"] = torch.zeros_like(columns["response_mask"])
-                extra["error"], rewards = scored.void, [0.0] * len(rewards)
+                extra["error"], rewards = void, [0.0] * len(rewards)
             numbers = {**numbers, **scored.numbers}
             extra |= {PENDING: scored.pending if place == "last" else None, "reward_parts": {}}
             # What a group's components will say of it is not known yet.
             score = {**scored.numbers, "score": scored.total} if scored.pending is None else None
-        if self.store is not None:
-            self.store(score)
+        if self.log is not None:
+            self.log.add(self.row, mask=columns["response_mask"].numpy(), rewards=rewards, void=void)
+            if place == "last":
+                self.log.finish(numbers=numbers, score=score, acc=None if score is None else numbers["acc"])
         extra["reward_extra_info"] = numbers
         columns["rm_scores"] = torch.tensor(rewards, dtype=torch.float32)
         columns["turn_ids"] = torch.tensor(turn_ids, dtype=torch.int64)
@@ -127,6 +138,11 @@ class ServerPolicy:
         if codec.stop_texts:
             # The text was sampled: without it, the policy would never learn to write it.
             self._sampling_params.update(stop=list(codec.stop_texts), include_stop_str_in_output=True)
+
+    @property
+    def temperature(self) -> float:
+        """Of the sampling."""
+        return float(self._sampling_params.get("temperature") or 0.0)
 
     async def generate(
         self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
@@ -223,39 +239,61 @@ class EnvAgentLoop(AgentLoopBase):
                 group=str(kwargs["uid"]),
                 vocab_size=len(cast("Any", self.tokenizer)),
             )
-        sample = store = None
-        if not episode.is_void and (self._is_scored_by_verl or self._settings.samples_dir):
-            found = to_sample(episode, row, id=_sample_id(row, kwargs))
-            sample = found.to_dict() if self._is_scored_by_verl else None
-            store = self._store(found, kwargs, step=step)
+        sample = None
+        if not episode.is_void and self._is_scored_by_verl:
+            sample = to_sample(episode, row, id=_sample_id(row, kwargs))
+        breach = await self._audit(episode)
+        log = None
+        if self._settings.log.dir is not None:
+            played = self._played(kwargs, setting, env=env_id, step=step, seed=request_id, is_external=is_external)
+            log = EpisodeLog(played=played, episode=episode, row=row, breach=breach, sample=sample)
         # verl turns the versions of every row into integers; rows of step n are played with the weights of n - 1.
         played_with = max(0, step - 1)
         return _to_outputs(
             episode,
             with_log_probs=bool(sampling_params.get("logprobs")),
             default_version=played_with,
-            sample=sample,
-            store=store,
+            sample=None if sample is None else sample.to_dict(),
+            breach=breach,
+            log=log,
             shared_ids=shared_ids,
             is_external=is_external,
         )
 
-    def _store(self, sample: Sample, kwargs: Mapping[str, Any], *, step: int) -> Store | None:
-        """Returns what stores an episode; None when nobody asked for it."""
-        folder = self._settings.samples_dir
-        if folder is None:
-            return None
-        own_score = None if self._is_scored_by_verl else score_of_env(sample)
-        session = int(kwargs.get("session_id") or 0)
-        group = str(kwargs.get("uid") or sample.id.removesuffix(f"/{session}"))
-        split = "val" if _is_validation.get() else "train"
+    async def _audit(self, episode: Episode) -> str:
+        """Returns what is wrong with the episode's text; empty when nothing is, or nobody asked."""
+        if self._settings.audit == "off" or episode.is_void:
+            return ""
+        num_tokens = sum(len(trajectory.response_ids) for trajectory in episode.trajectories)
+        return await offload_if_long(num_tokens, text_breach, episode, decode=self._decode)
 
-        def store(score: Mapping[str, float] | None) -> None:
-            paid = own_score if score is None else score
-            record = StoredSample(group=group, session=session, step=step, split=split, sample=sample, score=paid)
-            sample_log(folder).append(record)
+    def _decode(self, ids: Sequence[int]) -> str:
+        return cast("Any", self.tokenizer).decode(list(ids), skip_special_tokens=False)
 
-        return store
+    def _played(
+        self,
+        kwargs: Mapping[str, Any],
+        setting: Setting,
+        *,
+        env: str,
+        step: int,
+        seed: str,
+        is_external: bool | None,
+    ) -> Played:
+        is_greedy = not is_external and not _is_validation.get() and kwargs.get(GREEDY_SESSION) is not None
+        is_greedy = is_greedy and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id")
+        columns = {
+            **foreign_rows.place_columns(kwargs, is_validation=_is_validation.get()),
+            "step": step,
+            "role": "external" if is_external else "greedy" if is_greedy else "policy",
+            "loop": "env_agent",
+            "env": env,
+            "seed": seed,
+            "temperature": setting.policy.temperature if isinstance(setting.policy, ServerPolicy) else 0.0,
+        }
+        return Played(
+            columns=columns, append=log_writer("trajectories", self._settings.log).append, decode=self._decode
+        )
 
     def _setting(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> Setting:
         """Returns how an episode of training step `step` is played; validation is always played the same way."""
@@ -333,7 +371,8 @@ def _to_outputs(
     with_log_probs: bool,
     default_version: int,
     sample: Mapping[str, Any] | None,
-    store: Store | None,
+    breach: str,
+    log: EpisodeLog | None,
     shared_ids: Sequence[list[int]] | None,
     is_external: bool | None,
 ) -> list[AgentLoopOutput]:
@@ -353,6 +392,7 @@ def _to_outputs(
             metrics=metrics,
             extra_fields={
                 **_extra_fields(episode, trajectory, default_version=default_version),
+                "breach": breach,
                 # verl copies this over the earlier rows before they are stored.
                 "reward_extra_info": numbers,
                 EPISODE_NUMBERS: numbers,
@@ -364,7 +404,9 @@ def _to_outputs(
             shared_ids=None if shared_ids is None else shared_ids[index],
             is_external=is_external,
             place="side" if index < episode.num_side_rows else "last" if index == last else "earlier",
-            store=store if index == last else None,
+            row=index,
+            env_score=None if episode.is_void else score_of(episode.reward),
+            log=log,
         )
         for index, (trajectory, rewards) in enumerate(
             zip(episode.trajectories, episode.token_rewards(has_rubric=sample is not None), strict=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_agentic.adapters import first_errors
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.truncation import truncation_warning
 
@@ -44,6 +46,7 @@ def install_check(load: Callable[[list[str]], None]) -> None:
     @functools.wraps(auto_set_device)
     def check_and_set_device(config: Any) -> None:
         load(demanded(config))
+        first_errors.watch_driver(config, sys._getframe(1).f_globals)
         _check_platform(config)
         _check_credit(config)
         _warn_of_truncation(config)
@@ -123,6 +126,7 @@ def demanded(config: DictConfig) -> list[str]:
         "shuffled_rewards": OmegaConf.select(config, "algorithm.adv_estimator") == "grpo_shuffled",
         "replay_buffer": has_rubric or sampler.get("poll_interval_s") is not None,
         "trainer_steps": has_rubric or bool({"temperature_schedule", "max_void_share"} & set(_section(rollout))),
+        "run_log": bool({"log", "audit", "health"} & set(_section(rollout))),
         "curriculum": OmegaConf.select(config, "data.curriculum") is not None,
         **dict.fromkeys(("rubric_manager", "group_rewards"), has_rubric),
         **_demanded_of_credit(config),

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from verl_agentic.agent_loops import activity
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.play import Play, Setting
@@ -168,7 +169,8 @@ class Siblings:
         turn: asyncio.Future[BranchPoint | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await asyncio.wait([turn], timeout=timeout_s)
+            with activity.span("branch_wait"):
+                await asyncio.wait([turn], timeout=timeout_s)
         except asyncio.CancelledError:
             if turn.done():
                 self._end()
@@ -227,7 +229,8 @@ class BranchingPlay(Play):
     async def _start(self, env: Env) -> None:
         await super()._start(env)
         if self.point is not None:
-            await self._return_to(env, self.point)
+            with activity.span("start", label="branch"):
+                await self._return_to(env, self.point)
 
     async def _return_to(self, env: Env, point: BranchPoint) -> None:
         """Brings the environment to the state of a branch point, and takes over what was played.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from verl_agentic.agent_loops import activity
 from verl_agentic.agent_loops.checks import check_reward
 from verl_agentic.agent_loops.episode import Episode, ErrorKind
 from verl_agentic.agent_loops.limits import EpisodeLimits
@@ -49,6 +50,13 @@ async def run_episode(
     Raises:
         ConfigError, DataError: the row, the template or the configuration is wrong; no retry can help.
     """
+    with activity.playing(uid=request_id):
+        return await _run_attempts(row, make_env=make_env, setting=setting, request_id=request_id, make_play=make_play)
+
+
+async def _run_attempts(
+    row: EnvRow, *, make_env: EnvFactory, setting: Setting, request_id: str, make_play: Callable[..., Play]
+) -> Episode:
     deadline = time.monotonic() + setting.limits.episode_timeout_s
     attempt, wait_s = 0, setting.limits.retry_wait_s
     guidance, first, before = "", None, None
@@ -74,7 +82,8 @@ async def run_episode(
             return _record(play, result, retries=attempt, before=before)
         logger.warning("episode %s begins anew: %s", request_id, result.error)
         before = result.error
-        await asyncio.sleep(wait_s)
+        with activity.span("retry_wait"):
+            await asyncio.sleep(wait_s)
         attempt, wait_s = attempt + 1, 2 * wait_s
 
 
@@ -126,7 +135,7 @@ async def _attempt(play: Play, *, make_env: EnvFactory, deadline: float) -> _Res
 
 
 def _record(play: Play, result: _Result, *, retries: int, before: str | None) -> Episode:
-    is_void, error = result.stop in VOID_REASONS, result.error
+    is_void, error, timeline = result.stop in VOID_REASONS, result.error, activity.current()
     if is_void and before not in (None, error):
         error = f"{error}; in the attempt before: {before}"
     if is_void:
@@ -147,6 +156,7 @@ def _record(play: Play, result: _Result, *, retries: int, before: str | None) ->
         retries=retries,
         generate_s=play.generate_s,
         env_s=play.env_s,
+        spans=() if timeline is None else timeline.spans,
         min_weights_version=play.min_weights_version,
         max_weights_version=play.max_weights_version,
     )
@@ -162,7 +172,7 @@ def _kind_of(error: AgenticError) -> ErrorKind:
 
 async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Reward:
     try:
-        with boundary(ScoringError, "scoring"):
+        with boundary(ScoringError, "scoring"), activity.span("score"):
             return check_reward(await within(env.score(transcript), limits.score_timeout_s, what="scoring"))
     except ScoringError as cause:
         if isinstance(cause.__cause__, OverrunError):
@@ -171,7 +181,7 @@ async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Rew
 
 
 async def _guide(env: Any, transcript: Transcript, limits: EpisodeLimits) -> str:
-    with boundary(EnvError, "the environment's guidance"):
+    with boundary(EnvError, "the environment's guidance"), activity.span("score", label="guidance"):
         return await within(env.guidance(transcript), limits.turn_timeout_s, what="the environment's guidance")
 
 
@@ -184,4 +194,5 @@ async def _close(env: Env, timeout_s: float, what: str) -> None:
         except Exception:
             logger.exception("closing the environment of %s failed; it may have leaked", what)
 
-    await asyncio.shield(asyncio.ensure_future(close()))
+    with activity.span("close"):
+        await asyncio.shield(asyncio.ensure_future(close()))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from verl_agentic.agent_loops.activity import Span
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
 
@@ -61,6 +62,10 @@ class Episode:
     """Time spent waiting for the policy, in seconds."""
     env_s: float
     """Time spent waiting for the environment, in seconds."""
+    spans: tuple[Span, ...] = ()
+    """What it did and when, all attempts included, in the order of the starts. Those labelled `sub_agent` lie inside
+    the tool call that delegates to it; of an episode that was played once, the others of the kind `generate` sum to
+    `generate_s`, and those of the kinds `start` and `step` to `env_s`."""
     min_weights_version: int | None
     max_weights_version: int | None
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from verl_agentic.agent_loops import checks, compaction
+from verl_agentic.agent_loops import activity, checks, compaction, tool_spans
 from verl_agentic.agent_loops.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
 from verl_agentic.agent_loops.codec import Codec, ContextTokens, Schema
 from verl_agentic.agent_loops.compaction import Compaction
@@ -81,6 +81,8 @@ class Play:
     max_weights_version: int | None = None
     error: str | None = None
     """What went wrong, when the turns ended for a reason that makes the episode void."""
+    label: str = ""
+    """Of its turns in the episode's timeline, where they are not the agent's own."""
     num_sampled: int = 0
     """Tokens that the policy has sampled, sub-agents included."""
     prompt: tuple[Message, ...] = ()
@@ -130,6 +132,7 @@ class Play:
             setting=replace(self.setting, limits=limits, exploration=Exploration()),
             row=row,
             request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
+            label=activity.SUB_AGENT,
         )
         try:
             stop = await agent.run(ToolEnv(row, tools))
@@ -145,6 +148,14 @@ class Play:
     # The start, and a turn.
 
     async def _start(self, env: Env) -> None:
+        with activity.span("start", label=self.label):
+            await self._start_env(env)
+        self.messages.extend(self.prompt)
+        self._context.extend(self.prompt)
+        with boundary(DataError, "rendering the prompt"):
+            self.trajectory.prompt_ids = await self.setting.codec.encode_prompt(self._context, self._tools)
+
+    async def _start_env(self, env: Env) -> None:
         started = time.monotonic()
         try:
             prompt = await within(
@@ -160,10 +171,6 @@ class Play:
             self._tools = [tool.schema for tool in env.tools]
             self._tool_names = [tool.name for tool in env.tools]
         self.env_s += time.monotonic() - started
-        self.messages.extend(self.prompt)
-        self._context.extend(self.prompt)
-        with boundary(DataError, "rendering the prompt"):
-            self.trajectory.prompt_ids = await self.setting.codec.encode_prompt(self._context, self._tools)
 
     async def _play_turn(self, env: Env) -> None:
         limits = self.setting.limits
@@ -240,7 +247,8 @@ class Play:
         generating = self.setting.policy.generate(
             self.trajectory.token_ids, messages=self._context, max_tokens=max_tokens, request_id=self.request_id
         )
-        completion = await self._timed(_guarded(generating, PolicyError, "generating a turn"), "generating a turn")
+        with activity.span("generate", label=self.label, turn=self._turn):
+            completion = await self._timed(_guarded(generating, PolicyError, "generating a turn"), "generating a turn")
         self.generate_s += time.monotonic() - started
         if completion.finish_reason == "aborted":
             raise Stopped(StopReason.CANCELLED, "the server aborted a turn and did not resume it")
@@ -258,11 +266,13 @@ class Play:
 
     async def _step(self, env: Env, action: Action) -> Observation:
         started = time.monotonic()
-        step = _guarded(env.step(action), EnvError, "the environment's step")
-        observation = await self._timed(step, "the environment's step")
+        with tool_spans.watched_step(action, known=self._tool_names, label=self.label) as watch:
+            step = _guarded(env.step(action), EnvError, "the environment's step")
+            observation = await self._timed(step, "the environment's step")
         self.env_s += time.monotonic() - started
         with boundary(EnvError, "reading the environment's answer"):
             checks.check_observation(observation)
+            watch.answered(observation)
             self.info.update(observation.info)
         if observation.reward:
             self.turn_rewards[action.turn] = observation.reward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from verl_agentic.agent_loops.compaction import Compaction
 from verl_agentic.agent_loops.exploration import Exploration
@@ -13,14 +13,16 @@ from verl_agentic.agent_loops.protocols.make import CodecOptions
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.branching import Branching
 from verl_agentic.sampling.schedules import Constant, Schedule, StageSchedule, to_schedule
+from verl_agentic.trajectory_log.options import LogOptions
 
 _KEYS = {
     *("env", "env_config", "limits", "compaction", "exploration", "max_turns_schedule", "temperature_schedule"),
-    *("protocol", "protocol_options", "guidance", "branching", "max_void_share", "required", "samples_dir"),
-    "external_sessions",
+    *("protocol", "protocol_options", "guidance", "branching", "max_void_share", "required", "external_sessions"),
+    *("log", "audit", "health", "waiting"),
 }
 GREEDY_SESSION = "agentic_greedy_session"
 """Column of a prompt: which of its sessions is played greedily, as a baseline that is never trained on."""
+Audit = Literal["stop", "warn", "off"]
 _EXPLORATION = {"epsilon_tool", "partial_solution"}
 
 
@@ -46,8 +48,10 @@ class LoopSettings:
     max_turns: Schedule | None = None
     temperature: Schedule | None = None
     exploration: Mapping[str, Schedule] = field(default_factory=dict)
-    samples_dir: str | None = None
-    """Folder that every episode is stored in, for `verl-agentic reward`; None stores nothing."""
+    log: LogOptions = field(default_factory=LogOptions)
+    """Where every episode is stored, for `verl-agentic view`, `diagnose` and `reward`."""
+    audit: Audit = "stop"
+    """What happens when a row's tokens, mask and text do not fit together: `stop` the run, `warn`, or `off`."""
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, section: str, **limits: Any) -> LoopSettings:
@@ -80,7 +84,8 @@ class LoopSettings:
             max_turns=_schedule(values, "max_turns_schedule", section),
             temperature=_schedule(values, "temperature_schedule", section),
             exploration={k: to_schedule(v, name=f"{section}.exploration.{k}") for k, v in exploration.items()},
-            samples_dir=str(values["samples_dir"]) if values.get("samples_dir") else None,
+            log=LogOptions.from_mapping(values.get("log") or {}, section=f"{section}.log"),
+            audit=to_audit(values.get("audit"), section=section),
         )
         settings.exploration_at(1, seed=0)
         if settings.guidance and settings.branching is not None:
@@ -110,6 +115,18 @@ def to_count(values: Mapping[str, Any], key: str, *, section: str) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise ConfigError(f"{section}.{key} must be an integer of at least 0, got {count!r}")
     return count
+
+
+def to_audit(value: Any, *, section: str) -> Audit:
+    """Returns what a section says of the audit; `stop` where it says nothing.
+
+    Raises:
+        ConfigError: none of the three.
+    """
+    value = "off" if value is False else value  # what YAML makes of off
+    if value is not None and value not in get_args(Audit):
+        raise ConfigError(f"{section}.audit must be one of {get_args(Audit)}, got {value!r}")
+    return value or "stop"
 
 
 def _schedule(values: Mapping[str, Any], key: str, section: str) -> Schedule | None:

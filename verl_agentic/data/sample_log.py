@@ -1,35 +1,31 @@
 """Stored trajectories: what a run played and what it was paid, to be scored again later.
 
-A record is `{"group", "session", "step", "split", "sample", "score"}`. Training writes one per line (`SampleLog`);
-evaluations keep it under the key `stored_sample` of what they write anyway. `read_samples` finds all of them.
+Training writes them into its log (`trajectory_log`). Evaluations keep a record `{"group", "session", "step", "split",
+"sample", "score"}` under the key `stored_sample` of what they write anyway. `read_samples` finds all of them.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
-import os
-import queue
-import socket
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
-from uuid import uuid4
+from typing import Any, Literal, get_args
 
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import AgenticError, DataError
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.sample_columns import from_columns, score_of
 
 logger = logging.getLogger(__name__)
 Split = Literal["train", "val"]
 STORED_SAMPLE = "stored_sample"
 """Key of a record in what evaluations write."""
-_MAX_WAITING = 4096
+_OF_SAMPLE = ("task_id", "data_source", "stop_reason", "prompt", "turns", "final_answer", "ground_truth", "extra")
+_COLUMNS = ("uid", "session", "step", "split", "place", "role", "is_void", "score", "env_score", *_OF_SAMPLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +43,7 @@ class StoredSample:
     score: Mapping[str, float] | None = None
     """What it was paid: `score` (without what the environment paid single turns), `acc`, parts; None when unknown."""
     source: str = ""
-    """Where it was read: a file, or the folder that the processes of a training wrote into."""
+    """Where it was read: a file, or `training`."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:
@@ -90,60 +86,6 @@ class StoredSample:
             raise DataError(f"not a stored sample, got {type(cause).__name__}: {cause}; store it anew") from cause
 
 
-class SampleLog:
-    """The file of this process in a folder of stored trajectories; a thread writes it.
-
-    Whatever goes wrong there is logged, and never the caller's problem.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """Writes nothing yet; another process never gets the same file."""
-        self.path = folder / f"samples-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.jsonl"
-        self._waiting: queue.Queue[StoredSample | None] = queue.Queue(_MAX_WAITING)
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-
-    def append(self, stored: StoredSample) -> None:
-        """Has a trajectory written soon; returns at once. Past 4,096 that wait, it is dropped with a warning."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write_all, name="sample log", daemon=True)
-                self._thread.start()
-        try:
-            self._waiting.put_nowait(stored)
-        except queue.Full:
-            logger.warning("%s is too slow: sample %r is not stored", self.path, stored.sample.id)
-
-    def close(self) -> None:
-        """Returns when all is written."""
-        with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            self._waiting.put(None)
-            thread.join()
-
-    def _write_all(self) -> None:
-        file: IO[str] | None = None
-        while (stored := self._waiting.get()) is not None:
-            try:
-                line = json.dumps(stored.to_dict(), default=_to_list)
-                if file is None:
-                    self.path.parent.mkdir(parents=True, exist_ok=True)
-                    file = self.path.open("a", encoding="utf-8")
-                file.write(line + "\n")
-                file.flush()
-            except Exception as cause:  # the episode was fine, and shall be trained on
-                logger.warning("sample %r is not stored, got %s: %s", stored.sample.id, type(cause).__name__, cause)
-        if file is not None:
-            file.close()
-
-
-@functools.cache
-def sample_log(folder: str) -> SampleLog:
-    """Returns this process's log in a folder."""
-    return SampleLog(Path(folder))
-
-
 def read_samples(run_dir: Path) -> list[StoredSample]:
     """Returns all trajectories that are stored anywhere below a folder, by source, split, step, group and session.
 
@@ -157,7 +99,7 @@ def read_samples(run_dir: Path) -> list[StoredSample]:
     found = [*_of_training(run_dir), *_of_evaluations(run_dir), *_of_quickstart(run_dir)]
     if not found:
         raise DataError(
-            f"no trajectories are stored below {run_dir}; set actor_rollout_ref.rollout.custom.agentic.samples_dir in "
+            f"no trajectories are stored below {run_dir}; set actor_rollout_ref.rollout.custom.agentic.log.dir in "
             "the run, or name the folder of `verl-agentic evaluate` or `quickstart`"
         )
     return sorted(found, key=lambda stored: (*stored.key, stored.session))
@@ -178,24 +120,27 @@ def stored_episode(episode: Episode, row: EnvRow, *, group: str, session: int = 
     if episode.is_void:
         return None
     sample = to_sample(episode, row, id=f"{row.extra.get('task_id') or group}/{session}")
-    stored = StoredSample(group=group, session=session, step=0, split="val", sample=sample, score=score_of_env(sample))
+    stored = StoredSample(group=group, session=session, step=0, split="val", sample=sample, score=score_of(sample.env))
     return stored.to_dict()
 
 
-def score_of_env(sample: Sample) -> dict[str, float] | None:
-    """Returns what an environment paid for an episode, as a stored score; None when it left that to others."""
-    if sample.env is None:
-        return None
-    parts = {f"reward/{name}": value for name, value in sample.env.parts.items()}
-    return {"acc": sample.env.outcome, "score": sample.env.total, **parts}
-
-
 def _of_training(run_dir: Path) -> Iterator[StoredSample]:
-    for path in sorted(run_dir.rglob("samples-*.jsonl")):
-        # The members of a group may have been played by several processes.
-        source = str(path.parent.relative_to(run_dir))
-        for where, record in _records(path):
-            yield _read(record, where, source)
+    from verl_agentic.trajectory_log.reader import RunLog  # pyarrow takes a while to import
+
+    if not any(run_dir.rglob("trajectories-*.arrows")):
+        return
+    for record in RunLog(run_dir).table("trajectories", _COLUMNS).to_pylist():
+        is_whole = record["place"] == "last" and not record["is_void"] and bool(record["extra"])
+        if is_whole and record["role"] != "external":
+            yield StoredSample(
+                group=record["uid"],
+                session=record["session"],
+                step=record["step"],
+                split=record["split"],
+                sample=from_columns(record),
+                score=None if record["score"] is None else dict(record["score"]),
+                source="training",
+            )
 
 
 def _of_evaluations(run_dir: Path) -> Iterator[StoredSample]:
@@ -242,10 +187,3 @@ def _read(record: Any, where: str, source: str) -> StoredSample:
         return StoredSample.from_dict(record, source=source)
     except DataError as cause:
         raise DataError(f"{where}: {cause}") from cause
-
-
-def _to_list(value: Any) -> Any:
-    """Returns an array or scalar of numpy, which rows from parquet may hold, as JSON."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,198 @@
+"""The configuration of a run, composed as `python -m verl.trainer.main_ppo` composes it, and what verl makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# What hydra.main does cannot be had from its public compose(), which knows no second folder of configurations.
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_automatic_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from hydra.utils import get_class
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
+
+import verl_agentic
+from verl_agentic.diagnostics.preflight.planned import MISSING
+from verl_agentic.errors import ConfigError
+
+_NAME = re.compile(r"""\.\s*(?:get|pop|select)?\(?\s*["']?([A-Za-z_]\w*)|["']([A-Za-z_][\w.]*)["']""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """A configuration and verl's own beside it."""
+
+    config: DictConfig
+    """As verl gets it."""
+    plain: dict[str, Any]
+    """Resolved."""
+    defaults: dict[str, Any]
+    unresolved: tuple[str, ...]
+    """What could not be resolved, and why."""
+
+
+def compose(config_dir: Path | None, config_name: str | None, overrides: Sequence[str]) -> Composed:
+    """Returns a run's configuration.
+
+    Args:
+        config_dir: what `--config-dir` names: a folder of configurations beside verl's own.
+        config_name: what `--config-name` names; None for verl's own `ppo_trainer`.
+        overrides: as on the command line.
+
+    Raises:
+        ConfigError: hydra cannot compose it.
+    """
+    import verl.trainer
+
+    search_path = create_automatic_config_search_path(str(Path(verl.trainer.__path__[0]) / "main_ppo.py"), None, "config")
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ConfigError(f"--config-dir must be a folder, got {str(config_dir)!r}; name the recipe's")
+        search_path.prepend(
+            provider="command-line",
+            path=f"file://{config_dir.resolve()}",
+            anchor=SearchPathQuery(provider="schema"),
+        )
+    GlobalHydra.instance().clear()
+    try:
+        hydra = Hydra.create_main_hydra2("main_ppo", search_path)
+        composed = hydra.compose_config(config_name or "ppo_trainer", list(overrides), RunMode.RUN)
+        HydraConfig.instance().set_config(composed)
+        engine = composed.hydra.runtime.choices.get("model_engine")
+        defaults = hydra.compose_config("ppo_trainer", [f"model_engine={engine}"] if engine else [], RunMode.RUN)
+        unresolved: list[str] = []
+        config = _without_hydra(composed)
+        plain = dict(_plain(config, "", unresolved))
+        return Composed(
+            config=config,
+            plain=plain,
+            defaults=dict(_plain(_without_hydra(defaults), "", [])),
+            unresolved=tuple(unresolved),
+        )
+    except (HydraException, OmegaConfBaseException) as cause:
+        raise ConfigError(
+            f"the configuration cannot be composed, got {_reason(cause)}; mend the key or file it names"
+        ) from cause
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def section_fields(config: DictConfig) -> dict[str, frozenset[str]]:
+    """Returns path -> the keys that verl's class knows, of every section that verl makes an object of.
+
+    Sections of `DictConfig`s that verl reads key by key are left out, whatever class they name.
+    """
+    found = dict(_fields(config, ""))
+    # verl makes objects of these; of algorithm, reward and trainer it never does.
+    made = ("actor_rollout_ref.", "critic")
+    return {path: names for path, names in found.items() if path.startswith(made)}
+
+
+@functools.cache
+def read_names() -> frozenset[str]:
+    """Returns the names that verl's code, or ours, reads as attributes or keys somewhere."""
+    import verl
+
+    names: set[str] = set()
+    for package in (verl, verl_agentic):
+        for path in Path(package.__path__[0]).rglob("*.py"):
+            for attribute, text in _NAME.findall(path.read_text(encoding="utf-8", errors="ignore")):
+                names.update(filter(None, (attribute, *text.split("."))))
+    return frozenset(names)
+
+
+def refusals(config: DictConfig) -> dict[str, tuple[str, ...]]:
+    """Returns who refuses a configuration -> in what words: `plugin`, `verl`."""
+    return {"plugin": tuple(_of_plugin(config)), "verl": tuple(_of_verl(config))}
+
+
+def _of_plugin(config: DictConfig) -> Iterator[str]:
+    from verl.utils.device import auto_set_device  # with our guard in it, as every trainer of verl calls it
+
+    try:
+        auto_set_device(deepcopy(config))
+    except Exception as refused:
+        yield _reason(refused)
+
+
+def _of_verl(config: DictConfig) -> Iterator[str]:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    copied = deepcopy(config)
+    try:
+        validate_config(
+            config=copied, use_reference_policy=need_reference_policy(copied), use_critic=need_critic(copied)
+        )
+        # verl's workers do this first, minutes later.
+        omega_conf_to_dataclass(copied.actor_rollout_ref.rollout)
+    except Exception as refused:
+        reason = _reason(refused)
+        # Keys that a class does not know are told by name and place, by a check of their own.
+        if "unexpected keyword argument" not in reason and "Missing mandatory value" not in reason:
+            yield reason
+
+
+def _without_hydra(config: DictConfig) -> DictConfig:
+    config = deepcopy(config)
+    with open_dict(config):
+        config.pop("hydra", None)
+    return config
+
+
+def _plain(node: Any, path: str, unresolved: list[str]) -> Any:
+    """Returns a section as plain data; what cannot be resolved is `MISSING`, and said in `unresolved`."""
+    keys = range(len(node)) if isinstance(node, ListConfig) else list(node)
+    values = []
+    for key in keys:
+        place = f"{path}.{key}" if path else str(key)
+        try:
+            value = MISSING if OmegaConf.is_missing(node, key) else node[key]
+        except InterpolationToMissingValueError:
+            value = MISSING
+        except OmegaConfBaseException as cause:
+            unresolved.append(f"{place}: {_reason(cause)}")
+            value = MISSING
+        values.append(_plain(value, place, unresolved) if OmegaConf.is_config(value) else value)
+    return values if isinstance(node, ListConfig) else dict(zip(map(str, keys), values, strict=True))
+
+
+def _fields(node: DictConfig, path: str) -> Iterator[tuple[str, frozenset[str]]]:
+    target = None if OmegaConf.is_missing(node, "_target_") else node.get("_target_")
+    if isinstance(target, str):
+        try:
+            cls = get_class(target)
+        except Exception:  # a class that is not there is refused by verl itself
+            cls = None
+        if cls is not None and dataclasses.is_dataclass(cls):
+            yield path, frozenset({"_target_", *(field.name for field in dataclasses.fields(cls))})
+    for key in node:
+        inner = node._get_node(key)
+        if isinstance(inner, DictConfig) and not (inner._is_none() or inner._is_missing() or inner._is_interpolation()):
+            yield from _fields(inner, f"{path}.{key}" if path else str(key))
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or "no reason given"
+    cause = error.__cause__
+    if isinstance(error, HydraException) and cause is not None and str(cause) not in text:
+        text = f"{text}: {' '.join(str(cause).split())}"
+    return f"{type(error).__name__}: {text}"
+
+
+def as_plain(value: Any) -> Mapping[str, Any]:
+    """Returns a section as plain data."""
+    plain: Any = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    return dict(plain or {})

@@ -1,0 +1,66 @@
+"""`verl-agentic dryrun`: one whole step of `main_ppo` with the user's own configuration, on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+_TIMEOUT_S = 600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--config-dir", type=Path, default=None, help="as for main_ppo (default: verl's own)")
+    parser.add_argument("--config-name", required=True, help="as for main_ppo")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for main_ppo, in one block")
+    parser.add_argument("--model", default="tiny", help="tiny: random, with the model's tokenizer; or a folder")
+    parser.add_argument(
+        "--policy",
+        choices=("scripted", "sampled"),
+        default=None,
+        help="scripted: the environment's solution plays some sessions (default where there is one)",
+    )
+    parser.add_argument("--out", type=Path, default=Path("outputs/dryrun"), help="folder (default %(default)s)")
+    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, help="seconds (default %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs one step and shows what it did; the exit code is 0 when every stage is right."""
+    from rich.console import Console
+
+    from verl_agentic.cli.dryrun.launch import launch
+    from verl_agentic.cli.dryrun.plan import Options, make_plan
+    from verl_agentic.cli.dryrun.show import as_json, show_plan, show_report
+    from verl_agentic.diagnostics.dryrun_events import Events
+
+    started, out = time.monotonic(), args.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=args.json)
+    plan = make_plan(
+        Options(
+            config_dir=args.config_dir,
+            config_name=args.config_name,
+            overrides=args.overrides,
+            model=args.model,
+            policy=args.policy,
+            out=out,
+        )
+    )
+    show_plan(console, plan)
+    with console.status("starting verl ...") as status:
+
+        def on_events(events: Events) -> None:
+            begun = events.of("begin")
+            if begun:
+                status.update(f"{begun[-1]['stage']} ...")
+
+        report = launch(plan, out, timeout_s=args.timeout, on_events=on_events)
+    seconds = time.monotonic() - started
+    show_report(console, report, log=str(out / "main_ppo.log"))
+    console.print(f"{seconds:.0f} s; configuration, log and events are in {out}", soft_wrap=True)
+    if args.json:
+        print(json.dumps(as_json(plan, report, seconds=seconds, out=str(out)), indent=2, default=str))
+    return 0 if report.is_right else 1

@@ -1,0 +1,113 @@
+"""Runs `main_ppo` for one step and watches it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from verl_agentic.cli.dryrun.plan import Plan
+from verl_agentic.cli.quickstart.child import ChildFailedError, MemoryMeter, run_child
+from verl_agentic.diagnostics.dryrun_events import FOLDER_VARIABLE, MODEL_VARIABLE, Events, read_completions
+from verl_agentic.diagnostics.dryrun_report import FirstError, Report, build_report
+
+_PROBE = "verl_agentic.adapters.dryrun_probe"
+_GRACE_S = 5.0
+"""What a run that has failed somewhere may still take to say more."""
+
+
+class _Over(Exception):
+    """Ends a run from outside."""
+
+
+def launch(plan: Plan, out: Path, *, timeout_s: float, on_events: Callable[[Events], None]) -> Report:
+    """Runs one step and returns what it has shown; none of its processes outlives the call.
+
+    Args:
+        plan: what is run.
+        out: folder for configuration, log and events.
+        timeout_s: it is ended after so long.
+        on_events: called as events come, to show progress.
+    """
+    folder = out / "events"
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("*.jsonl"):
+        stale.unlink()
+    events, log, metrics = Events(folder), out / "main_ppo.log", out / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    deadline, ended_well, too_long = time.monotonic() + timeout_s, False, False
+
+    def watch() -> None:
+        events.refresh()
+        on_events(events)
+        errors = events.of("error")
+        if errors and time.time() - errors[0]["time"] > _GRACE_S:
+            raise _Over
+        if time.monotonic() > deadline:
+            raise TimeoutError
+
+    meter = MemoryMeter()
+    # Ray's sockets do not fit into long paths.
+    with tempfile.TemporaryDirectory(prefix="va", ignore_cleanup_errors=True) as ray_folder:
+        path = plan.write(out, ray_folder=ray_folder)
+        command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(path.parent)]
+        try:
+            run_child(
+                [*command, "--config-name", path.stem],
+                log=log,
+                environment=_environment(folder, metrics, plan.model.folder),
+                meter=meter,
+                on_poll=watch,
+            )
+            ended_well = True
+        except (ChildFailedError, _Over):
+            pass
+        except TimeoutError:
+            too_long = True
+        finally:
+            meter.stop()
+    events.refresh()
+    report = build_report(
+        events,
+        completions=read_completions(folder),
+        metrics=_metrics(metrics),
+        expected=plan.expected,
+        log=log.read_text(errors="replace"),
+        ended_well=ended_well or too_long,
+    )
+    return _overdue(report, timeout_s) if too_long and report.error is None else report
+
+
+def _overdue(report: Report, timeout_s: float) -> Report:
+    """Returns a report that says where a run hung."""
+    stage = next((stage for stage in report.stages if stage.status == "not reached"), report.stages[-1])
+    message = f"the run was still here after {timeout_s:g} s; raise --timeout, or see the end of the log"
+    stage.status = "ok"
+    stage.fail(message)
+    report.error = FirstError(stage=stage.name, type="TimeoutError", message=message)
+    return report
+
+
+def _environment(folder: Path, metrics: Path, model: Path) -> dict[str, str]:
+    modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
+    return {
+        "VERL_PLATFORM": "cpu",
+        # Idle OpenMP threads spin by default, which starves the other processes of a small machine.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "HYDRA_FULL_ERROR": "1",
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+        "VERL_USE_EXTERNAL_MODULES": ",".join([*modules, _PROBE]),
+        FOLDER_VARIABLE: str(folder),
+        MODEL_VARIABLE: str(model),
+    }
+
+
+def _metrics(path: Path) -> dict[str, float]:
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return json.loads(lines[-1])["data"] if lines else {}

@@ -1,0 +1,95 @@
+"""The model of a dry run: tiny, random, and with the tokenizer and the chat template of the user's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
+from verl_agentic.errors import ConfigError
+
+_SEED = 0
+_MAX_POSITIONS = 32_768
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryrunModel:
+    """A model folder."""
+
+    folder: Path
+    has_own_tokenizer: bool
+    """Whether its tokenizer is the one that the configuration names."""
+    said: str
+    """What it is, for the report."""
+
+
+def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
+    """Returns the model that a dry run trains.
+
+    Args:
+        out: folder of a tiny model, made here.
+        choice: `tiny`, or a folder that is used as it is.
+        path: `actor_rollout_ref.model.path` of the configuration; None where it is not set.
+
+    Raises:
+        ConfigError: `choice` is neither.
+    """
+    if choice != "tiny":
+        if not (Path(choice) / "config.json").is_file():
+            raise ConfigError(f"--model is tiny or a model folder, got {choice!r}, which has no config.json; name one")
+        return DryrunModel(folder=Path(choice).resolve(), has_own_tokenizer=True, said=f"{choice} as it is")
+    tokenizer, reason = _tokenizer_of(path)
+    if tokenizer is None:
+        size = make_tiny_model(out, seed=_SEED)
+        said = f"{size / 1e6:.1f} M random parameters, the quickstart's tokenizer ({reason})"
+        return DryrunModel(folder=out, has_own_tokenizer=False, said=said)
+    size = _save(out, tokenizer)
+    said = f"{size / 1e6:.1f} M random parameters, tokenizer and chat template of {path}"
+    return DryrunModel(folder=out, has_own_tokenizer=True, said=said)
+
+
+def _tokenizer_of(path: str | None) -> tuple[Any, str]:
+    """Returns the tokenizer of a model, from this machine alone, or why there is none."""
+    from transformers import AutoTokenizer
+
+    if path is None:
+        return None, "no model is configured"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(Path(path).expanduser()), local_files_only=True)
+    except Exception as cause:
+        return None, f"{path} has none on this machine: {type(cause).__name__}"
+    if not getattr(tokenizer, "chat_template", None):
+        return None, f"that of {path} has no chat template"
+    return tokenizer, ""
+
+
+def _save(out: Path, tokenizer: Any) -> int:
+    import torch
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+    size = PRESETS[DEFAULT_PRESET]
+    end = tokenizer.eos_token_id
+    pad = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.head_dim,
+        max_position_embeddings=_MAX_POSITIONS,
+        tie_word_embeddings=True,
+        initializer_range=size.hidden**-0.5 / 2,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=pad,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=pad)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return model.num_parameters()

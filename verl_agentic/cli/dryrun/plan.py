@@ -1,0 +1,185 @@
+"""Everything a dry run decides before it starts: configuration, model, rows, who plays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from verl_agentic.cli.dryrun.compose import compose_config, verl_config_dir
+from verl_agentic.cli.dryrun.model import DryrunModel, make_model
+from verl_agentic.cli.dryrun.translate import Translation, translate
+from verl_agentic.data.rows import read_json_lines, row_of_columns, write_rows
+from verl_agentic.diagnostics.dryrun_report import Expected
+from verl_agentic.env import EnvRow
+from verl_agentic.env_package import EnvPackage, load_env_package
+from verl_agentic.errors import AgenticError, ConfigError, DataError
+
+_AGENTIC = "actor_rollout_ref.rollout.custom.agentic"
+_NUM_ROWS = 32  # where the configuration names no rows
+_LOOKED_AT = 8
+_CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    config_dir: Path | None
+    config_name: str
+    overrides: Sequence[str]
+    model: str = "tiny"
+    policy: str | None = None
+    """`scripted`, `sampled`, or None: scripted where that can be."""
+    out: Path
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """What will be run."""
+
+    translation: Translation
+    model: DryrunModel
+    rows: str
+    """Where the rows come from, for the report."""
+    policy: str
+    """Who plays, for the report."""
+    expected: Expected = field(default_factory=Expected)
+
+    def write(self, folder: Path, *, ray_folder: str) -> Path:
+        """Writes the configuration that is run, whole, and returns its path."""
+        config = self.translation.config
+        self.translation.set("ray_kwargs.ray_init._temp_dir", ray_folder, "Ray's sockets need short paths")
+        hydra = {"hydra": {"output_subdir": None, "job": {"chdir": False}, "run": {"dir": str(folder / "hydra")}}}
+        path = folder / "config.yaml"
+        path.write_text(yaml.safe_dump(hydra) + OmegaConf.to_yaml(config))
+        return path
+
+
+def make_plan(options: Options) -> Plan:
+    """Returns the plan; writes the model, and rows where there are none, into the folder of the dry run.
+
+    Raises:
+        AgenticError: what is wrong with the configuration, or with what it names.
+    """
+    config = compose_config(options.config_dir, options.config_name, options.overrides)
+    path = _chosen(Translation(config=config), "actor_rollout_ref.model.path", "model/hf_model.yaml", "path")
+    model = make_model(options.out / "model", choice=options.model, path=path)
+    translation = translate(config, out=options.out, own_tokenizer=model.has_own_tokenizer)
+    if translation.untranslated:
+        raise ConfigError("no CPU can run this, got " + "; ".join(translation.untranslated))
+    _set_model(translation, model)
+    package = _package(translation)
+    files, rows = _rows(translation, package, options)
+    said = _choose_policy(translation, package, files, options.policy)
+    return Plan(translation=translation, model=model, rows=rows, policy=said, expected=_expected(translation))
+
+
+def _set_model(made: Translation, model: DryrunModel) -> None:
+    for section in ("actor_rollout_ref.model", "critic.model"):
+        if made.has(f"{section}.path"):
+            made.set(f"{section}.path", str(model.folder), "a tiny model")
+        for key in ("tokenizer_path", "hf_config_path", "lora_adapter_path"):
+            if made.get(f"{section}.{key}") is not None:
+                made.set(f"{section}.{key}", None, "a tiny model")
+    if made.get("data.tokenizer") is not None:
+        made.set("data.tokenizer", None, "a tiny model")
+
+
+def _chosen(made: Translation, key: str, file: str, name: str) -> Any:
+    """Returns a value that the user chose; None where it is verl's default: ??? in a later file leaves that there."""
+    value = made.get(key)
+    return None if value == yaml.safe_load((verl_config_dir() / file).read_text())[name] else value
+
+
+def _package(made: Translation) -> EnvPackage | None:
+    env = made.get(f"{_AGENTIC}.env")
+    return None if env is None else load_env_package(str(env))
+
+
+def _rows(made: Translation, package: EnvPackage | None, options: Options) -> tuple[list[str], str]:
+    """Returns the files of training rows, and what to say of them."""
+    named = _chosen(made, "data.train_files", "data/legacy_data.yaml", "train_files")
+    if named is None:
+        if package is None or package.make_rows is None:
+            raise ConfigError("the configuration names no rows, got data.train_files of verl itself; set it")
+        path = options.out / "rows.jsonl"
+        made_rows = package.make_rows(split="train", count=_NUM_ROWS, seed=0, **_course_options(options.config_dir))
+        write_rows(made_rows, path)
+        files, said = [str(path)], f"{len(made_rows)} rows that {package.env_id} makes: data.train_files is not set"
+    else:
+        files = [named] if isinstance(named, str) else [str(file) for file in named]
+        said = ", ".join(files)
+        for file in files:
+            if "://" not in file and not Path(file).expanduser().exists():
+                raise DataError(
+                    f"no such file of rows, got data.train_files={file}; set it, or leave it out for rows that the "
+                    "environment makes"
+                )
+    made.set("data.train_files", files, "rows of the environment") if named is None else None
+    made.set("data.val_files", files, "no validation")
+    return files, said
+
+
+def _course_options(folder: Path | None) -> dict[str, Any]:
+    path = folder / "course.yaml" if folder is not None else None
+    return dict((yaml.safe_load(path.read_text()) or {}).get("options") or {}) if path and path.is_file() else {}
+
+
+def _choose_policy(made: Translation, package: EnvPackage | None, files: list[str], asked: str | None) -> str:
+    """Makes some sessions play the environment's solution, where that can be; returns what to say of it."""
+    if asked == "sampled":
+        return "all sessions are sampled"
+    why_not = _why_not_scripted(made, package, files)
+    if why_not and asked == "scripted":
+        raise ConfigError(f"--policy scripted cannot be, got {why_not}; leave it out")
+    if why_not:
+        return f"all sessions are sampled: {why_not}"
+    if not made.get(f"{_AGENTIC}.external_sessions"):
+        made.set(f"{_AGENTIC}.external_sessions", 1, "a random model calls no tools: the solution plays a session")
+    count, size = made.get(f"{_AGENTIC}.external_sessions"), made.get("actor_rollout_ref.rollout.n")
+    return f"the environment's solution plays {count} of {size} sessions of every prompt, by external_sessions"
+
+
+def _why_not_scripted(made: Translation, package: EnvPackage | None, files: list[str]) -> str:
+    if made.get("actor_rollout_ref.rollout.agent.default_agent_loop") != "env_agent" or package is None:
+        return "the agent loop is not env_agent with an environment"
+    if package.gold is None:
+        return f"{package.env_id} has no solution (gold)"
+    if made.get("actor_rollout_ref.rollout.n", 1) < 2:
+        return "rollout.n is 1"
+    try:
+        for row in _first_rows(files[0]):
+            package.gold(row)
+    except AgenticError as cause:
+        return f"the solution of a row is not known: {cause}"
+    return ""
+
+
+def _first_rows(file: str) -> list[EnvRow]:
+    """Returns some rows of a file, as the environment gets them."""
+    path = Path(file).expanduser()
+    if path.suffix in (".jsonl", ".json"):
+        found = [row for _, row in itertools.islice(read_json_lines(path), _LOOKED_AT)]
+    else:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as parquet:
+            found = next(parquet.iter_batches(batch_size=_LOOKED_AT)).to_pylist()
+    return [row_of_columns(row, f"{file}:{number}") for number, row in enumerate(found, start=1)]
+
+
+def _expected(made: Translation) -> Expected:
+    correction = made.get("algorithm.rollout_correction") or {}
+    return Expected(
+        loss_mode=str(made.get("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla")),
+        has_correction=any(correction.get(name) for name in _CORRECTIONS),
+        has_critic=made.has_critic,
+        scripted=bool(made.get(f"{_AGENTIC}.external_sessions")),
+    )
+

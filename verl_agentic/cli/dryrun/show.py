@@ -1,0 +1,75 @@
+"""Prints a plan and a report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verl_agentic.cli.dryrun.plan import Plan
+from verl_agentic.diagnostics.dryrun_report import Report
+
+_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]not shown[/]", "fail": "[red]FAIL[/]", "not reached": "[dim]-[/]"}
+
+_MESSAGE_CHARS = 2_000
+
+
+def show_plan(console: Console, plan: Plan) -> None:
+    """Prints what is run, and every value that was changed for it."""
+    console.print(Text(f"model   {plan.model.said}"))
+    console.print(Text(f"rows    {plan.rows}"))
+    console.print(Text(f"policy  {plan.policy}"))
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for change in plan.translation.changes:
+        by_reason[change.why].append(str(change))
+    console.print(f"changed for this run: {len(plan.translation.changes)} values; all else is yours")
+    for why, lines in by_reason.items():
+        console.print(Text(f"  {why}", style="bold"))
+        for line in lines:
+            console.print(Text(f"    {line}", style="dim"), soft_wrap=True)
+    console.print()
+
+
+def show_report(console: Console, report: Report, *, log: str) -> None:
+    """Prints the stages, what they have shown, and the verdict."""
+    table = Table("stage", "", "s", "seen", box=box.SIMPLE_HEAD)
+    for stage in report.stages:
+        seen = Text("\n".join(stage.seen), overflow="fold")
+        for why in stage.wrong:
+            seen.append("\n" * bool(seen.plain) + why, style="red" if stage.status == "fail" else "yellow")
+        seconds = "" if stage.seconds is None else f"{stage.seconds:.1f}"
+        table.add_row(stage.title, _MARKS[stage.status], seconds, seen)
+    console.print(table)
+    proof = report.proof
+    if proof is not None and not proof.wrong and proof.num_observed:
+        console.print(
+            f"Shown: the gradient of the loss is exactly 0 on all {proof.num_observed} tokens that the policy did not "
+            f"write, and on {proof.due_with_gradient} of {proof.due} sampled tokens with an advantage it is not."
+        )
+    if report.error is not None:
+        error = report.error
+        console.print(Text(f"{error.type}: {error.message[:_MESSAGE_CHARS]}", style="red"))
+        console.print(Text(f"in the stage {error.stage!r}{f', {error.where}' if error.where else ''}; log: {log}"))
+    verdict = "[green]every stage is right[/]" if report.is_right else "[red]not every stage is right[/]"
+    console.print(verdict)
+
+
+def as_json(plan: Plan, report: Report, *, seconds: float, out: str) -> dict[str, Any]:
+    """Returns plan and report as one JSON object."""
+    return {
+        "ok": report.is_right,
+        "seconds": seconds,
+        "out": out,
+        "model": plan.model.said,
+        "rows": plan.rows,
+        "policy": plan.policy,
+        "changes": [asdict(change) for change in plan.translation.changes],
+        "stages": [asdict(stage) for stage in report.stages],
+        "proof": None if report.proof is None else asdict(report.proof),
+        "error": None if report.error is None else asdict(report.error),
+    }

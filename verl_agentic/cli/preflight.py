@@ -1,0 +1,116 @@
+"""`verl-agentic preflight`: what a run would be, and what would go wrong with it, before Ray and GPUs are up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.preflight.derived import Number
+    from verl_agentic.diagnostics.preflight.planned import PlannedRun
+    from verl_agentic.diagnostics.preflight.result import Result
+
+_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="as main_ppo takes it: the recipe's folder")
+    parser.add_argument("--config-name", metavar="NAME", help="as main_ppo takes it (default: verl's ppo_trainer)")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as main_ppo takes them")
+    parser.add_argument("--allow", action="append", default=[], metavar="KEY", help="a key, with all below it, that "
+                        "code of yours reads; may be repeated")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints prompt, numbers and checks; returns 1 when a check fails."""
+    from verl_agentic.adapters.preflight import plan
+    from verl_agentic.diagnostics.preflight.derived import derived_numbers
+    from verl_agentic.diagnostics.preflight.result import judge
+
+    planned = plan(args.config_dir, args.config_name, args.overrides, allowed=args.allow)
+    results, numbers = judge(planned), derived_numbers(planned)
+    is_well = all(result.status != "fail" for result in results)
+    if args.json:
+        print(json.dumps(_report(planned, results, numbers, is_well), indent=2, ensure_ascii=False))
+    else:
+        _show(planned, results, numbers)
+    return 0 if is_well else 1
+
+
+def _report(planned: PlannedRun, results: list[Result], numbers: list[Number], is_well: bool) -> dict[str, object]:
+    prompt = planned.prompt
+    return {
+        "ok": is_well,
+        "checks": [result.to_dict() for result in results],
+        "prompt": None
+        if prompt is None
+        else {
+            "agent_loop": prompt.agent_loop,
+            "text": prompt.text,
+            "tokens": prompt.num_tokens,
+            "tools": list(prompt.tools),
+            "sampling": dict(prompt.sampling),
+        },
+        "numbers": [number.to_dict() for number in numbers],
+    }
+
+
+def _show(planned: PlannedRun, results: list[Result], numbers: list[Number]) -> None:
+    from rich.console import Console
+    from rich.rule import Rule
+
+    console = Console()
+    if planned.prompt is not None:
+        prompt = planned.prompt
+        console.print(Rule(f"first row, as {prompt.agent_loop} shows it to the policy: {prompt.num_tokens} tokens"))
+        # What rows hold is not ours: no markup, and no control characters for the terminal.
+        console.print(_harmless(prompt.text), markup=False, highlight=False, soft_wrap=True)
+        console.print(f"tools: {', '.join(prompt.tools) or 'none'}", markup=False, highlight=False)
+        sampling = ", ".join(f"{key}={value}" for key, value in prompt.sampling.items())
+        console.print(f"sampling: {_harmless(sampling)}", markup=False, highlight=False, soft_wrap=True)
+    if numbers:
+        console.print(Rule("what it amounts to"))
+        console.print(_of_numbers(numbers))
+    console.print(Rule("checks"))
+    console.print(_of_results(results))
+    failed = sum(result.status == "fail" for result in results)
+    warned = sum(result.status == "warn" for result in results)
+    verdict = f"{failed} of {len(results)} findings would spoil this run" if failed else "this run may start"
+    console.print(f"{verdict}{f'; {warned} to look at' if warned else ''}", style="red" if failed else "green")
+
+
+def _of_numbers(numbers: list[Number]):
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "", "made of", box=box.SIMPLE, show_header=False)
+    for number in numbers:
+        value = f"{number.value:,g} {number.unit}" if number.value < 1e6 else f"{number.value:,.0f} {number.unit}"
+        table.add_row(number.name, Text(value, justify="right"), Text(number.how, style="dim"))
+    return table
+
+
+def _of_results(results: list[Result]):
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("check", "", "found", box=box.SIMPLE_HEAD)
+    order = {"fail": 0, "warn": 1, "ok": 2}
+    for result in sorted(results, key=lambda result: order[result.status]):
+        mark, colour = _MARKS[result.status]
+        found = Text(_harmless(result.found), overflow="fold")
+        if result.advice:
+            found.append(f"\n-> {_harmless(result.advice)}", style="bold" if result.status == "fail" else "dim")
+        table.add_row(result.check.replace("_", " "), Text(mark, style=colour), found)
+    return table
+
+
+def _harmless(text: str) -> str:
+    """Returns a text that cannot steer a terminal or turn its direction."""
+    return "".join(c if c in "\n\t" or (c.isprintable()) else f"\\u{ord(c):04x}" for c in text)

@@ -1,0 +1,97 @@
+"""`verl-agentic view`: what a run has played, in the browser or as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verl_agentic.diagnostics.viewer.run_view import RunView
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of the run; its log may lie deeper")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s: this machine)")
+    parser.add_argument("--port", type=int, default=0, help="port to listen at (default: one that is free)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    export = parser.add_argument_group("one file instead of a server")
+    export.add_argument("--export", type=Path, metavar="FILE", help="write a page that needs no server")
+    export.add_argument(
+        "--limit", type=int, default=200, metavar="N", help="trajectories in it, the newest, groups whole (default 200)"
+    )
+    export.add_argument("--step", type=_steps, metavar="A[:B]", help="only those of step A, or of steps A to B")
+    export.add_argument(
+        "--key", type=_key, action="append", default=[], metavar="SPLIT/STEP/UID", help="this group; may be repeated"
+    )
+    export.add_argument(
+        "--spot-check",
+        type=int,
+        metavar="N",
+        help="N trajectories at random and N suspicious ones, for a human",
+    )
+    export.add_argument("--seed", type=int, default=0, help="of --spot-check (default %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves the page until Ctrl-C, or writes it to a file."""
+    from verl_agentic.diagnostics.viewer.run_view import RunView
+    from verl_agentic.errors import ConfigError
+
+    chosen = [name for name in ("step", "key", "spot_check") if getattr(args, name)]
+    if args.export is None and chosen:
+        raise ConfigError(f"--{chosen[0].replace('_', '-')} chooses what a file holds, got no file; add --export FILE")
+    if args.limit < 1 or (args.spot_check is not None and args.spot_check < 1):
+        raise ConfigError(f"--limit and --spot-check must be 1 or more, got {args.limit} and {args.spot_check}")
+    view = RunView(args.run_dir)
+    return _serve(args, view) if args.export is None else _export(args, view)
+
+
+def _serve(args: argparse.Namespace, view: RunView) -> int:
+    import webbrowser
+
+    from verl_agentic.diagnostics.viewer.server import PageServer
+
+    with PageServer(view, host=args.host, port=args.port) as server:
+        print(f"{server.url}  (Ctrl-C ends)", flush=True)
+        if not args.no_browser:
+            webbrowser.open(server.url)
+        server.serve_forever()
+    return 0
+
+
+def _export(args: argparse.Namespace, view: RunView) -> int:
+    from verl_agentic.diagnostics.viewer.export import newest_rows, spot_check_rows, write_page
+    from verl_agentic.diagnostics.viewer.query import Query
+    from verl_agentic.errors import ConfigError
+
+    if args.spot_check is not None:
+        rows = spot_check_rows(view, count=args.spot_check, seed=args.seed)
+        suspicious = sum(why != ["random"] for why in rows.values())
+        what = f"{len(rows) - suspicious} trajectories at random, {suspicious} suspicious"
+    else:
+        query = Query(ranges={"step": args.step} if args.step else {})
+        rows = {row: [] for row in newest_rows(view, limit=args.limit, query=query, keys=args.key)}
+        what = f"{len(rows)} trajectories"
+    try:
+        write_page(args.export, view, rows)
+    except OSError as cause:
+        raise ConfigError(f"the page cannot be written, got {cause}; choose another --export") from cause
+    print(f"{args.export}: {what}, {args.export.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _steps(text: str) -> tuple[float, float]:
+    first, _, last = text.partition(":")
+    try:
+        return float(int(first)), float(int(last or first))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a step, or two with a colon between, got {text!r}") from None
+
+
+def _key(text: str) -> tuple[str, int, str]:
+    parts = text.split("/", 2)
+    if len(parts) != 3 or not parts[1].isdigit():
+        raise argparse.ArgumentTypeError(f"must be SPLIT/STEP/UID, such as train/12/3f2a, got {text!r}")
+    return parts[0], int(parts[1]), parts[2]

@@ -1,0 +1,36 @@
+"""A policy that solves nothing."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm
+
+_NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"
+
+
+@alarm(reads=(f"{_NEVER}|{_OUTCOME}",), also=(_OUTCOME, _SEEN), patience=5)
+def base_too_weak(history: History, *, never_solved: float = 0.95, window: int = 10) -> Seen | None:
+    """No task, or hardly any, has ever been solved: there is nothing that could be learnt from.
+
+    Args:
+        history: of a run.
+        never_solved: share of the prompts seen that no attempt has solved; where there is no table of prompts
+            (data.curriculum), the outcome of all episodes must be 0 instead.
+        window: steps whose median is compared.
+    """
+    share, outcome = history.level(_NEVER, window), history.level(_OUTCOME, window)
+    if share is not None:
+        if share < never_solved:
+            return None
+        told = f"{share:.0%} of the prompts seen were never solved (limit {never_solved:.0%})"
+        evidence = {"never_solved_share": share}
+    else:
+        if outcome is None or outcome > 0:
+            return None
+        told, evidence = f"the outcome of all episodes is {outcome:g} (limit: above 0)", {"outcome": outcome}
+    return Seen(
+        what=f"base too weak: {told}",
+        evidence=evidence,
+        advice="see that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from a "
+        "model that solves some tasks (SFT), bring easier ones (data.curriculum), or reward partial success "
+        "(reward.rubric.components)",
+    )

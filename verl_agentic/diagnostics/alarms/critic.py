@@ -1,0 +1,29 @@
+"""A critic that knows nothing."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+
+_EXPLAINED = first_of("credit/explained_variance", "critic/vf_explained_var")
+
+
+@alarm(reads=("credit/explained_variance|critic/vf_explained_var",), patience=5)
+def critic(history: History, *, least: float = 0.0, warmup: int = 20, window: int = 10) -> Seen | None:
+    """The critic explains no more of the returns' variance than a constant would.
+
+    Args:
+        history: of a run.
+        least: explained variance, 1 - Var(returns - values) / Var(returns), that it must exceed.
+        warmup: steps that a new critic has to learn something.
+        window: steps whose median is compared.
+    """
+    now = history.level(_EXPLAINED, window)
+    if now is None or len(history.first(_EXPLAINED, warmup + window)) < warmup + window or now > least:
+        return None
+    return Seen(
+        what=f"the critic explains {now:.2f} of the returns' variance (limit {least:g}): baselines without it would be "
+        "as good",
+        evidence={"explained_variance": now},
+        advice="warm it up (trainer.critic_warmup), raise critic.optim.lr or critic.ppo_epochs, see that "
+        "critic.model.path is a model of the policy's family; or an estimator without critic (algorithm.adv_estimator)",
+    )

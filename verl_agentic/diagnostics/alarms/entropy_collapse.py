@@ -1,0 +1,49 @@
+"""A policy that no longer tries anything."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt
+
+_ENTROPY = "actor/entropy"
+
+
+@alarm(reads=(_ENTROPY,), also=REWARD)
+def entropy_collapse(
+    history: History, *, fallen_to: float = 0.3, floor: float = 0.005, solved: float = 0.95, window: int = 10
+) -> Seen | None:
+    """The entropy of the policy has fallen and nothing was gained by it, or there is none left to learn with.
+
+    Entropy falls in every run that learns: surety is what it is paid for. It is a collapse where the reward has not
+    risen by 0.05 (or 5 % of its size), or where so little is left that siblings are alike before the tasks are solved.
+
+    Args:
+        history: of a run.
+        fallen_to: share of what it was in the first window.
+        floor: nats per token; 0.005 is a policy that is 99.9 % sure of nearly every token.
+        solved: outcome from which on a sure policy is no fault. Only where the raw outcome is known.
+        window: steps of the medians at either end.
+    """
+    before, now = history.start(_ENTROPY, window), history.level(_ENTROPY, window)
+    if before is None or now is None:
+        return None
+    rise, outcome = gain(history, window), history.level("episode/acc", window)
+    has_fallen = now <= fallen_to * before and rise is not None and not has_learnt(history, window)
+    is_gone = now <= floor and outcome is not None and outcome < solved
+    if not has_fallen and not is_gone:
+        return None
+    of_reward = history.level(first_of(*REWARD), window)
+    limit = f"{fallen_to:.0%} of what it was" if has_fallen else f"{floor:g} with an outcome below {solved:g}"
+    return Seen(
+        what=f"the policy's entropy went from {before:.3g} to {now:.3g} (limit {limit}) while the reward "
+        + (f"changed by {rise:+.2g}" if rise is not None else "is not known"),
+        evidence={
+            "entropy_before": before,
+            "entropy_now": now,
+            **({"reward_gain": rise} if rise is not None else {}),
+            **({"reward_now": of_reward} if of_reward is not None else {}),
+        },
+        advice="clip higher (actor_rollout_ref.actor.clip_ratio_high=0.28), pay for entropy "
+        "(actor_rollout_ref.actor.entropy_coeff=0.001), raise actor_rollout_ref.rollout.temperature towards 1, or "
+        "lower actor_rollout_ref.actor.optim.lr",
+        kind="collapsed" if has_fallen else "gone",
+    )

@@ -1,0 +1,51 @@
+"""Episodes that fail for reasons that are none of the policy's."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+
+_VOID = first_of("episode/void", "credit/void_session_frac", "batch/void_session_frac")
+_ADVICE = {
+    "sandbox": "see sandbox limits and the machine's load (verl-agentic doctor); fewer episodes at once "
+    "(actor_rollout_ref.rollout.agent.num_workers, data.train_batch_size)",
+    "policy": "the generation server fails: its log, actor_rollout_ref.rollout.gpu_memory_utilization and max_num_seqs",
+    "scoring": "a scorer fails: reward.rubric.components and its deadline (timeout_s)",
+    "env": "the environment fails: `error` in the trajectories (verl-agentic view); more retries "
+    "(rollout.custom.agentic.limits.max_retries)",
+}
+_TIME = (
+    "see where the time goes (time/* and tool_time/*); raise rollout.custom.agentic.limits.turn_timeout_s or "
+    "episode_timeout_s"
+)
+
+
+@alarm(
+    reads=("episode/void|credit/void_session_frac|batch/void_session_frac",),
+    also=("episode/error/*", "episode/stop/timeout", "episode/retries"),
+)
+def infra_errors(history: History, *, void: float = 0.05, retries: float = 0.5, window: int = 5) -> Seen | None:
+    """Many episodes are void, or had to begin anew: environment, sandbox, server or scorer fail, or time runs out.
+
+    Args:
+        history: of a run.
+        void: share of episodes; void ones are not trained on, but slow tasks and hard ones are void more often, so
+            that those that are left are others than those that were asked for.
+        retries: per episode.
+        window: steps whose median is compared.
+    """
+    share, again = history.level(_VOID, window), history.level("episode/retries", window)
+    share = share or 0.0
+    is_void = share >= void
+    if not is_void and (again is None or again < retries):
+        return None
+    kinds = {name: history.level(name, window) or 0.0 for name in history.matching("episode/error/*")}
+    kinds["episode/stop/timeout"] = history.level("episode/stop/timeout", window) or 0.0
+    worst = max(kinds, key=lambda name: kinds[name])
+    listed = ", ".join(f"{name.split('/', 1)[1]} {value:.1%}" for name, value in kinds.items() if value) or "not known"
+    told = f"{share:.1%} of the episodes are void (limit {void:.0%})" if is_void else f"{again:.2g} retries per episode"
+    told += "" if is_void else f" (limit {retries:g})"
+    return Seen(
+        what=f"{told}; by what failed: {listed}",
+        evidence={"void_share": share, "retries": again or 0.0, **kinds},
+        advice=_TIME if worst == "episode/stop/timeout" else _ADVICE.get(worst.rsplit("/", 1)[-1], _ADVICE["env"]),
+    )

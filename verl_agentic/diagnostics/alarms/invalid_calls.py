@@ -1,0 +1,56 @@
+"""Tool calls that cannot be carried out."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm, ratio, total
+
+_UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "in_reasoning", "unclosed", "empty", "too_many")
+_KINDS = ("unknown_tool", *_UNREADABLE)
+_CALLS = "episode/tool_calls"
+_ADVICE = {
+    "unknown_tool": "the policy calls tools that there are not: see that the prompt lists the tools (verl-agentic "
+    "preflight), add the component tool_validity (reward.rubric.components), or warm up with SFT",
+    "wrong_arguments": "see that the tools' schemas are in the prompt and say what is meant; add the component "
+    "tool_validity (reward.rubric.components)",
+    "too_many": "raise rollout.custom.agentic.limits.max_calls_per_turn, or say in the prompt how many calls a turn "
+    "may have",
+}
+_ELSE = (
+    "see that the protocol fits the model's chat template (rollout.custom.agentic.protocol, verl-agentic preflight), "
+    "allow repair of calls (rollout.custom.agentic.protocol_options), or warm up with SFT"
+)
+
+
+@alarm(
+    reads=(_CALLS, "episode/call_error/*"),
+    also=tuple(f"episode/call_error/{kind}" for kind in _KINDS),
+)
+def invalid_calls(
+    history: History, *, unknown_tool: float = 0.1, invalid: float = 0.3, window: int = 10
+) -> Seen | None:
+    """Many calls name no tool that there is, or cannot be read.
+
+    Args:
+        history: of a run.
+        unknown_tool: share of calls of tools that there are not. Small, because the prompt lists the tools.
+        invalid: share of calls that could not be carried out for any reason that is the policy's.
+        window: steps whose median is compared; long, because a young policy makes mistakes that it soon unlearns.
+    """
+    shares = {
+        kind: history.level(ratio(f"episode/call_error/{kind}", _CALLS), window) or 0.0
+        for kind in _KINDS
+        if f"episode/call_error/{kind}" in history.names
+    }
+    of_all = history.level(ratio(total([f"episode/call_error/{kind}" for kind in shares]), _CALLS), window) or 0.0
+    is_unknown = shares.get("unknown_tool", 0.0) >= unknown_tool
+    if not is_unknown and of_all < invalid:
+        return None
+    worst = "unknown_tool" if is_unknown else max(shares, key=lambda kind: shares[kind])
+    limit = f"unknown tools {unknown_tool:.0%}" if is_unknown else f"all kinds {invalid:.0%}"
+    return Seen(
+        what=f"{of_all:.0%} of the tool calls are invalid, most of all {worst} with {shares[worst]:.0%} (limit: "
+        f"{limit})",
+        evidence={"invalid_rate": of_all, **{f"call_error/{kind}": share for kind, share in shares.items() if share}},
+        advice=_ADVICE.get(worst, _ELSE),
+        kind="unknown_tool" if is_unknown else "invalid",
+    )

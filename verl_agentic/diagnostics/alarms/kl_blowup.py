@@ -1,0 +1,59 @@
+"""A policy that leaves where it came from."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+
+_REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
+_SLOWER = (
+    "lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.ppo_epochs, or make mini-batches larger "
+    "(actor_rollout_ref.actor.ppo_mini_batch_size)"
+)
+_ADVICE = {
+    "reference": "hold it closer (actor_rollout_ref.actor.kl_loss_coef, actor_rollout_ref.actor.use_kl_loss=true), "
+    + _SLOWER,
+    "update": _SLOWER,
+    "rollout": "see the alarm rollout_mismatch; correct for the age of the samples "
+    "(algorithm.rollout_correction.rollout_is=token), or allow less of it (trainer.v1.trainer_mode=sync)",
+}
+
+
+@alarm(reads=("actor/kl_loss|actor/reward_kl_penalty|actor/ppo_kl|batch/approx_kl",))
+def kl_blowup(
+    history: History, *, reference: float = 0.5, update: float = 0.1, rollout: float = 0.1, window: int = 5
+) -> Seen | None:
+    """The policy is far from its reference, from itself before the update, or from what the samples came from.
+
+    Args:
+        history: of a run.
+        reference: nats per token, of verl's estimate of the KL to the reference policy; runs that go well stay near
+            0.1 or below.
+        update: nats per token, of one step's updates; PPO's usual targets are 0.01 to 0.02.
+        rollout: mean of (rho - 1) - ln rho, rho the ratio of the trainer's probability to that of the rollout.
+        window: steps whose median is compared.
+    """
+    found = {
+        "reference": (history.level(first_of(*_REFERENCE), window), reference),
+        # verl's estimate is a mean of log-ratios, which may be below 0.
+        "update": (
+            history.level(lambda row: abs(row["actor/ppo_kl"]) if "actor/ppo_kl" in row else None, window),
+            update,
+        ),
+        "rollout": (history.level("batch/approx_kl", window), rollout),
+    }
+    over = {name: (value, limit) for name, (value, limit) in found.items() if value is not None and value >= limit}
+    if not over:
+        return None
+    kind = next(iter(over))
+    named = {
+        "reference": "its reference",
+        "update": "itself before the update",
+        "rollout": "what the samples came from",
+    }
+    listed = ", ".join(f"{value:.3g} from {named[name]} (limit {limit:g})" for name, (value, limit) in over.items())
+    return Seen(
+        what=f"the policy is at a KL per token of {listed}",
+        evidence={f"kl_{name}": value for name, (value, _) in found.items() if value is not None},
+        advice=_ADVICE[kind],
+        kind=kind,
+    )

@@ -1,0 +1,62 @@
+"""Memory that is taken and not given back."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm
+
+_HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"
+
+
+@alarm(reads=(f"{_HOST}|{_DEVICE}",), patience=5)
+def memory_growth(
+    history: History, *, growth: float = 0.2, least_gb: float = 1.0, steadiness: float = 0.8, window: int = 30
+) -> Seen | None:
+    """Memory of a machine or device grows step by step.
+
+    Args:
+        history: of a run.
+        growth: in the window, as a share of what it was at its beginning.
+        least_gb: in the window; less is no danger yet.
+        steadiness: Kendall's tau with time, 1 where every step takes more than all before. A leak has no relapses;
+            caches that fill, and other users of the machine, do.
+        window: steps that are looked at.
+    """
+    worst: tuple[float, str, list[float]] | None = None
+    for pattern in (_HOST, _DEVICE):
+        for name in history.matching(pattern):
+            values = history.last(name, window)
+            if len(values) < window or _tau(values) < steadiness:
+                continue
+            gained = _slope(values) * (window - 1)
+            if gained >= max(least_gb, growth * abs(values[0])) and (worst is None or gained > worst[0]):
+                worst = (gained, name, values)
+    if worst is None:
+        return None
+    gained, name, values = worst
+    return Seen(
+        what=f"{name} grew by {gained:.3g} GB in {window} steps, to {values[-1]:.3g} GB (limit {growth:.0%} and "
+        f"{least_gb:g} GB)",
+        evidence={"metric": name, "grown_gb": gained, "now_gb": values[-1], "gb_per_step": gained / (window - 1)},
+        advice=(
+            "see which process grows (verl-agentic diagnose lists them): environments that keep state, tools that keep "
+            "results, a store that is not emptied; resume from a checkpoint (trainer.save_freq) before it is full"
+            if name.endswith("cpu_memory_used_gb")
+            else "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, or cap data.max_response_length"
+        ),
+        kind=name,
+    )
+
+
+def _slope(values: Sequence[float]) -> float:
+    """Returns the median of the slopes of all pairs (Theil-Sen)."""
+    pairs = ((i, j) for j in range(len(values)) for i in range(j))
+    return statistics.median((values[j] - values[i]) / (j - i) for i, j in pairs)
+
+
+def _tau(values: Sequence[float]) -> float:
+    """Returns Kendall's tau with time: the share of pairs that rise less that of pairs that fall."""
+    signs = [(values[j] > values[i]) - (values[j] < values[i]) for j in range(len(values)) for i in range(j)]
+    return sum(signs) / len(signs)

@@ -1,0 +1,38 @@
+"""A part of the reward that decides more than the outcome does."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, gain, has_learnt
+
+_SHARES = "batch/shaping_share/"
+_OUTCOME = "batch/outcome_share"
+
+
+@alarm(reads=(_OUTCOME, _SHARES + "*"), also=REWARD, patience=5)
+def reward_part_takeover(history: History, *, share: float = 0.5, window: int = 10) -> Seen | None:
+    """One shaping part makes most of the reward's variance, more than the outcome, which does not rise.
+
+    What varies among episodes is what is learnt, whatever the weights in the config say.
+
+    Args:
+        history: of a run.
+        share: of the reward's variance.
+        window: steps whose median is compared, and of the baseline of the outcome.
+    """
+    outcome = history.level(_OUTCOME, window)
+    shares = {name: history.level(name, window) or 0.0 for name in history.matching(_SHARES + "*")}
+    if outcome is None or not shares:
+        return None
+    worst = max(shares, key=lambda name: shares[name])
+    if shares[worst] < share or shares[worst] <= outcome or has_learnt(history, window):
+        return None
+    part, rise = worst.removeprefix(_SHARES), gain(history, window)
+    return Seen(
+        what=f"the reward part {part} makes {shares[worst]:.0%} of the reward's variance (limit {share:.0%}), the "
+        f"outcome {outcome:.0%}",
+        evidence={"part": part, "part_share": shares[worst], "outcome_share": outcome}
+        | ({"reward_gain": rise} if rise is not None else {}),
+        advice=f"lower weight or cap of {part}, or pay it only with the outcome (only_if) in reward.rubric.components; "
+        "where no task is solved, easier tasks first (data.curriculum)",
+        kind=part,
+    )

@@ -1,0 +1,58 @@
+"""Log-probs of rollout and trainer that do not agree."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm
+
+_MEAN, _PROBS = "batch/log_prob_diff/mean", "training/rollout_probs_diff_mean"
+_TURNS = "batch/log_prob_diff/turn_*"
+
+
+@alarm(reads=(f"{_MEAN}|{_PROBS}",), also=(_MEAN, _TURNS, "batch/log_prob_diff/max"))
+def rollout_mismatch(
+    history: History,
+    *,
+    mean: float = 0.05,
+    probs: float = 0.03,
+    later_turns: float = 4.0,
+    least: float = 0.03,
+    window: int = 5,
+) -> Seen | None:
+    """The trainer gives sampled tokens other probabilities than the rollout did, or does so in later turns only.
+
+    Args:
+        history: of a run.
+        mean: nats, mean of |log pi_train - log pi_rollout| over sampled tokens; in bfloat16, engines that agree differ
+            by 0.005 to 0.02.
+        probs: the same in probabilities, from verl's `training/rollout_probs_diff_mean`, where there are no log-probs.
+        later_turns: how many times the first turn's difference a later turn's may be: tokens at a turn's boundary that
+            the trainer sees differently shift all that follows.
+        least: nats; smaller differences of later turns are noise.
+        window: steps whose median is compared.
+    """
+    found, first = history.level(_MEAN, window), history.level("batch/log_prob_diff/turn_0", window)
+    turns = {name: history.level(name, window) or 0.0 for name in history.matching(_TURNS)}
+    worst = max(turns, key=lambda name: turns[name], default="")
+    evidence: dict[str, float | str] = {name.rsplit("/", 1)[-1]: value for name, value in turns.items()}
+    if worst and first is not None and turns[worst] >= max(least, later_turns * first) and turns[worst] > first:
+        turn = worst.split("turn_")[-1].replace("_plus", " and later")
+        return Seen(
+            what=f"log-probs of trainer and rollout differ by {turns[worst]:.3g} nats in turn {turn} and by "
+            f"{first:.3g} in the first (limit {later_turns:g} times that, from {least:g} on)",
+            evidence=evidence,
+            advice="turns after the first are seen differently: play with agent loop env_agent, which passes token ids "
+            "on, and look at the first tokens behind an observation in the viewer; thinking that the chat template "
+            "strips from earlier turns does this",
+            kind="later_turns",
+        )
+    value, limit, unit = (found, mean, "nats") if found is not None else (history.level(_PROBS, window), probs, "")
+    if value is None or value < limit:
+        return None
+    return Seen(
+        what=f"trainer and rollout differ by {value:.3g} {unit}".rstrip() + f" per sampled token (limit {limit:g})",
+        evidence={"mean_difference": value, **evidence},
+        advice="correct for it (algorithm.rollout_correction.rollout_is=token); make engines agree "
+        "(actor_rollout_ref.rollout.dtype, the same temperature, top_p=1, top_k=-1); where samples are old, allow less "
+        "(trainer.v1.trainer_mode=sync)",
+        kind="all_turns",
+    )

@@ -1,0 +1,45 @@
+"""Episodes that are cut off."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm, total
+
+_STOPS = {
+    "episode/stop/max_tokens": "data.max_response_length (and rollout.custom.agentic.limits.max_turn_tokens, "
+    "max_episode_tokens)",
+    "episode/stop/context_full": "actor_rollout_ref.rollout.max_model_len; or shorten old turns "
+    "(rollout.custom.agentic.compaction) and observations (limits.max_observation_tokens)",
+}
+_CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
+
+
+@alarm(reads=("episode/stop/max_tokens|response_length/clip_ratio",), also=("episode/stop/context_full", _LONGEST))
+def truncation(history: History, *, share: float = 0.25, window: int = 5) -> Seen | None:
+    """Many episodes end because tokens ran out.
+
+    verl's `response_length/clip_ratio` is used only where there are no stop reasons, and the longest response has the
+    same length at every step of the window: V1 counts the rows that are as long as the batch's longest, so that the
+    ratio alone says nothing.
+
+    Args:
+        history: of a run.
+        share: of episodes; a quarter of the batch would learn from answers that it could not finish.
+        window: steps whose median is compared.
+    """
+    if "episode/stop/max_tokens" in history.names:
+        shares = {name: history.level(name, window) or 0.0 for name in _STOPS}
+        cut = history.level(total(list(_STOPS)), window)
+    else:
+        longest = history.last(_LONGEST, window)
+        shares = {"episode/stop/max_tokens": history.level(_CLIPPED, window) or 0.0}
+        cut = shares["episode/stop/max_tokens"] if len(longest) == window and len(set(longest)) == 1 else None
+    if cut is None or cut < share:
+        return None
+    worst = max(shares, key=lambda name: shares[name])
+    return Seen(
+        what=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), most of all by "
+        f"{worst.rsplit('/', 1)[-1]}",
+        evidence={"cut_share": cut, **shares},
+        advice=f"raise {_STOPS[worst]}; keep room for an answer (rollout.custom.agentic.limits.answer_reserve_tokens), "
+        "or add the component overlong (reward.rubric.components)",
+    )

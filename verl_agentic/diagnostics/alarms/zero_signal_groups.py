@@ -1,0 +1,51 @@
+"""Groups whose siblings all have the same result."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+
+_ADVICE = {
+    "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
+    "(actor_rollout_ref.rollout.n) or turns (rollout.custom.agentic.limits.max_turns), or pay for progress "
+    "(reward.rubric.components)",
+    "all_1": "the tasks are too easy: harder ones (data.curriculum), or end the run here",
+    "mixed": "drop such groups and refill: trainer.v1.sampler.sampler_kwargs.gates=[void_groups,zero_variance], and "
+    "spread the difficulty (data.curriculum.name=learnability)",
+}
+
+
+@alarm(
+    reads=(
+        "credit/zero_signal_group_frac|batch/zero_signal_group_frac",
+        "credit/all_0_group_frac|batch/all_0_group_frac",
+        "credit/all_1_group_frac|batch/all_1_group_frac",
+    ),
+)
+def zero_signal_groups(
+    history: History, *, all_0: float = 0.7, all_1: float = 0.8, zero_signal: float = 0.9, window: int = 5
+) -> Seen | None:
+    """Most groups have siblings of one result, which give no advantage: told apart in all 0 and all 1.
+
+    Args:
+        history: of a run.
+        all_0: share of groups without a success. With 0.7, three groups in ten do all the teaching.
+        all_1: share of groups without a failure; higher, because a policy that is good gets there by itself.
+        zero_signal: share of both, and of groups of any other one result.
+        window: steps whose median is compared.
+    """
+    found = {
+        name: history.level(first_of(f"credit/{name}_group_frac", f"batch/{name}_group_frac"), window) or 0.0
+        for name in ("all_0", "all_1", "zero_signal")
+    }
+    limits = {"all_0": all_0, "all_1": all_1, "zero_signal": zero_signal}
+    over = [name for name in limits if found[name] >= limits[name]]
+    if not over:
+        return None
+    kind = over[0] if over[0] != "zero_signal" else "mixed"
+    return Seen(
+        what=f"{found['zero_signal']:.0%} of the groups have siblings of one result (all 0: {found['all_0']:.0%}, all "
+        f"1: {found['all_1']:.0%}); {over[0]} is to stay below {limits[over[0]]:.0%}",
+        evidence={f"{name}_group_frac": value for name, value in found.items()},
+        advice=_ADVICE[kind],
+        kind=kind,
+    )

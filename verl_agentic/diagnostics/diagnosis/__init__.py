@@ -1,0 +1,1 @@
+"""A finished or running run, judged line by line: what is wrong, by which numbers, and what to try next."""

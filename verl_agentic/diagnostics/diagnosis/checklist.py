@@ -1,0 +1,76 @@
+"""The lines of a diagnosis, in the order in which they are worth reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from verl_agentic.diagnostics.diagnosis.breaches import LOG_PROBS_MISALIGNED
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict
+from verl_agentic.registry import load_from
+
+_PACKAGE = "verl_agentic.diagnostics.diagnosis.checks"
+CHECKS: Mapping[str, str] = {
+    "reward_zeros": "reward zeros",
+    "length_truncation": "length truncation",
+    "mask": "mask",
+    "kl_entropy": "KL and entropy",
+    "group_std": "group std",
+    "tool_distribution": "tool distribution",
+    "prompt_variance": "reward variance per prompt",
+    "infrastructure": "infrastructure",
+    "stop_reasons": "stop reasons",
+    "waiting": "waiting",
+    "rollout_mismatch": "rollout to trainer",
+    "reward_parts": "reward parts",
+    "validation": "validation",
+    "time_spent": "time",
+    "memory": "memory",
+    "first_errors": "first errors",
+    "health": "health alarms",
+    "run_state": "run",
+}
+"""Check -> title. The first seven are the checklist for a run that does not learn; an early fault causes later ones."""
+_CAUSES: Mapping[str, tuple[str, ...]] = {
+    "group_std": ("reward_zeros",),
+    "prompt_variance": ("reward_zeros", "group_std"),
+    "reward_zeros": ("length_truncation",),
+    "rollout_mismatch": ("mask",),
+}
+"""Check -> checks whose failure explains its own, the nearest first."""
+_EXPLAINS_ZEROS = 0.9
+"""Share of episodes that must be cut off for that to be why none of them earns anything."""
+
+
+def diagnose(run: RunEvidence) -> dict[str, Verdict]:
+    """Returns a verdict per check, in order.
+
+    A failure that follows from another one is a warning that names it, so that what fails is what is to be mended.
+    """
+    verdicts = {name: load_from(_PACKAGE, name)(run) for name in CHECKS}
+    return {name: _explained(name, verdict, verdicts) for name, verdict in verdicts.items()}
+
+
+def exit_code(verdicts: Mapping[str, Verdict]) -> int:
+    """Returns 0 when nothing failed, 1 when something did, and 2 when there was nothing to diagnose."""
+    if not verdicts:
+        return 2
+    return int(any(verdict.status == "fail" for verdict in verdicts.values()))
+
+
+def _explained(name: str, verdict: Verdict, verdicts: Mapping[str, Verdict]) -> Verdict:
+    causes = (cause for cause in _CAUSES.get(name, ()) if _explains(cause, verdicts[cause]))
+    cause = next(causes, None)
+    if verdict.status != "fail" or cause is None:
+        return verdict
+    return replace(verdict, status="warn", advice=f"this follows from the line `{CHECKS[cause]}`: mend that first")
+
+
+def _explains(cause: str, verdict: Verdict) -> bool:
+    """Tells whether a check has failed in the way that has consequences."""
+    if cause == "length_truncation":
+        return verdict.status == "fail" and verdict.evidence["cut_share"] >= _EXPLAINS_ZEROS
+    if cause == "mask":
+        return verdict.status == "fail" and LOG_PROBS_MISALIGNED in verdict.evidence
+    return verdict.status == "fail"

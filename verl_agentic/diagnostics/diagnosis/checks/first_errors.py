@@ -1,0 +1,32 @@
+"""What was raised or logged as an error first?"""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict
+from verl_agentic.diagnostics.root_causes import ErrorRecord
+
+_MOST = 3
+_MAX_CHARS = 160
+
+
+def first_errors(run: RunEvidence) -> Verdict:
+    """Returns the first errors of the run's processes, the earliest first, each kind once."""
+    errors = run.errors
+    if not errors:
+        return Verdict(status="ok", found="no errors were kept (no errors-*.jsonl)")
+    found = "; ".join(_told(error) for error in errors[:_MOST])
+    found += f"; {len(errors) - _MOST} more" if len(errors) > _MOST else ""
+    return Verdict(
+        status="fail" if run_state(run).status == "fail" else "warn",
+        found=found,
+        advice="mend the first: later ones often follow from it",
+        evidence={"kinds": len(errors), "errors": sum(error.count for error in errors)},
+    )
+
+
+def _told(error: ErrorRecord) -> str:
+    line = next(iter(error.message.strip().splitlines()), "")[:_MAX_CHARS]
+    where = f", {error.where}" if error.where else ""
+    return f"{error.type}: {line} ({error.count}x in {error.actor or error.process}{where})"

@@ -1,0 +1,82 @@
+"""Line 5: do the siblings of a group differ, so that there is something to learn from?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, keys_of, recent_mean
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_WARN, _FAIL = 0.7, 0.95
+_SUCCESS = 1.0 - 1e-9
+_ADVICE = {
+    "all_0": "tasks are too hard: easier rows, an SFT warm start, more sessions (actor_rollout_ref.rollout.n) or "
+    "turns; drop such groups with the gate zero_variance (trainer.v1.sampler.sampler_kwargs.gates)",
+    "all_1": "tasks are too easy: harder rows (data.curriculum), or the run is done; drop such groups with the gate "
+    "zero_variance (trainer.v1.sampler.sampler_kwargs.gates)",
+    "other": "every sibling earns the same: does the scorer look at the episode? See reward.rubric, and that siblings "
+    "are sampled (actor_rollout_ref.rollout.temperature above 0)",
+}
+
+
+def group_std(run: RunEvidence) -> Verdict:
+    """Returns how many groups have no signal, split by what their episodes earned."""
+    scored = run.valid[run.valid["reward"].notna()]
+    shares, look_at = _of_groups(scored) if len(scored) else _of_metrics(run)
+    if not shares:
+        return unknown("no groups are known: neither trajectories nor credit/* nor critic/advantages/{max,min}")
+    if not shares.get("groups", 1):
+        found = "no group has two valid episodes: nothing can be compared"
+        return Verdict(
+            status="fail",
+            found=found,
+            advice="raise actor_rollout_ref.rollout.n above 1; see the line `infrastructure`",
+        )
+    flat = shares["zero_signal"]
+    parts = {name: shares[name] for name in ("all_0", "all_1", "other") if shares.get(name)}
+    found = f"{flat:.0%} of groups have no signal"
+    found += f" ({', '.join(f'{name} {share:.0%}' for name, share in parts.items())})" if parts else ""
+    found += f"; median std within a group {shares['median_std']:.3g}" if "median_std" in shares else ""
+    if flat < _WARN:
+        return Verdict(status="ok", found=found, evidence=shares)
+    return Verdict(
+        status="fail" if flat >= _FAIL else "warn",
+        found=found,
+        advice=_ADVICE[max(parts, key=lambda name: parts[name])] if parts else _ADVICE["other"],
+        evidence=shares,
+        look_at=look_at,
+    )
+
+
+def _of_groups(scored: Frame) -> tuple[dict[str, float], tuple[str, ...]]:
+    result = scored["acc"].where(scored["acc"].notna(), scored["reward"])
+    keys = [scored["step"], scored["uid"]]
+    groups: Any = result.groupby(keys).agg(["min", "max", "count"])
+    groups["std"] = scored["reward"].groupby(keys).std(ddof=0)
+    groups = groups[groups["count"] > 1]
+    if not len(groups):
+        return {"groups": 0.0}, ()
+    is_flat = groups["min"] == groups["max"]
+    is_0, is_1 = is_flat & (groups["max"] == 0), is_flat & (groups["min"] >= _SUCCESS)
+    shares = {
+        "groups": float(len(groups)),
+        "zero_signal": float(is_flat.mean()),
+        "all_0": float(is_0.mean()),
+        "all_1": float(is_1.mean()),
+        "other": float((is_flat & ~is_0 & ~is_1).mean()),
+        "median_std": float(groups["std"].median()),
+    }
+    flat = set(groups.index[is_flat])
+    shown = scored[[key in flat for key in zip(scored["step"], scored["uid"], strict=True)]]
+    return shares, keys_of(shown, count=1)
+
+
+def _of_metrics(run: RunEvidence) -> tuple[dict[str, float], tuple[str, ...]]:
+    names = {"zero_signal": "zero_signal", "all_0": "all_0", "all_1": "all_1", "other": "other_constant"}
+    series = {name: run.series(f"credit/{metric}_group_frac") for name, metric in names.items()}
+    if series["zero_signal"]:
+        return {name: recent_mean(points) for name, points in series.items() if points}, ()
+    high, low = run.series("critic/advantages/max"), dict(run.series("critic/advantages/min"))
+    flat = [(step, float(value == low[step] == 0)) for step, value in high if step in low]
+    # All or nothing: a step whose advantages are all 0 has no group with a signal.
+    return ({"zero_signal": recent_mean(flat)}, ()) if flat else ({}, ())

@@ -1,0 +1,47 @@
+"""What do the health alarms say about the whole history?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.health import HealthMonitor, HealthSettings
+from verl_agentic.errors import ConfigError
+
+_SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
+_MOST = 4
+
+
+def health(run: RunEvidence) -> Verdict:
+    """Returns what the alarms found while the run went on, and what they find in its metrics now."""
+    if not run.metrics and not run.findings:
+        return unknown("neither metrics nor health.jsonl are there")
+    monitor = HealthMonitor(_settings(run))
+    replayed = [finding.to_dict() for row in run.metrics for finding in monitor.observe(row["step"], row)]
+    noted = [finding for finding in run.findings if not str(finding.get("name")).startswith("audit/")]
+    known = {(finding.get("name"), finding.get("step")) for finding in noted}
+    findings = [*noted, *(f for f in replayed if (f["name"], f["step"]) not in known)]
+    serious = [finding for finding in findings if finding.get("level") != "log"]
+    if not serious:
+        found = f"no alarm in {len(run.metrics)} steps"
+        found += f"; {len(findings)} noted" if findings else ""
+        found += f"; blind for want of metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
+        return Verdict(status="ok", found=found)
+    latest: dict[str, dict[str, Any]] = {str(finding.get("name")): finding for finding in serious}
+    told = [f"{name} at step {finding.get('step')}: {finding.get('message')}" for name, finding in latest.items()]
+    return Verdict(
+        status="fail" if any(finding.get("level") == "stop" for finding in serious) else "warn",
+        found="; ".join(told[:_MOST]) + (f"; {len(told) - _MOST} more" if len(told) > _MOST else ""),
+        advice=str(next(iter(latest.values())).get("advice") or ""),
+        evidence={"alarms": sorted(latest), "findings": len(findings)},
+    )
+
+
+def _settings(run: RunEvidence) -> HealthSettings:
+    section = run.setting(_SECTION)
+    try:
+        return HealthSettings.from_mapping(section if isinstance(section, dict) else {})
+    except ConfigError:
+        # Of another version of the alarms; the run is judged by their defaults then.
+        return HealthSettings.from_mapping({})

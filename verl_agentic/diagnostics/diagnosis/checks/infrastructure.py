@@ -1,0 +1,52 @@
+"""How many episodes say nothing about the policy, because machines failed?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_WARN, _FAIL = 0.05, 0.2
+_ADVICE = {
+    "timeout": "see the line `waiting` and the tools' own deadlines (timeout_s); more time is "
+    "rollout.custom.agentic.limits.{turn,episode}_timeout_s",
+    "infra_error": "mend what the error names (`verl-agentic sandbox backends` and `env validate` try it alone); "
+    "retries are rollout.custom.agentic.limits.max_retries; custom.agentic.max_void_share ends such a run",
+    "cancelled": "the server aborted episodes and did not resume them: see partial rollouts in trainer.v1 and its log",
+}
+
+
+def infrastructure(run: RunEvidence) -> Verdict:
+    """Returns the share of void episodes, by what ended them and by what failed."""
+    recent = run.recent
+    if not len(recent):
+        return _from_metrics(run)
+    void = recent[recent["is_void"].astype(bool)]
+    share = len(void) / len(recent)
+    reasons = Counter(void["stop_reason"])
+    errors = Counter(error.split("\n", 1)[0][:120] for error in void["error"] if error)
+    found = f"{share:.1%} of {len(recent)} recent episodes are void"
+    found += f" ({', '.join(f'{name} {count}' for name, count in reasons.most_common())})" if share else ""
+    found += f"; {errors.most_common(1)[0][1]}x: {errors.most_common(1)[0][0]}" if errors else ""
+    evidence = {"void_share": share, "reasons": dict(reasons), "errors": dict(errors.most_common(5))}
+    main = reasons.most_common(1)[0][0] if reasons else ""
+    return _judged(share, found, _ADVICE.get(main, _ADVICE["infra_error"]), evidence, look_at=keys_of(void))
+
+
+def _from_metrics(run: RunEvidence) -> Verdict:
+    void = run.series("episode/void", "credit/void_session_frac")
+    if not void:
+        return unknown("neither trajectories nor episode/void are there")
+    kinds = {name: recent_mean(run.series(name)) for name in run.names("episode/error/")}
+    found = f"{recent_mean(void):.1%} of recent episodes are void"
+    found += "".join(f"; {name} {share:.1%}" for name, share in kinds.items() if share)
+    evidence = {"void_share": recent_mean(void), **kinds}
+    return _judged(recent_mean(void), found, _ADVICE["infra_error"], evidence)
+
+
+def _judged(share: float, found: str, advice: str, evidence: dict, look_at: tuple[str, ...] = ()) -> Verdict:
+    if share < _WARN:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    status = "fail" if share >= _FAIL else "warn"
+    return Verdict(status=status, found=found, advice=advice, evidence=evidence, look_at=look_at)

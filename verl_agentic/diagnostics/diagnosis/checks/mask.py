@@ -1,0 +1,92 @@
+"""Line 3: is exactly what the policy wrote trained on?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from verl_agentic.diagnostics.diagnosis.breaches import GROUP_INCOMPLETE, TEXT_MISMATCH, breaches
+from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, key_of
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_ADVICE = {
+    "observation_trained": "the policy is paid for what its tools said: mend the agent loop that made response_mask; "
+    "`env_agent` (rollout.agent.default_agent_loop) makes it from who wrote each token",
+    "last_token_untrained": "a reward on that token is lost: cut what follows the last turn, as `env_agent` does",
+    "reward_off_mask": "put rewards on tokens with mask 1 (`trajectory.place_rewards`): others are lost under GAE",
+    "log_probs_misaligned": "see actor_rollout_ref.rollout.calculate_log_probs, and that the agent loop gives one "
+    "log-prob per response token, 0 on observations",
+    "text_mismatch": "ids were made from text again: train on the ids that were sampled (token in, token out)",
+    "group_incomplete": "estimators compare siblings: see the line `infrastructure`, and what gates take out of groups "
+    "(trainer.v1.sampler.sampler_kwargs.gates)",
+}
+
+
+def mask(run: RunEvidence) -> Verdict:
+    """Returns what audits find: that of every batch in training, and one of stored rows, token by token."""
+    found, examples = _noted(run)
+    trained = [record for record in run.sample if any(record["response_mask"])]
+    for record in trained:
+        for name, what in breaches(record, run.tokenizer):
+            found[name] += 1
+            examples.setdefault(name, (what, key_of(record)))
+    gaps = _incomplete(run.rows)
+    if gaps and GROUP_INCOMPLETE not in found:
+        found[GROUP_INCOMPLETE] = len(gaps)
+        examples[GROUP_INCOMPLETE] = (f"step {gaps[0][0]}, uid {gaps[0][1]} lacks a session", "")
+    scope = _scope(run, len(trained))
+    if not scope:
+        return unknown("no trajectories are logged (rollout.custom.agentic.log.dir), and no audit (audit/breaches)")
+    if not found:
+        return Verdict(status="ok", found=f"{scope}: nothing wrong")
+    worst = found.most_common(1)[0][0]
+    told = "; ".join(f"{name} {count}x, such as: {examples[name][0]}" for name, count in found.most_common())
+    return Verdict(
+        status="warn" if set(found) == {GROUP_INCOMPLETE} else "fail",
+        found=f"{told} ({scope})",
+        advice=_ADVICE.get(worst, "look at the row"),
+        evidence=dict(found),
+        look_at=tuple(dict.fromkeys(key for _, key in examples.values() if key))[:3],
+    )
+
+
+def _scope(run: RunEvidence, num_trained: int) -> str:
+    """Returns what was looked at; empty when nothing was."""
+    audited = run.series("audit/breaches")
+    parts = [f"{len(audited)} steps audited in training"] if audited else []
+    if num_trained:
+        parts.append(f"{num_trained} of {len(run.rows)} rows looked at token by token")
+        parts += [] if run.tokenizer is not None else ["texts not compared, there is no tokenizer/"]
+    return "; ".join(parts)
+
+
+def _noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
+    """Returns the breaches that the run noted, and an example of each: what, and the row where that is known."""
+    noted: Any = run.rows[run.rows["breach"].fillna("") != ""]
+    names = noted["breach"].str.extract(r"^(\w+)", expand=False).fillna("breach") if len(noted) else []
+    found, examples = Counter(names), {}
+    for name, (_, row) in zip(names, noted.iterrows(), strict=True):
+        examples.setdefault(name, (row["breach"].removeprefix(f"{name}: "), key_of(row)))
+    for finding in run.findings:
+        kind, _, name = str(finding.get("name")).partition("/")
+        if kind == "audit":
+            # A row with a breach of its own is in the batch's audit, too.
+            rows = int((finding.get("evidence") or {}).get("rows", 1))
+            found[name] = found[name] + rows if name != TEXT_MISMATCH else max(found[name], rows)
+            examples.setdefault(name, (f"step {finding.get('step')}, {finding.get('message')}", ""))
+    for step, count in run.series("audit/breaches"):
+        if count and not found:
+            found["breaches"] = int(count)
+            examples["breaches"] = (f"step {step}", "")
+    return found, examples
+
+
+def _incomplete(rows: Frame) -> list[tuple[int, str]]:
+    """Returns (step, uid) of groups of which a session with a lower number was not trained on.
+
+    Groups of which no row was trained on may still be played, and gates may have dropped them.
+    """
+    policy = rows[(rows["split"] == "train") & (rows["role"] == "policy") & rows["mean_advantage"].notna()]
+    sessions: Any = policy.groupby(["step", "uid"])["session"].agg(["nunique", "min", "max"])
+    has_gap = sessions["max"] - sessions["min"] + 1 > sessions["nunique"]
+    return [(int(step), str(uid)) for step, uid in sessions.index[has_gap]]

@@ -1,0 +1,56 @@
+"""Does the memory of the machine fill up?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_NAMES = ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb")
+_WARN, _FAIL = 1.5, 2.0
+"""Times what the run began with."""
+_STEADY = 0.8
+"""Share of all pairs of steps between which it grew: other programs of the machine come and go, a leak only grows."""
+_MIN_STEPS = 6
+
+
+def memory(run: RunEvidence) -> Verdict:
+    """Returns whether host memory grows steadily; a leak ends a run long after it began."""
+    series = run.series(*_NAMES)
+    if not series:
+        return unknown(f"memory was not logged: {' or '.join(_NAMES)}")
+    before, now = ends(series)
+    gpu = run.series("actor/perf/max_memory_allocated_gb", "perf/max_memory_allocated_gb")
+    found = f"host memory {before:.3g} -> {now:.3g} GB"
+    found += f", accelerator at most {max(value for _, value in gpu):.3g} GB" if gpu else ""
+    slope = _slope(series)
+    evidence = {"before_gb": before, "now_gb": now, "gb_per_step": slope}
+    if len(series) < _MIN_STEPS or now < _WARN * before or _steadiness(series) < _STEADY:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    found += f": it grows steadily, {slope * 100:.3g} GB in 100 steps, since step {series[0][0]}"
+    return Verdict(
+        status="fail" if now >= _FAIL * before else "warn",
+        found=found,
+        advice="environments or sandboxes that are not released (Env.close), a worker that keeps results, "
+        "data.dataloader_num_workers, caches of a judge: compare processes (`ray memory`, py-spy); meanwhile "
+        "trainer.save_freq and resume_mode=auto",
+        evidence=evidence,
+    )
+
+
+def _slope(series: Series) -> float:
+    """Returns the median growth per step between the ends of the series and the points across its half."""
+    steps, values = np.asarray(series, dtype=np.float64).T
+    half = len(values) // 2
+    if not half:
+        return 0.0
+    return float(
+        np.median((values[half:] - values[: len(values) - half]) / (steps[half:] - steps[: len(steps) - half]))
+    )
+
+
+def _steadiness(series: Series) -> float:
+    values = np.asarray(series, dtype=np.float64)[:, 1]
+    half = len(values) // 2
+    return float((values[half:] > values[: len(values) - half]).mean())

@@ -1,0 +1,69 @@
+"""Line 7: over which prompts does the reward vary?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, recent_mean
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.sampling.pass_rates import PassRates
+
+_ONE_SIDED = 0.9
+_MIN_PROMPTS = 4
+
+
+def prompt_variance(run: RunEvidence) -> Verdict:
+    """Returns how the prompts divide into never, sometimes and always solved."""
+    rates, _ = pass_rates(run)
+    if rates is None:
+        return _from_metrics(run)
+    found = {name: value for name, value in rates.metrics().items() if name != "seen_share"}
+    mean, std = rates.mean_N, rates.std_N
+    never, always = found["never_solved_share"], found["always_solved_share"]
+    evidence = {**found, "prompts": float(len(rates)), "spread_between": float(mean.std())}
+    evidence["mean_std_within"] = float(std.mean())
+    told = (
+        f"{len(rates)} prompts: {never:.0%} never solved, {always:.0%} always, {1 - never - always:.0%} mixed; "
+        f"mean std within a prompt {evidence['mean_std_within']:.3g}"
+    )
+    if complaint := rates.complaint():
+        weak, _, advice = complaint.partition("; ")
+        return Verdict(status="fail", found=f"{weak} ({told})", advice=advice, evidence=evidence)
+    return _judged(never, always, told, evidence, count=len(rates))
+
+
+def pass_rates(run: RunEvidence) -> tuple[PassRates | None, list[str]]:
+    """Returns the running success rate of every prompt, and what names each; None where no outcome is known.
+
+    A prompt is known again by its `task_id`; a row without one is a prompt of its own (`uid`).
+    """
+    episodes = run.episodes[~run.episodes["is_void"].astype(bool)]
+    outcome = episodes["acc"].where(episodes["acc"].notna(), episodes["reward"])
+    episodes = episodes.assign(outcome=outcome)[outcome.notna()]
+    if not len(episodes):
+        return None, []
+    prompt = episodes["task_id"].where(episodes["task_id"] != "", episodes["uid"])
+    names: Any = prompt.drop_duplicates().tolist()
+    number = {name: place for place, name in enumerate(names)}
+    rates = PassRates(len(names), prior_trials=0.0)
+    for (_, name), group in episodes["outcome"].groupby([episodes["step"], prompt]):
+        rates.record(number[name], group.tolist())
+    return rates, names
+
+
+def _from_metrics(run: RunEvidence) -> Verdict:
+    never, always = (run.series(f"curriculum/{name}_solved_share") for name in ("never", "always"))
+    if not never or not always:
+        return unknown("outcomes of single prompts are not known: no trajectories, no curriculum/never_solved_share")
+    shares = recent_mean(never), recent_mean(always)
+    told = f"of the prompts seen {shares[0]:.0%} are never solved, {shares[1]:.0%} always (curriculum/*)"
+    return _judged(*shares, told, {"never_solved_share": shares[0], "always_solved_share": shares[1]})
+
+
+def _judged(never: float, always: float, told: str, evidence: dict[str, float], count: int = _MIN_PROMPTS) -> Verdict:
+    if count < _MIN_PROMPTS or never + always < _ONE_SIDED:
+        return Verdict(status="ok", found=told, evidence=evidence)
+    advice = "nearly no prompt is solved sometimes: data.curriculum.name=learnability draws those that are, " + (
+        "easier rows or an SFT warm start make more of them" if never > always else "harder rows make more of them"
+    )
+    return Verdict(status="warn", found=told, advice=advice, evidence=evidence)

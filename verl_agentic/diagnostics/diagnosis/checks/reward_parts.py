@@ -1,0 +1,78 @@
+"""Which part of the reward is earned, and does it pay for the outcome?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_PREFIX, _VARIANCE = "episode/weighted/", "batch/shaping_share/"
+_WARN, _FAIL = 0.5, 0.7
+"""A shaping part's share of all that is earned or lost."""
+_GAIN = 0.05
+_SIZE = 0.01
+"""Rewards smaller than this on average are no takeover."""
+
+
+def reward_parts(run: RunEvidence) -> Verdict:
+    """Returns each part's share of the reward; a part that is not the outcome must not be most of it.
+
+    Its share of the reward's variance among episodes counts where that was measured (`batch/shaping_share/*`): what
+    varies is what is learnt. Else its share of all that is earned or lost.
+    """
+    series = {name.removeprefix(_PREFIX): run.series(name) for name in run.names(_PREFIX)}
+    moves = {name: ends(points) for name, points in series.items() if points}
+    shares, measure = _variance(run), "variance"
+    if not moves and not shares:
+        return unknown(f"parts of the reward were not logged ({_PREFIX}*): a rubric logs them (reward.rubric)")
+    if not shares:
+        shares, measure = _mass(run, series, moves), "mass"
+    listed = [f"{name} {before:.3g} -> {now:.3g}" for name, (before, now) in moves.items() if before or now]
+    outcome = run.series("episode/acc")
+    top = max(shares, key=lambda name: shares[name], default="")
+    found = ", ".join(listed) or "all parts are 0"
+    found += f"; {top} is {shares[top]:.0%} of its {measure}" if top else ""
+    evidence = {f"share/{name}": share for name, share in shares.items()}
+    has_gained = bool(outcome) and ends(outcome)[1] > ends(outcome)[0] + _GAIN
+    if not top or shares[top] < _WARN or has_gained:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    found += f"; the outcome went {ends(outcome)[0]:.2f} -> {ends(outcome)[1]:.2f}" if outcome else ""
+    return Verdict(
+        status="fail" if shares[top] >= _FAIL else "warn",
+        found=found,
+        advice=f"lower the weight or cap of {top} in reward.rubric.components, or pay it with the outcome only "
+        "(only_if); read episodes that earn it without the outcome: `verl-agentic reward lab`",
+        evidence=evidence,
+    )
+
+
+def _variance(run: RunEvidence) -> dict[str, float]:
+    """Returns every shaping part's share of the reward's variance, where it was measured."""
+    series = {name.removeprefix(_VARIANCE): run.series(name) for name in run.names(_VARIANCE)}
+    return {name: ends(points)[1] for name, points in series.items() if points}
+
+
+def _mass(run: RunEvidence, series: Mapping[str, Series], moves: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Returns every shaping part's share of all that is earned or lost; none where next to nothing is."""
+    total = sum(abs(now) for _, now in moves.values())
+    if total < _SIZE or len(moves) < 2:
+        return {}
+    return {name: abs(now) / total for name, (_, now) in moves.items() if not _is_outcome(run, name, series[name])}
+
+
+def _is_outcome(run: RunEvidence, name: str, part: Series) -> bool:
+    """Tells whether a part is what success is measured by: the rubric says so, or it is proportional to `acc`."""
+    components = run.setting("reward.rubric.components")
+    for component in components if isinstance(components, list) else ():
+        if name in (component.get("name"), component.get("use")) and component.get("kind"):
+            return component["kind"] == "outcome"
+    told = dict(run.series("episode/acc"))
+    pairs = [(value, told[step]) for step, value in part if step in told]
+    if not pairs:
+        return False
+    values, accs = np.asarray(pairs).T
+    factor = values @ accs / (accs @ accs) if accs.any() else 0.0
+    return bool(np.allclose(values, factor * accs, atol=0.02 * max(1e-9, abs(values).max()))) and factor > 0

@@ -1,0 +1,102 @@
+"""Do rollout and trainer give the same tokens the same log-probs, in every turn?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_WARN, _FAIL = 0.05, 0.3
+"""Mean distance in nats per token. Two engines in bfloat16 differ by 0.01 to 0.03."""
+_LATER = 3.0
+"""Later turns are worse than the first when their distance is this many times as large."""
+_LAST = 4
+_PROBS_WARN, _PROBS_FAIL = 0.02, 0.1
+"""The same as a difference of probabilities, for runs that logged nothing else."""
+_DIFF = "batch/log_prob_diff/"
+_ADVICE = (
+    "same weights, dtype and temperature on both sides? (actor_rollout_ref.rollout.{dtype,temperature}, "
+    "update_weights); stale rollouts: training/off_policy/*. Correct for it with "
+    "algorithm.rollout_correction.rollout_is=token"
+)
+_LATER_ADVICE = (
+    "only later turns differ: their context is not the one the policy has seen. Token ids must be passed on and not "
+    "re-encoded (chat template, stripped reasoning, another tool parser)"
+)
+
+
+def rollout_mismatch(run: RunEvidence) -> Verdict:
+    """Returns the mean distance of the two log-probs of trained tokens, and by turn where records are there."""
+    by_turn, worst = _distances(run.sample)
+    if not by_turn:
+        return _from_metrics(run)
+    mean = sum(total for total, _ in by_turn.values()) / sum(count for _, count in by_turn.values())
+    turns = {turn: total / count for turn, (total, count) in sorted(by_turn.items())}
+    listed = ", ".join(f"turn {turn}{'+' if turn == _LAST else ''} {value:.3g}" for turn, value in turns.items())
+    found = f"mean |log pi_trainer - log pi_rollout| {mean:.3g}; {listed}"
+    evidence: dict[str, Any] = {"mean": mean, **{f"turn_{turn}": value for turn, value in turns.items()}}
+    if staleness := run.series("training/off_policy/trajectory_staleness/mean"):
+        evidence["staleness"] = recent_mean(staleness)
+        found += f"; rollouts are {evidence['staleness']:.2g} updates old" if evidence["staleness"] else ""
+    most = max(turns.values())
+    if most < _WARN:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    first = min(turns)
+    is_later = len(turns) > 1 and turns[first] < _WARN and most > _LATER * turns[first]
+    return Verdict(
+        status="fail" if most >= _FAIL else "warn",
+        found=found,
+        advice=_LATER_ADVICE if is_later else _ADVICE,
+        evidence=evidence,
+        look_at=(worst,),
+    )
+
+
+def _distances(records: Iterable[Mapping[str, Any]]) -> tuple[dict[int, tuple[float, int]], str]:
+    """Returns turn (4 and later together) -> (sum of distances, tokens), and the row with the greatest mean."""
+    by_turn: dict[int, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    worst, worst_mean = "", -1.0
+    for record in records:
+        columns = [record.get(name) for name in ("rollout_log_probs", "old_log_probs", "response_mask")]
+        length = len(record["response_ids"])
+        if any(column is None or len(column) != length for column in columns):
+            continue
+        rollout, trainer, mask = (np.asarray(column, dtype=np.float64) for column in columns)
+        turns = np.asarray(record["turn_ids"] if len(record["turn_ids"]) == length else np.zeros(length), dtype=int)
+        usable = (mask > 0) & np.isfinite(rollout) & np.isfinite(trainer)
+        if not usable.any():
+            continue
+        distance, turns = abs(rollout - trainer)[usable], np.minimum(turns[usable], _LAST)
+        if distance.mean() > worst_mean:
+            worst, worst_mean = key_of(record), distance.mean()
+        for turn in np.unique(turns):
+            total, count = by_turn[int(turn)]
+            here = distance[turns == turn]
+            by_turn[int(turn)] = (total + float(here.sum()), count + len(here))
+    return dict(by_turn), worst
+
+
+def _from_metrics(run: RunEvidence) -> Verdict:
+    series, limits = run.series(f"{_DIFF}mean"), (_WARN, _FAIL)
+    name = "mean |log pi_trainer - log pi_rollout|"
+    if not series:
+        series, limits = run.series("training/rollout_probs_diff_mean"), (_PROBS_WARN, _PROBS_FAIL)
+        name = "mean |pi_trainer - pi_rollout|"
+    if not series:
+        return unknown("log-probs of the rollout are not known: set actor_rollout_ref.rollout.calculate_log_probs=true")
+    before, now = ends(series)
+    found, evidence = f"{name} {before:.2g} -> {now:.2g}", {"mean": now}
+    turns = {turn.removeprefix(_DIFF): ends(run.series(turn))[1] for turn in run.names(f"{_DIFF}turn_")}
+    found += "".join(f", {turn} {value:.2g}" for turn, value in turns.items())
+    most = max(now, *turns.values()) if turns else now
+    if most < limits[0]:
+        return Verdict(status="ok", found=found, evidence={**evidence, **turns})
+    first = min(turns.values(), default=now)
+    advice = _LATER_ADVICE if first < limits[0] and most > _LATER * first else _ADVICE
+    status = "fail" if most >= limits[1] else "warn"
+    return Verdict(status=status, found=found, advice=advice, evidence={**evidence, **turns})

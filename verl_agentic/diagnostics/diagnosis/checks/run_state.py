@@ -1,0 +1,68 @@
+"""Has the run ended, does it still go on, or did it die?"""
+
+from __future__ import annotations
+
+import re
+
+from verl_agentic.diagnostics.diagnosis import files
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, recent_mean
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_QUIET_S = 120.0
+"""A run that has written nothing for longer, and for longer than three of its steps, is not running."""
+_DONE = ("Final validation metrics", "Training Progress: 100%")
+_ERROR = re.compile(r"^\S*(?:Error|Exception|Killed)\b.*$", re.MULTILINE)
+
+
+def run_state(run: RunEvidence) -> Verdict:
+    """Returns whether the run ended, is running or died, and by what that is known."""
+    if run.touched is None:
+        return unknown("the folder is empty")
+    quiet_s, total = run.now - run.touched, run.setting("trainer.total_training_steps")
+    step = f"step {run.last_step}" + (f" of {total}" if total else "")
+    evidence = {"step": run.last_step, "total_steps": total, "quiet_s": quiet_s}
+    if _has_ended(run):
+        return Verdict(status="ok", found=f"ended at {step}", evidence={**evidence, "state": "ended"})
+    if is_running(run):
+        found = f"running: {step}, last file written {quiet_s:.0f} s ago"
+        return Verdict(status="ok", found=found, evidence={**evidence, "state": "running"})
+    signs = _signs_of_death(run)
+    ago = f"{quiet_s / 60:.0f} min ago"
+    if not signs:
+        found = f"stopped at {step}, {ago}; whether that is its end is not known (trainer.total_training_steps)"
+        return Verdict(status="unknown", found=found, evidence={**evidence, "state": "stopped"})
+    return Verdict(
+        status="fail",
+        found=f"died at {step}, {ago}: {'; '.join(signs)}",
+        advice="see the line `first errors`; without any it was killed from outside: memory (dmesg), a time limit, "
+        "Ctrl-C. trainer.resume_mode=auto goes on from the last checkpoint",
+        evidence={**evidence, "state": "died"},
+    )
+
+
+def is_running(run: RunEvidence) -> bool:
+    """Tells whether the run lives: it has not reached its end, and files were written lately."""
+    if run.touched is None or _has_ended(run):
+        return False
+    times = run.series("timing_s/step", "perf/time_per_step")
+    patience_s = max(_QUIET_S, 3 * recent_mean(times)) if times else _QUIET_S
+    return run.now - run.touched <= patience_s
+
+
+def _has_ended(run: RunEvidence) -> bool:
+    total = run.setting("trainer.total_training_steps")
+    return bool(total and run.last_step >= total) or any(sign in run.output for sign in _DONE)
+
+
+def _signs_of_death(run: RunEvidence) -> list[str]:
+    total = run.setting("trainer.total_training_steps")
+    signs = [f"{run.last_step} of {total} steps were made"] if total else []
+    if cut := files.cut_off(run.run_dir):
+        signs.append(f"{cut[0].name} ends in the middle of a record")
+    if run.waiting:
+        signs.append(f"{sum(len(report['episodes']) for report in run.waiting)} episodes were still waiting")
+    if run.errors:
+        signs.append(f"{len(run.errors)} kinds of errors were kept")
+    if raised := _ERROR.findall(run.output):
+        signs.append(f"its output ends with {raised[-1][:160]}")
+    return signs

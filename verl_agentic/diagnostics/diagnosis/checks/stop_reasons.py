@@ -1,0 +1,36 @@
+"""Why do episodes end?"""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_PREFIX = "episode/stop/"
+_OUT_OF_TURNS = 0.5
+_ADVICE = {
+    "max_turns": "raise rollout.custom.agentic.limits.max_turns, or keep tokens for an answer (answer_reserve_tokens)",
+    "no_action": "the environment wants an action in every turn: see one, and compare its format with "
+    "rollout.custom.agentic.protocol; warm up on demonstrations (SFT)",
+}
+
+
+def stop_reasons(run: RunEvidence) -> Verdict:
+    """Returns the share of every reason among recent episodes; they sum to 1."""
+    shares, look_at = fractions(run), ()
+    if not shares:
+        return unknown("no stop reasons are known: neither trajectories of env_agent nor episode/stop/*")
+    listed = sorted(((name, share) for name, share in shares.items() if share), key=lambda pair: -pair[1])
+    found = ", ".join(f"{name} {share:.1%}" for name, share in listed)
+    for name, advice in _ADVICE.items():
+        if shares.get(name, 0.0) > _OUT_OF_TURNS:
+            look_at = keys_of(run.recent[run.recent["stop_reason"] == name])
+            return Verdict(status="warn", found=found, advice=advice, evidence=shares, look_at=look_at)
+    return Verdict(status="ok", found=found, evidence=shares)
+
+
+def fractions(run: RunEvidence) -> dict[str, float]:
+    """Returns the share of every reason that recent episodes ended for; empty when none is known."""
+    known = run.recent["stop_reason"][run.recent["stop_reason"] != ""]
+    if len(known):
+        return {str(name): float(share) for name, share in known.value_counts(normalize=True).items()}
+    return {name.removeprefix(_PREFIX): recent_mean(run.series(name)) for name in run.names(_PREFIX)}

@@ -1,0 +1,168 @@
+"""Line 6: which tools are called, and do the calls work?"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean, since
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_RARE = 0.02
+"""Calls per episode, of what they were: fewer, and the policy has stopped to use its tools."""
+_UNKNOWN_WARN, _UNKNOWN_FAIL = 0.05, 0.3
+_ERRORS = 0.5
+_ONE_SIDED = 0.95
+# A tool as chat templates write it into the prompt.
+_OFFERED = re.compile(r'"name"\s*:\s*"([\w.-]+)"\s*,\s*"(?:description|parameters)"')
+
+
+def tool_distribution(run: RunEvidence) -> Verdict:
+    """Returns how calls divide over tools, how many name a tool that is not there, and whether they stopped."""
+    calls, unknown_names, look_at = _calls(run.sample)
+    offered = _offered(run)
+    series = run.series("episode/tool_calls")
+    if not series and not len(run.rows):
+        return unknown("neither trajectories nor episode/tool_calls are there")
+    evidence: dict[str, Any] = {"calls": dict(calls), "unknown_tools": dict(unknown_names), "offered": offered}
+    if series:
+        evidence["calls_before"], evidence["calls_now"] = ends(series)
+    for judged in (_unused(run, calls, offered), _stopped(run), _hallucinated(run, calls, unknown_names, offered)):
+        if judged is not None:
+            return Verdict(**{"look_at": look_at, **judged, "evidence": evidence})
+    if not calls:
+        now = f"{recent_mean(series):.3g} calls per episode" if series else "no calls"
+        return Verdict(status="ok", found=f"{now}; single calls are not known", evidence=evidence)
+    share, entropy = spread(calls, num_tools=len(offered) or len(calls))
+    evidence |= {"top_share": share, "entropy": entropy}
+    top = calls.most_common(1)[0][0]
+    found = f"{_listed(calls)}; top share {share:.0%}, entropy {entropy:.2f} of 1"
+    errors = _error_share(run)
+    if errors is not None and errors > _ERRORS:
+        found += f"; {errors:.0%} of recent calls fail"
+        return Verdict(status="warn", found=found, advice=_ERROR_ADVICE, evidence=evidence, look_at=look_at)
+    if len(offered) > 1 and share > _ONE_SIDED:
+        advice = f"only {top} of {sorted(offered)} is used: see that the prompt and data need the others"
+        return Verdict(status="warn", found=found, advice=advice, evidence=evidence)
+    return Verdict(status="ok", found=found, evidence=evidence)
+
+
+def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
+    """Returns the share of the tool that is called most, and the entropy of calls over that of `num_tools` alike.
+
+    The entropy is 0 where there is one tool only.
+    """
+    total = sum(calls.values())
+    shares = [count / total for count in calls.values() if count]
+    entropy = -sum(share * math.log(share) for share in shares)
+    return max(shares), entropy / math.log(num_tools) if num_tools > 1 else 0.0
+
+
+_ERROR_ADVICE = (
+    "see episode/call_error/*: malformed calls want SFT on well-formed ones or custom.agentic.protocol_options; "
+    "tools that fail want a look at their environment"
+)
+
+
+def _unused(run: RunEvidence, calls: Counter[str], offered: list[str]) -> dict[str, Any] | None:
+    series = run.series("episode/tool_calls")
+    episodes = run.episodes
+    if calls or any(value for _, value in series) or (len(episodes) and episodes["num_calls"].sum()):
+        return None
+    span = f"{len(episodes)} episodes" if len(episodes) else f"{len(series)} steps"
+    if not offered:
+        advice = "fine where the task has no tools; `verl-agentic preflight` shows whether they are in the prompt"
+        status = "warn" if run.setting("actor_rollout_ref.rollout.multi_turn.tool_config_path") else "ok"
+        return {
+            "status": status,
+            "found": f"no tool was called in {span}, and none is seen in the prompt",
+            "advice": advice,
+        }
+    advice = (
+        "see one: does the policy try, in another format (actor_rollout_ref.rollout.multi_turn.format)? Else warm it "
+        "up on demonstrations with calls (SFT), and see that the task cannot be guessed"
+    )
+    found = f"no tool was ever called in {span}, though the prompt offers {', '.join(offered)}"
+    return {"status": "fail", "found": found, "advice": advice, "look_at": _latest(run)}
+
+
+def _stopped(run: RunEvidence) -> dict[str, Any] | None:
+    series = run.series("episode/tool_calls")
+    if len(series) < 6:
+        return None
+    before, now = ends(series)
+    if before == 0 or now > _RARE * before:
+        return None
+    first = since(series, lambda value: value <= _RARE * before)
+    found = f"the policy stopped to call tools: {before:.2f} -> {now:.3g} calls per episode, since step {first}"
+    advice = (
+        "is a wrong or failing call punished more than none (reward.rubric)? Hold the policy to its start with "
+        "actor_rollout_ref.actor.use_kl_loss, or reward the outcome only; see `infrastructure` for failing tools"
+    )
+    return {"status": "fail", "found": found, "advice": advice, "look_at": _latest(run)}
+
+
+def _hallucinated(
+    run: RunEvidence, calls: Counter[str], unknown_names: Counter[str], offered: list[str]
+) -> dict[str, Any] | None:
+    total = sum(calls.values())
+    share = sum(unknown_names.values()) / total if total else 0.0
+    number, errors = run.series("episode/tool_calls"), run.series("episode/call_error/unknown_tool")
+    if not total and number and errors and recent_mean(number):
+        share = recent_mean(errors) / recent_mean(number)
+    if share < _UNKNOWN_WARN:
+        return None
+    names = f" ({_listed(unknown_names)})" if unknown_names else ""
+    names += f"; the prompt offers {', '.join(offered)}" if offered else ""
+    return {
+        "status": "fail" if share >= _UNKNOWN_FAIL else "warn",
+        "found": f"{share:.0%} of calls name a tool that is not there{names}",
+        "advice": "compare these names with the tools in the prompt (`verl-agentic preflight`): renamed since SFT, or "
+        "a base that knows others by heart? Rename the tool, or warm up on its name",
+    }
+
+
+def _calls(records: Iterable[Mapping[str, Any]]) -> tuple[Counter[str], Counter[str], tuple[str, ...]]:
+    """Returns calls by name, those of unknown tools among them, and rows that show the latter."""
+    calls: Counter[str] = Counter()
+    unknown_names: Counter[str] = Counter()
+    shown: list[str] = []
+    for record in records:
+        for call in (call for turn in record["turns"] or () for call in turn["calls"] or ()):
+            calls[call["name"]] += 1
+            if call["error_kind"] == "unknown_tool":
+                unknown_names[call["name"]] += 1
+                shown.append(key_of(record))
+    return calls, unknown_names, tuple(dict.fromkeys(shown))[:2]
+
+
+def _offered(run: RunEvidence) -> list[str]:
+    """Returns the tools that the prompts of some rows offer, read as the policy has seen them."""
+    names: dict[str, None] = {}
+    for record in run.sample[:4]:
+        text = " ".join(message["content"] or "" for message in record["prompt"] or ())
+        if run.tokenizer is not None:
+            text += run.tokenizer.decode(list(record["prompt_ids"]), skip_special_tokens=False)
+        names.update(dict.fromkeys(_OFFERED.findall(text)))
+    return list(names)
+
+
+def _error_share(run: RunEvidence) -> float | None:
+    recent = run.valid
+    if len(recent) and recent["num_calls"].sum():
+        return float(recent["num_call_errors"].sum() / recent["num_calls"].sum())
+    calls, errors = run.series("episode/tool_calls"), run.series("episode/tool_errors")
+    return recent_mean(errors) / recent_mean(calls) if calls and errors and recent_mean(calls) else None
+
+
+def _latest(run: RunEvidence) -> tuple[str, ...]:
+    return tuple(key_of(row) for _, row in run.valid.tail(1).iterrows())
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    listed = sorted(counts.items(), key=lambda item: -item[1])[:5]
+    return ", ".join(f"{json.dumps(name)[1:-1]} {count}" for name, count in listed) or "none"

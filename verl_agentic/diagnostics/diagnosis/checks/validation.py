@@ -1,0 +1,60 @@
+"""How does the policy do on held-out prompts, and how reliably?"""
+
+from __future__ import annotations
+
+import math
+
+from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, Series
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+
+_SUCCESS = 1.0 - 1e-9
+_FALLEN = 0.1
+"""Below its best by more than this, validation has turned."""
+
+
+def validation(run: RunEvidence) -> Verdict:
+    """Returns the last validation's success: pass@k and pass^k, and whether it is below its best."""
+    rows = run.rows
+    played = rows[
+        (rows["split"] == "val") & (rows["place"] == "last") & ~rows["is_void"].astype(bool) & rows["acc"].notna()
+    ]
+    if len(played):
+        last = played[played["step"] == played["step"].max()]
+        evidence = pass_k(last)
+        found = f"step {last['step'].max()}: {', '.join(f'{name} {value:.3g}' for name, value in evidence.items())}"
+        means = played["acc"].groupby(played["step"]).mean()
+        series: Series = [(int(step), float(mean)) for step, mean in means.items()]
+    else:
+        name = next(iter(run.names("val-core/")), "")
+        series = run.series(name)
+        if not series:
+            return unknown("there was no validation: neither its trajectories nor val-core/* (trainer.test_freq)")
+        evidence, found = {name: series[-1][1]}, f"step {series[-1][0]}: {name} {series[-1][1]:.3g}"
+    best = max(series, key=lambda point: point[1])
+    if series[-1][1] >= best[1] - _FALLEN:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    found += f"; it was {best[1]:.3g} at step {best[0]}"
+    advice = (
+        "go back to the checkpoint of that step; if training rewards still rise, the policy learns what only the "
+        "training grader or rows pay for: see the line `reward parts`"
+    )
+    return Verdict(status="warn", found=found, advice=advice, evidence={**evidence, "best": best[1]})
+
+
+def pass_k(played: Frame) -> dict[str, float]:
+    """Returns pass@k and pass^k, as means over prompts, for k = 1, 2, 4, ... up to the attempts that every prompt has.
+
+    With c of n attempts right they are `1 - C(n-c, k) / C(n, k)` and `C(c, k) / C(n, k)`; pass^k is how often k
+    attempts in a row would all be right.
+
+    Paper: https://arxiv.org/abs/2107.03374 (eq. 1), https://arxiv.org/abs/2406.12045
+    """
+    prompt = played["task_id"].where(played["task_id"] != "", played["uid"])
+    counts = [(len(group), int((group >= _SUCCESS).sum())) for _, group in played["acc"].groupby(prompt)]
+    ks = [2**power for power in range(min(n for n, _ in counts).bit_length())]
+    found = {}
+    for k in ks:
+        found[f"pass@{k}"] = sum(1 - math.comb(n - c, k) / math.comb(n, k) for n, c in counts) / len(counts)
+    for k in ks[1:]:
+        found[f"pass^{k}"] = sum(math.comb(c, k) / math.comb(n, k) for n, c in counts) / len(counts)
+    return found

@@ -1,0 +1,53 @@
+"""What does a running run wait for?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.diagnostics.diagnosis.checks.run_state import is_running
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict
+from verl_agentic.diagnostics.stuck import WaitingOptions, describe
+
+_SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
+_TIMES = 5.0
+"""Past this many times `stuck_after_s` a wait is a failure."""
+_BLOCKED_S = 10.0
+_MOST = 3
+_DEADLINES = (
+    "give the tool a deadline (timeout_s), or lower rollout.custom.agentic.limits.turn_timeout_s: past it the episode "
+    "is void and its siblings go on; look at the tool's own log, or at its process with py-spy"
+)
+
+
+def waiting(run: RunEvidence) -> Verdict:
+    """Returns the episodes that have waited longest, with what for and since when."""
+    is_alive = is_running(run)
+    episodes = _oldest_first(run, is_alive=is_alive)
+    if not episodes:
+        return Verdict(status="ok", found="no episode waits (no waiting-*.json)")
+    if not is_alive:
+        found = f"the run is not alive; {len(episodes)} episodes waited when it ended: {describe(episodes[0])}"
+        return Verdict(status="ok", found=found, evidence={"waiting": len(episodes), "oldest": episodes[0]})
+    limit_s = run.setting(f"{_SECTION}.stuck_after_s") or WaitingOptions().stuck_after_s
+    oldest, blocked = episodes[0], [r for r in run.waiting if r.get("loop_lag_s", 0.0) > _BLOCKED_S]
+    found = f"{len(episodes)} episodes wait: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
+    evidence = {"waiting": len(episodes), "oldest": oldest, "age_s": oldest["age_s"]}
+    if blocked:
+        frames = "; ".join(str(frame).strip() for frame in list(blocked[0].get("blocked_by") or ())[-2:])
+        found += f"; the event loop of process {blocked[0].get('pid')} is blocked ({frames})"
+        advice = "code of an environment or reward blocks the worker's event loop: await it, or give it a thread"
+        return Verdict(status="fail", found=found, advice=advice, evidence=evidence)
+    if oldest["age_s"] < limit_s:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    status = "fail" if oldest["age_s"] >= _TIMES * limit_s else "warn"
+    return Verdict(status=status, found=found, advice=_DEADLINES, evidence=evidence)
+
+
+def _oldest_first(run: RunEvidence, *, is_alive: bool) -> list[dict[str, Any]]:
+    """Returns the episodes that wait, with their age as of now, or as of the end of a run that is not alive."""
+    episodes = []
+    for report in run.waiting:
+        later_s = max(0.0, run.now - report.get("time", run.now)) if is_alive else 0.0
+        episodes += [{**episode, "age_s": episode["age_s"] + later_s} for episode in report["episodes"]]
+    return sorted(episodes, key=lambda episode: -episode["age_s"])

@@ -1,0 +1,209 @@
+"""Everything that a run has left behind, read once and only where a check asks for it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from verl_agentic.diagnostics.diagnosis import files
+from verl_agentic.diagnostics.root_causes import ErrorRecord, merged, read_errors
+from verl_agentic.trajectory_log.reader import RunLog
+from verl_agentic.trajectory_log.schema import SUMMARY
+
+Series = list[tuple[int, float]]
+Frame = Any
+"""A data frame of pandas, whose types say of rows[mask] that it may be a column."""
+RECENT_STEPS = 10
+"""What the run is like now is judged by the trajectories of so many steps."""
+_SAMPLE = 96
+_SAMPLE_S = 3.0
+"""Whole records are large: no more of them are read than this takes, in seconds."""
+
+
+class RunEvidence:
+    """A run's folder. Whatever is missing is empty."""
+
+    def __init__(self, run_dir: Path, *, now: float | None = None) -> None:
+        """Reads nothing yet.
+
+        Args:
+            run_dir: the folder; everything below it is searched.
+            now: seconds since 1970, to tell a run that lives from one that does not; None: the clock's.
+        """
+        self.run_dir = run_dir
+        self.now = time.time() if now is None else now
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One mapping per step, ascending, with `step` and every number that was logged."""
+        return files.read_steps(self.run_dir)
+
+    @cached_property
+    def log(self) -> RunLog | None:
+        """The trajectory log; None where nothing was logged."""
+        return files.read_log(self.run_dir)
+
+    @cached_property
+    def rows(self) -> Frame:
+        """A line per training row, with the columns of both summaries; the index is the row's number in the log."""
+        if self.log is not None:
+            return self.log.summaries.to_pandas()
+        return pd.DataFrame({name: [] for name in [*SUMMARY["trajectories"], *SUMMARY["updates"]]})
+
+    @cached_property
+    def episodes(self) -> Frame:
+        """The last row of every training session that the policy has sampled."""
+        rows = self.rows
+        return rows[(rows["split"] == "train") & (rows["place"] == "last") & (rows["role"] == "policy")]
+
+    @cached_property
+    def recent(self) -> Frame:
+        """Those of the last steps."""
+        return _last_steps(self.episodes)
+
+    @cached_property
+    def valid(self) -> Frame:
+        """Recent ones that say something about the policy."""
+        return self.recent[~self.recent["is_void"].astype(bool)]
+
+    @cached_property
+    def sample(self) -> list[dict[str, Any]]:
+        """Whole records of training rows that are not void: half of them recent, the others from all over the run."""
+        rows = self.rows
+        if self.log is None:
+            return []
+        usable = rows[(rows["split"] == "train") & ~rows["is_void"].astype(bool)]
+        recent = _spread(_last_steps(usable).index.to_numpy(), _SAMPLE // 2)
+        others = _spread(usable.index.difference(recent).to_numpy(), _SAMPLE - len(recent))
+        records, started = [], time.monotonic()
+        for row in [*recent, *others]:
+            if records and time.monotonic() - started > _SAMPLE_S:
+                break
+            records.append(self.log.record(row))
+        return records
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved config."""
+        for path in sorted(self.run_dir.rglob("config.yaml")):
+            config = files.read_or_none(path, lambda text: yaml.safe_load(text))
+            if isinstance(config, dict) and "trainer" in config:
+                return config
+        return {}
+
+    @cached_property
+    def errors(self) -> list[ErrorRecord]:
+        """First errors of the run's processes, one of each kind, the earliest first."""
+        return merged(read_errors(self.run_dir))
+
+    @cached_property
+    def findings(self) -> list[dict[str, Any]]:
+        """What health alarms and the audit of batches (`audit/<breach>`) said while the run went on."""
+        return files.read_json_lines(self.run_dir, "health.jsonl")
+
+    @cached_property
+    def waiting(self) -> list[dict[str, Any]]:
+        """What each agent-loop worker last said of its episodes that wait."""
+        return files.read_reports(self.run_dir)
+
+    @cached_property
+    def output(self) -> str:
+        """The end of what the run has printed, where that lies in the folder."""
+        return files.read_output(self.run_dir)
+
+    @cached_property
+    def touched(self) -> float | None:
+        """When a file was last written, in seconds since 1970; None for an empty folder."""
+        return files.last_touched(self.run_dir)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The run's tokenizer; None where it left none."""
+        return files.read_tokenizer(self.run_dir)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to judge."""
+        return not (self.metrics or len(self.rows) or self.errors or self.findings or self.waiting or self.output)
+
+    @property
+    def last_step(self) -> int:
+        """The last step that anything is known of; 0 before the first."""
+        logged = self.metrics[-1]["step"] if self.metrics else 0
+        return max(logged, int(self.rows["step"].max()) if len(self.rows) else 0)
+
+    def setting(self, key: str) -> Any:
+        """Returns a value of the config by its dotted key; None where it is not known."""
+        value: Any = self.config
+        for part in key.split("."):
+            if not isinstance(value, dict) or part not in value:
+                return None
+            value = value[part]
+        return value
+
+    def series(self, *names: str) -> Series:
+        """Returns (step, value) of the first of these metrics that the run has; values that are not finite are left
+        out."""
+        for name in names:
+            points = [(row["step"], float(row[name])) for row in self.metrics if _is_number(row.get(name))]
+            if points:
+                return points
+        return []
+
+    def names(self, prefix: str) -> list[str]:
+        """Returns the metrics that begin so."""
+        return sorted({name for row in self.metrics for name in row if name.startswith(prefix)})
+
+
+def key_of(row: Any) -> str:
+    """Returns `split/step/uid/session/index` of a row or record."""
+    return "/".join(str(row[name]) for name in ("split", "step", "uid", "session", "index"))
+
+
+def keys_of(rows: Frame, *, count: int = 2) -> tuple[str, ...]:
+    """Returns the keys of the last few rows."""
+    return tuple(key_of(row) for _, row in rows.tail(count).iterrows())
+
+
+def ends(series: Series, *, window: int = RECENT_STEPS) -> tuple[float, float]:
+    """Returns medians of the first and of the last steps; windows of a short series are a third of it."""
+    values = [value for _, value in series]
+    width = max(1, min(window, len(values) // 3))
+    return float(np.median(values[:width])), float(np.median(values[-width:]))
+
+
+def recent_mean(series: Series) -> float:
+    """Returns the mean over the last steps."""
+    return float(np.mean([value for _, value in series[-RECENT_STEPS:]]))
+
+
+def since(series: Series, is_bad: Any) -> int | None:
+    """Returns the first step of the unbroken run of bad values that the series ends with; None when it ends well."""
+    first = None
+    for step, value in reversed(series):
+        if not is_bad(value):
+            break
+        first = step
+    return first
+
+
+def _last_steps(rows: Frame) -> Frame:
+    return rows[rows["step"] > rows["step"].max() - RECENT_STEPS] if len(rows) else rows
+
+
+def _spread(values: Sequence[int] | np.ndarray, count: int) -> list[int]:
+    if len(values) <= count:
+        return [int(value) for value in values]
+    return [int(values[place]) for place in np.linspace(0, len(values) - 1, count).astype(int)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,239 @@
+"""Watches the metrics of a run, step by step, and says when something goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from verl_agentic.diagnostics.alarm import Alarm, History, Row, Seen, load_alarms
+from verl_agentic.diagnostics.finding import LEVELS, Finding
+from verl_agentic.errors import ConfigError, DataError
+
+Action = Literal["log", "warn", "stop", "off"]
+_ACTIONS = (*LEVELS, "off")
+_KEYS = ("enabled", "actions", "thresholds", "every")
+_SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
+
+ALARMS: Mapping[str, Alarm] = load_alarms()
+"""Every alarm by name."""
+_LEAST_CLEAR = 3  # an alarm that is raised at once would else be raised at every other step
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthSettings:
+    """The section `rollout.custom.agentic.health`."""
+
+    enabled: bool = True
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    """Alarm -> what is to be done when it is raised; `default` for those that are not named, `warn` without it."""
+    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Alarm -> its options."""
+    every: int = 1
+    """Alarms look at every so many steps."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any] | None, *, section: str = _SECTION) -> HealthSettings:
+        """Returns the settings of a config section; None is an empty one.
+
+        Raises:
+            ConfigError: an unknown key, alarm or option, or a value of the wrong type; the message names the known.
+        """
+        values = _mapping(values, section)
+        if unknown := sorted(set(values) - set(_KEYS)):
+            raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(_KEYS)}")
+        enabled, every = values.get("enabled", True), values.get("every", 1)
+        if not isinstance(enabled, bool):
+            raise ConfigError(f"{section}.enabled must be true or false, got {enabled!r}")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ConfigError(f"{section}.every must be a whole number from 1 on, got {every!r}")
+        actions: dict[str, Action] = {
+            name: _to_action(name, value, section) for name, value in _named(values, "actions", section).items()
+        }
+        thresholds = _named(values, "thresholds", section)
+        for name, options in thresholds.items():
+            if name == "default":
+                raise ConfigError(f"{section}.thresholds has no default; name an alarm: {sorted(ALARMS)}")
+            ALARMS[name].check(_mapping(options, f"{section}.thresholds.{name}"))
+        thresholds = {name: dict(options or {}) for name, options in thresholds.items()}
+        return cls(enabled=enabled, actions=actions, thresholds=thresholds, every=every)
+
+    def action(self, alarm: str) -> Action:
+        """Returns what is to be done when an alarm is raised."""
+        return self.actions.get(alarm, self.actions.get("default", "warn"))
+
+
+@dataclass(kw_only=True)
+class _Watch:
+    """What is remembered of one alarm."""
+
+    kind: str = ""
+    """Of what held last."""
+    held: int = 0
+    """Looks in a row at which it has held."""
+    since: int = 0
+    """Step of the first of them."""
+    clear: int = 0
+    """Looks in a row at which it has not held."""
+    raised: str | None = None
+    """Kind of what it was raised for and still lasts."""
+
+    def note(self, seen: Seen | None, step: int, *, patience: int) -> bool:
+        """Notes a look; returns whether the alarm is to be raised now."""
+        if seen is None:
+            self.held, self.clear = 0, self.clear + 1
+            if self.clear >= max(patience, _LEAST_CLEAR):
+                self.raised = None
+            return False
+        self.clear = 0
+        if not self.held or seen.kind != self.kind:
+            self.kind, self.held, self.since = seen.kind, 0, step
+        self.held += 1
+        if self.held < patience or self.raised == seen.kind:
+            return False
+        self.raised = seen.kind
+        return True
+
+
+class HealthMonitor:
+    """Looks at every step's metrics with all alarms that are on.
+
+    An alarm is raised once, when its condition has held for `patience` looks in a row; it may be raised again after
+    its condition has not held for as many, at least 3. A look counts only where the step has metrics that the alarm
+    needs.
+    """
+
+    def __init__(self, settings: HealthSettings | None = None) -> None:
+        """Makes one that has seen nothing."""
+        self.settings = settings or HealthSettings()
+        is_on = self.settings.enabled
+        self._alarms = {n: a for n, a in ALARMS.items() if is_on and self.settings.action(n) != "off"}
+        self._watches = {name: _Watch() for name in self._alarms}
+        self._history = History()
+        self._is_watched: dict[str, bool] = {}
+        self._failed: set[str] = set()
+        self._num_steps = 0
+
+    @property
+    def missing(self) -> dict[str, list[str]]:
+        """Alarm -> the metrics that it would need and that there have not been; only alarms that cannot see."""
+        found = {n: a.missing(self._history.names, **self._options(n)) for n, a in self._alarms.items()}
+        return {name: needs for name, needs in found.items() if needs}
+
+    def observe(self, step: int, metrics: Mapping[str, Any]) -> list[Finding]:
+        """Returns the alarms that are raised by a step.
+
+        Args:
+            step: number of the training step.
+            metrics: all that was logged of it; what is no number is left out.
+        """
+        if not self._alarms:
+            return []
+        row = self._watched(metrics)
+        self._history.add(row)
+        self._num_steps += 1
+        if self._num_steps % self.settings.every:
+            return []
+        found = (self._look(name, step, row) for name in self._alarms)
+        return [finding for finding in found if finding is not None]
+
+    def metrics(self) -> dict[str, float]:
+        """Returns `health/<alarm>`: 1 from when it is raised until its condition is over, else 0."""
+        return {f"health/{name}": float(watch.raised is not None) for name, watch in self._watches.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` needs, as JSON can hold it but for numbers that are not finite."""
+        return {
+            "num_steps": self._num_steps,
+            "history": self._history.state_dict(),
+            "watches": {name: dict(vars(watch)) for name, watch in self._watches.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken; alarms that were off then begin anew.
+
+        Raises:
+            DataError: it is no such state.
+        """
+        try:
+            watches = {name: _Watch(**values) for name, values in state["watches"].items()}
+            self._num_steps = int(state["num_steps"])
+            self._history.load_state_dict(state["history"])
+        except (AttributeError, KeyError, TypeError) as cause:
+            raise DataError(f"not a state of health, got {type(cause).__name__}: {cause}; begin anew") from cause
+        self._watches |= {name: watch for name, watch in watches.items() if name in self._alarms}
+
+    def _watched(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the numbers among the metrics that an alarm reads."""
+        row: dict[str, float] = {}
+        for name, value in metrics.items():
+            if name not in self._is_watched:
+                self._is_watched[name] = any(a.watches(name, **self._options(n)) for n, a in self._alarms.items())
+            if self._is_watched[name] and (number := _to_number(value)) is not None:
+                row[name] = number
+        return row
+
+    def _look(self, name: str, step: int, row: Row) -> Finding | None:
+        alarm, options = self._alarms[name], self._options(name)
+        if not alarm.is_told_by(row, **options):
+            return None
+        seen = self._seen(alarm, options)
+        watch = self._watches[name]
+        if not watch.note(seen, step, patience=int(options.get("patience", alarm.patience))) or seen is None:
+            return None
+        level = self.settings.action(name)
+        assert level != "off"
+        return Finding(
+            step=step,
+            name=name,
+            level=level,
+            message=f"{seen.what}; since step {watch.since}",
+            evidence={**seen.evidence, "since_step": float(watch.since)},
+            advice=seen.advice,
+        )
+
+    def _options(self, name: str) -> Mapping[str, Any]:
+        return self.settings.thresholds.get(name, {})
+
+    def _seen(self, alarm: Alarm, options: Mapping[str, Any]) -> Seen | None:
+        try:
+            return alarm(self._history, **options)
+        except Exception:
+            # A diagnostic must not end a run that it was to watch over.
+            if alarm.name not in self._failed:
+                self._failed.add(alarm.name)
+                _log.exception("the alarm %s failed and sees nothing; this is a fault of verl_agentic", alarm.name)
+            return None
+
+
+def _to_number(value: Any) -> float | None:
+    """Returns a number that is logged, be it of Python, NumPy or torch; None for anything else."""
+    if isinstance(value, str | bytes) or value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
+
+
+def _named(values: Mapping[str, Any], key: str, section: str) -> dict[str, Any]:
+    found = _mapping(values.get(key), f"{section}.{key}")
+    if unknown := sorted(set(found) - {*ALARMS, "default"}):
+        raise ConfigError(f"unknown alarms in {section}.{key}, got {unknown}; known ones: {sorted(ALARMS)}")
+    return found
+
+
+def _to_action(name: str, value: Any, section: str) -> Action:
+    # YAML 1.1 reads a bare `off` as false.
+    action = "off" if value is False else value
+    if action not in _ACTIONS:
+        raise ConfigError(f"{section}.actions.{name} must be one of {list(_ACTIONS)}, got {value!r}")
+    return cast("Action", action)
+
+
+def _mapping(values: Any, section: str) -> dict[str, Any]:
+    if values is not None and not isinstance(values, Mapping):
+        raise ConfigError(f"{section} must be a mapping, got {values!r}")
+    return dict(values or {})

@@ -1,0 +1,37 @@
+"""Prompt and response against what the model and the server can take."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def context_length(run: PlannedRun) -> list[Verdict]:
+    """Returns lengths that are too long for the model, the server, or a training batch."""
+    prompt = run.number(f"{_ROLLOUT}.prompt_length", run.number("data.max_prompt_length"))
+    response = run.number(f"{_ROLLOUT}.response_length", run.number("data.max_response_length"))
+    total = prompt + response
+    what = f"prompt and response may have {prompt} + {response} = {total} tokens"
+    found = []
+    if run.model is not None and run.model.max_tokens is not None and total > run.model.max_tokens:
+        found.append(
+            fail(
+                f"{what} and the model has {run.model.max_tokens} positions",
+                "lower data.max_prompt_length or data.max_response_length, or stretch the model "
+                "(model.override_config: rope scaling)",
+            )
+        )
+    server = run.get(f"{_ROLLOUT}.max_model_len")
+    if server is not None and total > server:
+        found.append(fail(f"{what} and {_ROLLOUT}.max_model_len is {server}", "raise it, or unset it"))
+    batched = run.number(f"{_ROLLOUT}.max_num_batched_tokens", total)
+    if run.get(f"{_ROLLOUT}.name") == "vllm" and not run.get(f"{_ROLLOUT}.enable_chunked_prefill") and batched < total:
+        found.append(
+            fail(
+                f"{what} and vLLM prefills at most {_ROLLOUT}.max_num_batched_tokens={batched} at once",
+                "raise it, or set enable_chunked_prefill=true",
+            )
+        )
+    return found or [ok(f"{what}" + (f"; the model has {run.model.max_tokens} positions" if run.model else ""))]

@@ -1,0 +1,157 @@
+"""Keys of verl that its V1 trainers accept and do not act on; each was looked up in verl 0.9.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.diagnostics.preflight.planned import MISSING, PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def _always(run: PlannedRun) -> bool:
+    return True
+
+
+def _only_ours(run: PlannedRun) -> bool:
+    return run.is_ours
+
+
+def _has_custom_sampler(run: PlannedRun) -> bool:
+    return bool(run.get("trainer.v1.sampler.custom_sampler.path"))
+
+
+def _is_refilled(run: PlannedRun) -> bool:
+    return run.get("trainer.v1.trainer_mode") != "sync" or bool(run.get("algorithm.filter_groups.enable"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """A key that is dead, or dead under a condition."""
+
+    path: str
+    """Of a key, or of a section: then all keys in it."""
+    why: str
+    instead: str
+    when: Callable[[PlannedRun], bool] = _always
+    harmless: tuple[Any, ...] = ()
+    """Values that ask for what happens anyway."""
+
+
+_LEGACY = "V1 reads only the section reward; verl's migration of the old one runs in fully_async alone"
+_TURNS = "env_agent has budgets of its own and does not look at multi_turn"
+KNOBS = (
+    Knob(path="custom_reward_function", why=_LEGACY, instead="set reward.custom_reward_function"),
+    Knob(path="reward_model", why=_LEGACY, instead="set reward.reward_manager and reward.reward_model"),
+    Knob(path="sandbox_fusion", why=_LEGACY, instead="set reward.sandbox_fusion"),
+    Knob(
+        path="algorithm.filter_groups.max_num_gen_batches",
+        why="the V1 replay buffer ignores it and only warns",
+        instead="use algorithm.filter_groups.max_inflight_gen_batches, or our gates with max_generated_groups",
+    ),
+    Knob(
+        path="algorithm.filter_groups.enable",
+        why="a custom sampler filters by itself: verl does not hand it this section",
+        instead="name the gates in trainer.v1.sampler.sampler_kwargs.gates, and switch it off",
+        when=_has_custom_sampler,
+    ),
+    Knob(path="algorithm.use_pf_ppo", why="only the V0 trainer reweights", instead="unset it"),
+    Knob(path="algorithm.pf_ppo", why="only the V0 trainer reweights", instead="unset it"),
+    Knob(
+        path=f"{_ROLLOUT}.multi_turn.enable",
+        why="the agent loop of a row decides whether there are turns",
+        instead=f"set {_ROLLOUT}.agent.default_agent_loop, or agent_name in the rows",
+        harmless=(True,),
+    ),
+    *(
+        Knob(path=f"{_ROLLOUT}.multi_turn.{name}", why="it was of the old sglang rollout", instead="unset it")
+        for name in ("use_inference_chat_template", "tokenization_sanity_check_mode", "num_repeat_rollouts")
+    ),
+    Knob(
+        path=f"{_ROLLOUT}.multi_turn.max_assistant_turns",
+        why=_TURNS,
+        instead=f"set {_ROLLOUT}.custom.agentic.limits.max_turns",
+        when=_only_ours,
+    ),
+    Knob(
+        path=f"{_ROLLOUT}.multi_turn.max_user_turns",
+        why=_TURNS,
+        instead=f"set {_ROLLOUT}.custom.agentic.limits.max_turns",
+        when=_only_ours,
+    ),
+    Knob(path=f"{_ROLLOUT}.over_sample_rate", why="it was of the old sglang rollout", instead="unset it"),
+    Knob(path=f"{_ROLLOUT}.do_sample", why="sampling goes by temperature alone", instead="set temperature"),
+    Knob(
+        path=f"{_ROLLOUT}.val_kwargs.do_sample",
+        why="validation goes by val_kwargs.temperature alone",
+        instead=f"set {_ROLLOUT}.val_kwargs.temperature",
+        harmless=(True,),
+    ),
+    Knob(path=f"{_ROLLOUT}.repetition_penalty", why="V1 samples with 1.0, whatever stands there", instead="unset it"),
+    Knob(
+        path=f"{_ROLLOUT}.trace.backend",
+        why="V1 traces no sample",
+        instead=f"set {_ROLLOUT}.custom.agentic.log.dir and use verl-agentic view",
+    ),
+    Knob(path=f"{_ROLLOUT}.agent.custom_async_server", why="nothing loads it", instead=f"set {_ROLLOUT}.name"),
+    Knob(path=f"{_ROLLOUT}.checkpoint_manager_class", why="only the old trainers load it", instead="unset it"),
+    Knob(path="trainer.balance_batch", why="V1 always balances", instead="unset it"),
+    Knob(path="trainer.esi_redundant_time", why="V1 saves by save_freq alone", instead="set trainer.save_freq"),
+    Knob(path="trainer.ray_wait_register_center_timeout", why="V1 does not hand it on", instead="unset it"),
+    Knob(path="actor_rollout_ref.actor.calculate_sum_pi_squared", why="V1 does not hand it on", instead="unset it"),
+    Knob(path="actor_rollout_ref.actor.use_prefix_grouper", why="V1 does not hand it on", instead="unset it"),
+    Knob(
+        path="data.reward_fn_key",
+        why="the reward loop reads the column data_source",
+        instead="name the column data_source",
+    ),
+    *(
+        Knob(path=f"data.{name}", why="V1 keeps the messages and no other form of the prompt", instead="unset it")
+        for name in ("return_raw_chat", "return_raw_input_ids", "return_full_prompt")
+    ),
+    Knob(
+        path="data.gen_batch_size",
+        why="async trainers and filters ask for prompts one by one: verl sets it to 1",
+        instead="unset it",
+        when=_is_refilled,
+        harmless=(1,),
+    ),
+    Knob(path="data.sampler", why="verl 0.9 has no samplers of that kind any more", instead="set data.curriculum"),
+)
+
+
+def dead_knobs(run: PlannedRun) -> list[Verdict]:
+    """Returns the keys that were set and change nothing."""
+    if run.get("trainer.use_v1") is False:
+        return [warn("trainer.use_v1=false: verl's deprecated trainer, which none of our adapters serves", "unset it")]
+    found = [_verdict(knob, run) for knob in KNOBS if knob.when(run) and _is_set(knob, run)]
+    return found or [ok("no key is set that V1 ignores")]
+
+
+def _is_set(knob: Knob, run: PlannedRun) -> bool:
+    return _differs(_at(run.config, knob.path), _at(run.defaults, knob.path))
+
+
+def _differs(value: Any, default: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_differs(inner, (default or {}).get(key)) for key, inner in value.items() if key != "_target_")
+    return value not in (None, MISSING) and value != default
+
+
+def _at(tree: Any, path: str) -> Any:
+    for key in path.split("."):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def _verdict(knob: Knob, run: PlannedRun) -> Verdict:
+    value = _at(run.config, knob.path)
+    found = (
+        f"{knob.path}={value} changes nothing: {knob.why}"
+        if not isinstance(value, dict)
+        else (f"the section {knob.path} changes nothing: {knob.why}")
+    )
+    return warn(found, knob.instead) if value in knob.harmless else fail(found, knob.instead)

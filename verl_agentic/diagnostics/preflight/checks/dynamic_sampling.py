@@ -1,0 +1,51 @@
+"""Filters of groups, and what they filter by."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+
+_FILTER = "algorithm.filter_groups"
+_SAMPLER = "trainer.v1.sampler"
+_REWARD = "reward"
+
+
+def dynamic_sampling(run: PlannedRun) -> list[Verdict]:
+    """Returns filters that would wait for ever, filter by a shaped reward, or not filter."""
+    found = [fail(message, "mend the section") for message in run.problems.get("gates", ())]
+    gates = run.get(f"{_SAMPLER}.sampler_kwargs.gates")
+    if gates and not run.get(f"{_SAMPLER}.custom_sampler.path"):
+        found.append(
+            fail(
+                f"{_SAMPLER}.sampler_kwargs.gates are set and verl's own replay buffer does not look at them",
+                f"set {_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.gated_buffer and "
+                "custom_sampler.name=GatedReplayBuffer",
+            )
+        )
+    if run.get(f"{_FILTER}.enable") and not run.get(f"{_SAMPLER}.custom_sampler.path"):
+        found += _of_metric(run)
+    return found or [ok("groups are filtered" if gates or run.get(f"{_FILTER}.enable") else "no group is filtered")]
+
+
+def _of_metric(run: PlannedRun) -> list[Verdict]:
+    metric = run.get(f"{_FILTER}.metric")
+    if metric is None:
+        return [fail(f"{_FILTER}.enable is set without a metric", f"set {_FILTER}.metric=acc")]
+    if metric == _REWARD:
+        return [
+            warn(
+                f"{_FILTER}.metric=reward filters by the shaped reward: groups that differ in shaping alone pass",
+                f"set {_FILTER}.metric=acc",
+            )
+        ]
+    if run.metrics is None:
+        return []
+    if metric not in run.metrics:
+        shown = sorted(name for name in run.metrics if "/" not in name or name.startswith("reward/"))
+        return [
+            fail(
+                f"{_FILTER}.metric={metric} is a number that no reward brings: the first finished group ends the run",
+                f"use acc, reward, or another of {shown}",
+            )
+        ]
+    return []

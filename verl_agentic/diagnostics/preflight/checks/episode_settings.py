@@ -1,0 +1,55 @@
+"""The section of `env_agent`: verl hands it to the loop unread, and every episode would fail by itself."""
+
+from __future__ import annotations
+
+from verl_agentic.agent_loops.settings import LoopSettings
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.errors import ConfigError
+
+SECTION = "actor_rollout_ref.rollout.custom.agentic"
+
+
+def loop_settings(run: PlannedRun) -> LoopSettings:
+    """Returns what the section asks for, as every episode reads it.
+
+    Raises:
+        ConfigError: it cannot work.
+    """
+    response = int(run.number("actor_rollout_ref.rollout.response_length", 1))
+    prompt = int(run.number("actor_rollout_ref.rollout.prompt_length", 1))
+    return LoopSettings.from_mapping(
+        run.get(SECTION, {}), section=SECTION, max_response_tokens=response, max_context_tokens=prompt + response
+    )
+
+
+def episode_settings(run: PlannedRun) -> list[Verdict]:
+    """Returns what every episode would refuse, and budgets that contradict each other."""
+    if "env_agent" not in run.agent_loops:
+        section = run.get(SECTION, {})
+        return [
+            warn(f"{SECTION} is set and no row is played by env_agent", "set agent.default_agent_loop=env_agent")
+        ] if set(section) - {"required", "log", "audit", "health"} else []  # fmt: skip
+    try:
+        settings = loop_settings(run)
+    except ConfigError as refused:
+        return [fail(str(refused), "every episode would fail with this; mend it")]
+    limits = settings.limits
+    found = []
+    if limits.episode_timeout_s < limits.turn_timeout_s:
+        found.append(
+            warn(
+                f"an episode ends after {limits.episode_timeout_s:g} s and a turn after {limits.turn_timeout_s:g} s",
+                f"lower {SECTION}.limits.turn_timeout_s, so that one stuck turn does not cost the episode",
+            )
+        )
+    if limits.max_observation_tokens is not None and limits.max_observation_tokens >= limits.max_response_tokens:
+        found.append(
+            warn(
+                f"one observation may have {limits.max_observation_tokens} tokens, as many as the whole response",
+                f"lower {SECTION}.limits.max_observation_tokens",
+            )
+        )
+    return found or [
+        ok(f"at most {limits.max_turns} turns, {limits.max_response_tokens} tokens, {limits.episode_timeout_s:g} s")
+    ]

@@ -1,0 +1,64 @@
+"""Whether the advantage estimator can work with what this run gives it."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.errors import ConfigError
+
+_OF_GROUPS = {
+    *("grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo", "gpg"),
+    *("safe_grpo", "safe_rloo", "safe_gdpo", "safe_passk", "dr_grpo", "group_baseline", "turn_group", "grpo_shuffled"),
+}
+"""Estimators that compare the samples of one prompt with each other."""
+_BROKEN = {
+    "gdpo": "V1 does not hand over the reward parts; safe_gdpo is its safe form",
+    "remax": "V1 plays no greedy baseline; safe_remax is its safe form",
+    "optimal_token_baseline": "V1 does not compute sum_pi_squared",
+    "tir_optimal_token_baseline": "V1 does not compute sum_pi_squared",
+}
+"""Estimators of verl's that fail in the first step of its V1 trainers."""
+_ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
+
+
+def estimator(run: PlannedRun) -> list[Verdict]:
+    """Returns what an estimator lacks."""
+    name, n = run.get("algorithm.adv_estimator"), run.number("actor_rollout_ref.rollout.n", 1)
+    found = []
+    if name in _BROKEN:
+        found.append(fail(f"algorithm.adv_estimator={name} fails in the first step: {_BROKEN[name]}", "choose another"))
+    elif problem := _of_ours(run, str(name)):
+        found.append(problem)
+    if name in _OF_GROUPS and n < 2:
+        found.append(
+            fail(
+                f"algorithm.adv_estimator={name} compares the samples of a prompt, got rollout.n={n}: there is no "
+                "other to compare with",
+                "set actor_rollout_ref.rollout.n to 4 or more, or an estimator without groups",
+            )
+        )
+    return found or [ok(f"{name}, {n} samples a prompt")]
+
+
+def _of_ours(run: PlannedRun, name: str) -> Verdict | None:
+    # It imports torch.
+    from verl_agentic.algorithms.advantage import advantage_names, is_advantage, load_advantage
+
+    known = run.registered.get("estimator", frozenset())
+    if not is_advantage(name):
+        if known and name not in known:
+            return fail(
+                f"algorithm.adv_estimator is not known, got {name!r}",
+                f"use one of {sorted(known | set(advantage_names()))}, or package.module:function",
+            )
+        return None
+    try:
+        needs = set(load_advantage(name).needs) - _ALWAYS_THERE
+    except ConfigError as refused:
+        return None if run.problems.get("plugin") else fail(str(refused), "mend the name")
+    if needs and not str(run.get("trainer.v1.trainer_mode")).startswith("agentic_"):
+        return fail(
+            f"algorithm.adv_estimator={name} needs {sorted(needs)}, which verl's own trainer does not hand over",
+            "set trainer.v1.trainer_mode to agentic_sync, agentic_colocate_async or agentic_separate_async",
+        )
+    return None

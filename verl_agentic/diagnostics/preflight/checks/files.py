@@ -1,0 +1,15 @@
+"""Model, data and the files that the configuration names."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+
+def files(run: PlannedRun) -> list[Verdict]:
+    """Returns what is not there, or cannot be read."""
+    found = [fail(message, "mend the path") for message in run.problems.get("files", ())]
+    found += [
+        fail(message, "name a folder with config, tokenizer and weights") for message in run.problems.get("model", ())
+    ]
+    return found or [ok("model, data and all files that are named are there")]

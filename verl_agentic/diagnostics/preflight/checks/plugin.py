@@ -1,0 +1,12 @@
+"""What this package itself refuses before Ray starts."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+
+def plugin(run: PlannedRun) -> list[Verdict]:
+    """Returns what the plugin's own guard says: missing adapters, platform, critic, options of estimators."""
+    refused = run.problems.get("plugin", ())
+    return [fail(message, "") for message in refused] or [ok("the plugin takes this configuration")]

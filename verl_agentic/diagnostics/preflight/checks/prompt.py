@@ -1,0 +1,39 @@
+"""The prompt of the first row, as its agent loop renders it."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+
+
+def prompt(run: PlannedRun) -> list[Verdict]:
+    """Returns whether it can be rendered, and fits."""
+    failed = run.problems.get("prompt", ())
+    if failed:
+        return [fail(f"the first row cannot be played: {message}", "mend what it names") for message in failed]
+    if run.prompt is None:
+        return []
+    limit = run.number("actor_rollout_ref.rollout.prompt_length", run.number("data.max_prompt_length", 0))
+    length = run.prompt.num_tokens
+    if length > limit or (length == limit and not run.is_ours):  # verl's loops have cut it to just this
+        return [
+            fail(
+                f"the prompt has {length if length > limit else f'at least {limit}'} tokens, got "
+                f"data.max_prompt_length={limit}: {_what_happens(run)}",
+                f"set data.max_prompt_length to at least {length}, or data.filter_overlong_prompts=true",
+            )
+        ]
+    if length > 0.9 * limit and not run.get("data.filter_overlong_prompts"):
+        return [
+            warn(
+                f"the prompt has {length} of data.max_prompt_length={limit} tokens: others may be longer",
+                "raise it, or set data.filter_overlong_prompts=true",
+            )
+        ]
+    return [ok(f"{length} tokens of data.max_prompt_length={limit}")]
+
+
+def _what_happens(run: PlannedRun) -> str:
+    if run.is_ours:
+        return "it takes the room of the response"
+    return "verl cuts off its beginning, where the tools and the task stand"

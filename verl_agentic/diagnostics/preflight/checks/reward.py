@@ -1,0 +1,53 @@
+"""Whether right answers can earn what they should, within the budgets of the run."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import GoldTrial, PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.errors import AgenticError
+from verl_agentic.rewards.rubric import Rubric
+
+_FULL = 1 - 1e-6
+
+
+def reward(run: PlannedRun) -> list[Verdict]:
+    """Returns rewards that cannot be made, and right answers that do not earn theirs."""
+    found = [fail(message, "mend the section reward") for message in run.problems.get("reward", ())]
+    if run.get("reward.reward_manager.name") == "rubric":
+        found += _of_rubric(run)
+    manager, known = run.get("reward.reward_manager.name"), run.registered.get("reward_manager", frozenset())
+    if known and run.get("reward.reward_manager.source") == "register" and manager not in known:
+        found.append(fail(f"reward.reward_manager.name={manager} is not registered", f"use one of {sorted(known)}"))
+    if found:
+        return found
+    return [_of_trial(trial) for trial in run.gold] or [ok("there are no solutions to try the reward with")]
+
+
+def _of_rubric(run: PlannedRun) -> list[Verdict]:
+    try:
+        Rubric.from_config(run.get("reward", {}))
+    except AgenticError as refused:
+        return [fail(str(refused), "mend reward.rubric")]
+    others = sorted(loop for loop in run.agent_loops if loop != "env_agent")
+    if others:
+        return [
+            fail(
+                f"a rubric scores the episodes of env_agent, got rows that are played by {others}",
+                "set actor_rollout_ref.rollout.agent.default_agent_loop=env_agent, or another reward manager",
+            )
+        ]
+    return []
+
+
+def _of_trial(trial: GoldTrial) -> Verdict:
+    row = f"row {trial.row}"
+    if trial.outcome is None:
+        return warn(f"{row}: the right answer could not be tried: {trial.why}", "see that it can be, where the run is")
+    low = {name: share for name, share in trial.parts.items() if share < _FULL}
+    if trial.outcome < _FULL or low:
+        parts = "".join(f", {name} gives {share:.2g} of its range" for name, share in low.items())
+        return fail(
+            f"{row}: the right answer earns an outcome of {trial.outcome:.3g}, not 1 ({trial.why}{parts})",
+            "mend the reward or the ground truth, or give the episode the turns and tokens that the solution needs",
+        )
+    return ok(f"{row}: the right answer earns everything ({trial.why})")

@@ -1,0 +1,26 @@
+"""Whether there are enough rows for a step."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+
+def rows(run: PlannedRun) -> list[Verdict]:
+    """Returns what is wrong with the data as a whole, and with its first row."""
+    found = [fail(message, "mend the row; `verl-agentic prepare ENV --check FILE` shows all of them")
+             for message in run.problems.get("rows", ())]  # fmt: skip
+    if run.rows is None:
+        return found
+    size, limit = run.number("data.train_batch_size", 1), run.number("data.train_max_samples", -1)
+    count = min(run.rows.count, limit) if limit > 0 else run.rows.count
+    if count < size:
+        found.append(
+            fail(
+                f"{count} training rows are fewer than data.train_batch_size={size}: an epoch has no step",
+                "make more rows, or lower data.train_batch_size",
+            )
+        )
+    if run.val_rows is not None and run.val_rows.count == 0:
+        found.append(fail("the validation files have no rows", "make some, or name other files"))
+    return found or [ok(f"{run.rows.count} training rows, {run.val_rows.count if run.val_rows else 0} to validate")]

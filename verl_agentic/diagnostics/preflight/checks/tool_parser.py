@@ -1,0 +1,27 @@
+"""Whether the configured parser reads what the chat template writes."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+_FORMAT = "actor_rollout_ref.rollout.multi_turn.format"
+
+
+def tool_parser(run: PlannedRun) -> list[Verdict]:
+    """Returns whether a call comes back from its tokens as it was."""
+    known, name = run.registered.get("tool_parser", frozenset()), run.get(_FORMAT)
+    if known and name not in known:
+        return [fail(f"{_FORMAT} is no parser of verl's, got {name!r}", f"use one of {sorted(known)}")]
+    if run.call is None:
+        return []
+    if run.call.fits:
+        return [ok(f"{run.call.parser} reads the calls that the chat template writes")]
+    seen = f"it read {run.call.read}" if run.call.read else "it saw no call"
+    return [
+        fail(
+            f"{_FORMAT}={run.call.parser} does not read what the chat template writes: {seen} in "
+            f"{run.call.written.strip()!r}",
+            f"set {_FORMAT} to the parser of the model's family: one of {sorted(known)}",
+        )
+    ]

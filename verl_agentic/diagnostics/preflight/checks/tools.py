@@ -1,0 +1,46 @@
+"""Tools that are configured, and those that the policy is told of."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+
+_TURNS = "actor_rollout_ref.rollout.multi_turn"
+
+
+def tools(run: PlannedRun) -> list[Verdict]:
+    """Returns tools that the policy never hears of."""
+    found = [fail(f"the tools cannot be loaded: {message}", f"mend {_TURNS}.tool_config_path or function_tool_path")
+             for message in run.problems.get("tools", ())]  # fmt: skip
+    if found or run.prompt is None:
+        return found
+    loop, has, hidden = run.prompt.agent_loop, set(run.prompt.tools), sorted(run.prompt.hidden_tools)
+    lost = sorted(set(run.tools) - has)
+    if lost and not has and not (run.rows and not run.rows.agent_names and loop == "single_turn_agent"):
+        takes_none = "takes its tools from the environment" if loop == "env_agent" else "takes no tools"
+        found.append(
+            fail(
+                f"the tools {lost} are configured and {loop} {takes_none}",
+                f"unset {_TURNS}.tool_config_path and function_tool_path, or choose the loop tool_agent",
+            )
+        )
+    elif lost and has and not run.is_ours:
+        found.append(
+            warn(f"the first row does not get the tools {lost}", "that is so where extra_info.tool_selection says it")
+        )
+    elif lost:
+        found.append(
+            fail(
+                f"the tools {lost} are configured and {loop} takes its own from the environment: {sorted(has)}",
+                f"unset {_TURNS}.tool_config_path and function_tool_path",
+            )
+        )
+    if hidden:
+        found.append(
+            fail(
+                f"the prompt does not show the tools {hidden}: the chat template ignores them",
+                "use a model whose template takes tools, set actor_rollout_ref.model.custom_chat_template, or a "
+                "protocol of ours that needs no template (custom.agentic.protocol)",
+            )
+        )
+    return found or ([ok(f"the prompt shows {', '.join(sorted(has))}")] if has else [ok("there are no tools")])

@@ -1,0 +1,82 @@
+"""Keys that nothing reads: misspelt, of another version, or in the wrong section."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+_OURS = "actor_rollout_ref.rollout.custom.agentic"
+_FREE = (
+    "hydra",  # of the launcher
+    "ray_kwargs.ray_init",  # arguments of ray.init
+    "transfer_queue",  # goes to another package as a whole
+    "actor_rollout_ref.rollout.custom",  # what others put there is theirs; `agentic` has a check of its own
+    "trainer.v1.sampler.sampler_kwargs",
+    "data.curriculum",
+    "data.apply_chat_template_kwargs",
+    "data.mm_processor_kwargs",
+    "reward.rubric",
+    "reward.reward_kwargs",
+    "reward.custom_reward_function.reward_kwargs",
+    "algorithm.credit",
+    "algorithm.length_lr",
+    "actor_rollout_ref.actor.policy_loss.options",
+)
+"""Sections that have readers of their own, which refuse what they do not know, or that take anything."""
+_CLOSE = 0.8
+
+
+def unknown_keys(run: PlannedRun) -> list[Verdict]:
+    """Returns the keys that neither verl's code nor ours reads, with the key that may have been meant."""
+    found = [
+        fail(f"nothing reads {path}", _advice(path, siblings))
+        for path, siblings in _unknown(run, run.config, run.defaults, "")
+        if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in run.allowed)
+    ]
+    return found or [ok("every key has a reader")]
+
+
+def _unknown(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields unknown keys and the known ones beside them."""
+    for key, value in tree.items():
+        place = f"{path}.{key}" if path else str(key)
+        if place == _OURS.rpartition(".")[0]:
+            yield from _misnamed_section(value, place)
+        if place in _FREE:
+            continue
+        if key in defaults:
+            # An empty section of verl's takes anything.
+            if isinstance(value, Mapping) and isinstance(defaults[key], Mapping) and defaults[key]:
+                yield from _unknown(run, value, defaults[key], place)
+            continue
+        siblings = sorted({*map(str, defaults), *run.fields.get(path, ())})
+        if not _is_known(run, path, str(key), siblings):
+            yield place, siblings
+
+
+def _is_known(run: PlannedRun, path: str, key: str, siblings: list[str]) -> bool:
+    if path in run.fields:
+        return key in run.fields[path]
+    # A word that verl reads somewhere else is still a slip when it nearly is one of its neighbours.
+    return run.is_read(key) and not _close(key, siblings)
+
+
+def _misnamed_section(value: Any, place: str) -> Iterator[tuple[str, list[str]]]:
+    for key in value if isinstance(value, Mapping) else ():
+        if key != "agentic" and _close(str(key), ["agentic"]):
+            yield f"{place}.{key}", ["agentic"]
+
+
+def _close(key: str, siblings: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(key, list(siblings), n=1, cutoff=_CLOSE)
+
+
+def _advice(path: str, siblings: list[str]) -> str:
+    section, _, key = path.rpartition(".")
+    close = difflib.get_close_matches(key, siblings, n=1, cutoff=0.6)
+    meant = f"did you mean {section + '.' if section else ''}{close[0]}? Else " if close else ""
+    return f"{meant}remove it, or run with --allow {path} where code of yours reads it"

@@ -1,0 +1,14 @@
+"""Interpolations that cannot be resolved."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail
+
+
+def unresolved(run: PlannedRun) -> list[Verdict]:
+    """Returns the interpolations that lead nowhere; verl resolves all of them before the first step."""
+    return [
+        fail(message, "mend the ${...}, or give its key a value of its own")
+        for message in run.problems.get("unresolved", ())
+    ]

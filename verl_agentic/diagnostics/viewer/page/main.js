@@ -1,0 +1,135 @@
+"use strict";
+// Puts the parts together: what is chosen is shown, and what the run writes is taken up.
+(() => {
+  const { byId, state, source } = viewer;
+  const TABS = ["trajectories", "curves", "time", "findings"];
+  const POLL_MS = 4000;
+  let wanted = 0;
+
+  viewer.openTab = (name) => {
+    const open = TABS.includes(name) ? name : TABS[0];
+    state.set({ tab: open === TABS[0] ? null : open });
+    for (const tab of TABS) {
+      const button = byId("tab-" + tab);
+      button.setAttribute("aria-selected", tab === open);
+      button.tabIndex = tab === open ? 0 : -1;
+      byId("panel-" + tab).hidden = tab !== open;
+    }
+    viewer.tokens.hideTip();
+    return viewer.curves.draw();
+  };
+
+  const initTabs = () => {
+    for (const tab of TABS) byId("tab-" + tab).addEventListener("click", () => viewer.openTab(tab));
+    byId("tab-trajectories").parentElement.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by) return;
+      const place = TABS.findIndex((tab) => byId("tab-" + tab).getAttribute("aria-selected") === "true");
+      const next = TABS[(place + by + TABS.length) % TABS.length];
+      viewer.openTab(next);
+      byId("tab-" + next).focus();
+    });
+  };
+
+  /** Shows a trajectory; its group's siblings first, unless they are there. */
+  const show = async (key, { isSameGroup = false } = {}) => {
+    wanted += 1;
+    const mine = wanted;
+    state.set({ split: key.split, step: key.step, uid: key.uid, session: key.session, index: key.index });
+    try {
+      if (isSameGroup) viewer.siblings.mark(key);
+      else {
+        const rows = await source.group(key);
+        if (mine !== wanted) return;
+        viewer.siblings.show(rows, key);
+      }
+      const record = await source.trajectory(key);
+      if (mine !== wanted) return;
+      viewer.trajectory.show(record);
+      if (!isSameGroup) byId("detail").scrollTop = 0;
+    } catch (error) {
+      if (mine !== wanted) return;
+      if (!isSameGroup) viewer.siblings.clear();
+      viewer.trajectory.nothing(error.message);
+    }
+  };
+
+  const showGroup = (group) => show({ ...group, session: group.first[0], index: group.first[1] });
+
+  /** Lists what the filters pass; the group that is looked at stays, else the first one is looked at. */
+  const relist = async ({ keepsPlace = false } = {}) => {
+    try {
+      const place = await viewer.list.load(state.key(), { keepsPlace });
+      if (place === null) return;
+      if (state.key().uid === undefined && viewer.list.total()) await viewer.list.choose(0);
+      else if (!viewer.list.total() && state.key().uid === undefined) viewer.trajectory.nothing("No trajectories here yet.");
+    } catch (error) {
+      viewer.say(error.message);
+    }
+  };
+
+  const takeUp = (about) => {
+    byId("run-name").textContent = viewer.visible(about.name);
+    byId("run-name").title = viewer.visible(about.folder);
+    document.title = viewer.visible(about.name) + " · verl-agentic";
+    viewer.list.setRange(...about.reward_range);
+  };
+
+  viewer.refresh = async () => {
+    const before = viewer.rows;
+    const about = await source.run(true);
+    viewer.rows = about.trajectories;
+    byId("news").hidden = true;
+    takeUp(about);
+    viewer.filters.update(about);
+    viewer.curves.update(about);
+    await relist({ keepsPlace: true });
+    viewer.curves.draw();
+    viewer.say(about.trajectories === before ? "Nothing new" : viewer.number(about.trajectories - before) + " new");
+  };
+
+  const poll = async () => {
+    try {
+      if (!document.hidden && await source.news()) {
+        if (byId("follow").checked) await viewer.refresh();
+        else byId("news").hidden = false;
+      }
+    } catch {
+      viewer.say("The server does not answer");
+    }
+    setTimeout(poll, POLL_MS);
+  };
+
+  const onNewAddress = async () => {
+    viewer.openTab(state.get("tab"));
+    viewer.filters.update(viewer.about);
+    await relist();
+    if (state.key().uid !== undefined) await show(state.key());
+  };
+
+  const start = async () => {
+    viewer.initTheme();
+    viewer.initKeys();
+    initTabs();
+    const about = await source.run(false);
+    viewer.about = about;
+    viewer.rows = about.trajectories;
+    takeUp(about);
+    viewer.filters.init(about, () => relist());
+    viewer.curves.init(about, (step) => { viewer.openTab("trajectories"); viewer.filters.showStep(step); });
+    viewer.siblings.init((row) => show(row, { isSameGroup: true }));
+    viewer.list.init(showGroup, () => viewer.refresh());
+    viewer.openTab(state.get("tab"));
+    state.onChange(onNewAddress);
+    byId("refresh").addEventListener("click", () => viewer.refresh());
+    byId("news").addEventListener("click", () => viewer.refresh());
+    const linked = state.key();
+    if (linked.uid !== undefined) show({ ...linked, session: linked.session || 0, index: linked.index || 0 });
+    await relist();
+    if (source.isLive) setTimeout(poll, POLL_MS);
+    else byId("refresh").parentElement.hidden = true;
+    document.documentElement.dataset.ready = "true";
+  };
+
+  start().catch((error) => viewer.say(error.message));
+})();

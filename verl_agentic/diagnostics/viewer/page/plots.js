@@ -1,0 +1,152 @@
+"use strict";
+// Curves and stacked bars over steps, as SVG.
+(() => {
+  const { el, svg, number } = viewer;
+  const PAD = { left: 58, right: 14, top: 16, bottom: 26 };
+  const LEVELS = { log: "●", warn: "▲", stop: "■" };
+  const cursors = new Set();
+
+  /** Returns three to six round numbers that span an interval. */
+  const ticks = (low, high) => {
+    const rough = (high - low) / 4 || 1;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
+    const found = [];
+    for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
+    return found;
+  };
+
+  const frame = (width, height, [low, high], steps, inset = 0) => {
+    const [first, last] = [steps[0], steps[steps.length - 1]];
+    const room = width - PAD.left - PAD.right - 2 * inset;
+    const x = (step) => PAD.left + inset + room * (last === first ? 0.5 : (step - first) / (last - first));
+    const y = (value) => height - PAD.bottom - (height - PAD.top - PAD.bottom) * ((value - low) / (high - low || 1));
+    const across = ticks(first, last).filter((step) => Number.isInteger(step));
+    const lines = [
+      ticks(low, high).map((tick) => [
+        svg("line", { class: "grid", x1: PAD.left, x2: width - PAD.right, y1: y(tick), y2: y(tick) }),
+        svg("text", { class: "tick", x: PAD.left - 6, y: y(tick) + 4, "text-anchor": "end" }, number(tick))]),
+      (across.length ? across : [first]).map((step) => svg("text", { class: "tick", x: x(step), y: height - 8, "text-anchor": "middle" }, number(step))),
+    ].flat(2);
+    return { x, y, lines };
+  };
+
+  /** Returns the pieces of a curve, broken where a step has no number. */
+  const pieces = (steps, values) => {
+    const found = [[]];
+    values.forEach((value, place) => {
+      if (value === null || value === undefined) found.push([]);
+      else found[found.length - 1].push([steps[place], value]);
+    });
+    return found.filter((piece) => piece.length);
+  };
+
+  const nearest = (steps, wanted) => steps.reduce((best, step, place) => (Math.abs(step - wanted) < Math.abs(steps[best] - wanted) ? place : best), 0);
+
+  const marks = (findings, x, height) => findings.map((finding) => svg("g", { class: "mark " + finding.level },
+    svg("line", { x1: x(finding.step), x2: x(finding.step), y1: PAD.top, y2: height - PAD.bottom }),
+    svg("text", { x: x(finding.step), y: PAD.top - 3, "text-anchor": "middle" }, LEVELS[finding.level] || "●"),
+    svg("title", {}, "step " + finding.step + ": " + finding.name + " – " + finding.message)));
+
+  /** Makes a drawing answer to the pointer and to arrow keys; `tell` gets the place of the step, -1 for none. */
+  const steer = (drawing, { steps, x, width, onStep, tell }) => {
+    let place = -1;
+    const go = (next) => {
+      place = Math.min(steps.length - 1, Math.max(0, next));
+      for (const other of cursors) other(steps[place]);
+    };
+    const fromEvent = (event) => {
+      const box = drawing.getBoundingClientRect();
+      const wanted = (event.clientX - box.left) * width / box.width;
+      return steps.reduce((best, step, index) => (Math.abs(x(step) - wanted) < Math.abs(x(steps[best]) - wanted) ? index : best), 0);
+    };
+    cursors.add((step) => { place = step === null ? -1 : nearest(steps, step); tell(place); });
+    drawing.addEventListener("pointermove", (event) => go(fromEvent(event)));
+    drawing.addEventListener("pointerleave", () => { for (const other of cursors) other(null); });
+    drawing.addEventListener("click", (event) => { go(fromEvent(event)); onStep(steps[place]); });
+    drawing.addEventListener("focus", () => { if (place < 0) go(steps.length - 1); });
+    drawing.addEventListener("keydown", (event) => {
+      const jumps = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: steps.length - 1 };
+      if (jumps[event.key] !== undefined) go(jumps[event.key]);
+      else if (event.key === "Enter" && place >= 0) onStep(steps[place]);
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  };
+
+  /** Returns the curve of a metric over steps. */
+  const curve = (name, { steps, values, findings, width, onStep }) => {
+    const height = 190;
+    const known = values.filter((value) => value !== null && value !== undefined);
+    const figure = el("figure", { class: "chart", "data-metric": name });
+    const readout = el("output", {}, known.length ? number(known[known.length - 1]) : "");
+    figure.style.width = width + 26 + "px";
+    viewer.put(figure, el("figcaption", {}, el("bdi", { title: name }, name), readout));
+    if (!known.length) return viewer.put(figure, el("p", { class: "nothing" }, "no step has this number"));
+    let [low, high] = [Math.min(...known), Math.max(...known)];
+    if (low === high) [low, high] = [low - (Math.abs(low) || 1) * 0.1, high + (Math.abs(high) || 1) * 0.1];
+    const { x, y, lines } = frame(width, height, [low, high], steps);
+    const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: PAD.top, y2: height - PAD.bottom }), svg("circle", { r: 3.5 }));
+    const drawn = pieces(steps, values).map((piece) => (piece.length === 1
+      ? svg("circle", { class: "dot", cx: x(piece[0][0]), cy: y(piece[0][1]), r: 2.5 })
+      : svg("polyline", { class: "curve", points: piece.map(([step, value]) => x(step).toFixed(1) + "," + y(value).toFixed(1)).join(" ") })));
+    const shown = findings.filter((finding) => finding.step >= steps[0] && finding.step <= steps[steps.length - 1]);
+    const drawing = svg("svg", {
+      viewBox: "0 0 " + width + " " + height, tabindex: 0, role: "img",
+      "aria-label": name + " over " + steps.length + " steps, from " + number(values[0]) + " to " + number(known[known.length - 1]) + ", between " + number(low) + " and " + number(high) + "; arrow keys read values, Enter lists the step's trajectories",
+    }, lines, marks(shown, x, height), drawn, cursor);
+    const tell = (place) => {
+      const value = place < 0 ? null : values[place];
+      cursor.setAttribute("visibility", place < 0 ? "hidden" : "visible");
+      if (place < 0) return viewer.fill(readout, number(known[known.length - 1]));
+      const [line, dot] = cursor.children;
+      line.setAttribute("x1", x(steps[place]));
+      line.setAttribute("x2", x(steps[place]));
+      dot.setAttribute("visibility", value === null || value === undefined ? "hidden" : "inherit");
+      dot.setAttribute("cx", x(steps[place]));
+      dot.setAttribute("cy", y(value || 0));
+      return viewer.fill(readout, "step " + steps[place] + ": " + number(value));
+    };
+    steer(drawing, { steps, x, width, onStep, tell });
+    return viewer.put(figure, drawing);
+  };
+
+  /** Returns bars of seconds per step, made of `parts`: `[{title, values, colour}]`, lowest first. */
+  const stack = ({ steps, parts, width, onStep }) => {
+    const height = 300;
+    const sum = (place) => parts.reduce((all, part) => all + Math.max(0, part.values[place] || 0), 0);
+    const high = Math.max(...steps.map((_, place) => sum(place)), 1e-9);
+    const gap = (width - PAD.left - PAD.right) / Math.max(1, steps[steps.length - 1] - steps[0] + 1);
+    const bar = Math.max(0.6, Math.min(40, gap * 0.8));
+    const { x, y, lines } = frame(width, height, [0, high], steps, bar / 2 + 2);
+    const bars = steps.map((step, place) => {
+      let base = 0;
+      return parts.map((part) => {
+        const value = Math.max(0, part.values[place] || 0);
+        const top = y(base + value);
+        const made = value > 0 ? svg("rect", { class: part.colour, x: x(step) - bar / 2, width: bar, y: top, height: Math.max(0, y(base) - top) }) : null;
+        base += value;
+        return made;
+      });
+    }).flat();
+    const cursor = svg("line", { class: "cursor-line", y1: PAD.top, y2: height - PAD.bottom, visibility: "hidden" });
+    const readout = el("output", { class: "strip-value" }, "Hover, or focus and use arrow keys, for a step");
+    const tell = (place) => {
+      cursor.setAttribute("visibility", place < 0 ? "hidden" : "visible");
+      if (place < 0) return;
+      cursor.setAttribute("x1", x(steps[place]));
+      cursor.setAttribute("x2", x(steps[place]));
+      const named = parts.filter((part) => part.values[place]).sort((one, other) => other.values[place] - one.values[place]).slice(0, 6);
+      viewer.fill(readout, "step " + steps[place] + ": " + viewer.seconds(sum(place)) + " = " + named.map((part) => part.title + " " + viewer.seconds(part.values[place])).join(" + "));
+    };
+    const drawing = svg("svg", {
+      class: "stack", viewBox: "0 0 " + width + " " + height, tabindex: 0, role: "img",
+      "aria-label": "Seconds of every step by where they went; the table below has the sums; arrow keys read steps",
+    }, lines, bars, cursor, svg("text", { class: "tick", x: 4, y: 12 }, "seconds"));
+    steer(drawing, { steps, x, width, onStep, tell });
+    return el("figure", { class: "chart wide" }, drawing, readout);
+  };
+
+  viewer.plots = { curve, stack, forget: () => cursors.clear() };
+})();

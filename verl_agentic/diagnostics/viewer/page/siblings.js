@@ -1,0 +1,75 @@
+"use strict";
+// The siblings of a group, side by side.
+(() => {
+  const { el, byId, number } = viewer;
+  let rows = [];
+  let onChoice = () => {};
+
+  const isIt = (row, key) => row.session === key.session && row.index === key.index;
+
+  const card = (row, low, high, key) => {
+    const fill = el("i", {});
+    fill.style.width = (row.reward === null ? 0 : (row.reward - low) / (high - low || 1) * 100) + "%";
+    const badges = [
+      row.is_void ? viewer.badge("void", "void", row.error) : null,
+      row.breach ? viewer.badge("breach", "breach", row.breach) : null,
+      row.place && row.place !== "last" ? viewer.badge(row.place) : null,
+      row.role && row.role !== "policy" ? viewer.badge(row.role) : null,
+      (row.why || []).map((why) => viewer.badge(why, "why")),
+    ];
+    const outcome = row.acc === null ? "" : "acc " + number(row.acc);
+    return el("button", { class: "card", "aria-current": isIt(row, key) ? "true" : null, "data-session": row.session, "data-index": row.index },
+      el("span", { class: "card-top" }, el("span", { class: "session" }, "#" + row.session + (row.index ? "." + row.index : "")), el("b", { class: "reward" }, number(row.reward))),
+      el("span", { class: "track", "aria-hidden": "true" }, fill),
+      el("span", { class: "facts" }, [outcome, row.mean_advantage === null ? "" : "adv " + number(row.mean_advantage)].filter(Boolean).join(" · ") || "–"),
+      el("span", { class: "facts" }, number(row.num_response_tokens) + " tok · " + number(row.num_turns) + (row.num_turns === 1 ? " turn" : " turns")),
+      el("span", { class: "facts" }, row.stop_reason || "–", row.num_calls ? " · " + row.num_calls + (row.num_calls === 1 ? " call" : " calls") : ""),
+      badges);
+  };
+
+  viewer.siblings = {
+    init(choice) {
+      onChoice = choice;
+      byId("siblings").addEventListener("click", (event) => {
+        const hit = event.target.closest(".card");
+        if (hit) viewer.siblings.choose(Number(hit.dataset.session), Number(hit.dataset.index));
+      });
+    },
+
+    show(group, key) {
+      rows = group;
+      const rewards = rows.map((row) => row.reward).filter((reward) => reward !== null);
+      const [low, high] = [Math.min(0, ...rewards), Math.max(...rewards, 0)];
+      const counted = rows.filter((row) => row.place === "last" && !row.is_void && row.reward !== null).map((row) => row.reward);
+      const mean = counted.length ? counted.reduce((sum, value) => sum + value, 0) / counted.length : null;
+      const spread = counted.length ? Math.sqrt(counted.reduce((sum, value) => sum + (value - mean) ** 2, 0) / counted.length) : null;
+      const sessions = new Set(rows.map((row) => row.session)).size;
+      viewer.fill(byId("siblings"),
+        el("div", { class: "group-head" }, el("h2", {}, "Group"), el("bdi", { class: "uid" }, rows[0].uid), el("span", { class: "facts" }, sessions + (sessions === 1 ? " trajectory" : " trajectories") + " · mean reward " + number(mean) + " · spread " + number(spread))),
+        el("nav", { class: "cards", "aria-label": "Siblings" }, rows.map((row) => card(row, low, high, key))));
+    },
+
+    mark(key) {
+      for (const element of byId("siblings").querySelectorAll(".card")) {
+        if (isIt({ session: Number(element.dataset.session), index: Number(element.dataset.index) }, key)) {
+          element.setAttribute("aria-current", "true");
+          element.scrollIntoView({ block: "nearest" });
+        } else element.removeAttribute("aria-current");
+      }
+    },
+
+    choose: (session, index) => onChoice(rows.find((row) => isIt(row, { session, index }))),
+
+    /** Looks at the sibling to the right, or with -1 to the left. */
+    move(by) {
+      const place = rows.findIndex((row) => isIt(row, viewer.state.key()));
+      const next = rows[place + by];
+      if (next) onChoice(next);
+    },
+
+    clear() {
+      rows = [];
+      byId("siblings").replaceChildren();
+    },
+  };
+})();

@@ -1,0 +1,39 @@
+"""The files that the page is made of."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+STYLE = "style.css"
+SCRIPTS = (
+    "dom.js",
+    "source.js",
+    "embedded.js",
+    "state.js",
+    "filters.js",
+    "group_list.js",
+    "tokens.js",
+    "calls.js",
+    "time_strip.js",
+    "trajectory.js",
+    "siblings.js",
+    "plots.js",
+    "curves.js",
+    "keys.js",
+    "main.js",
+)
+"""In the order in which they must run."""
+FILES = (STYLE, *SCRIPTS)
+
+
+@cache
+def read(name: str) -> str:
+    """Returns one of the files."""
+    return (files("verl_agentic.diagnostics.viewer") / "page" / name).read_text(encoding="utf-8")
+
+
+def index_html() -> str:
+    """Returns the page that asks a server for its files and data."""
+    links = [f'<link rel="stylesheet" href="{STYLE}">', *(f'<script src="{name}" defer></script>' for name in SCRIPTS)]
+    return read("index.html").replace("<!-- files -->", "\n".join(links))

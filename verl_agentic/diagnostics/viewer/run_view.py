@@ -1,0 +1,232 @@
+"""What the page asks of one run, as plain JSON values."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from verl_agentic.diagnostics.viewer.detail import detail
+from verl_agentic.diagnostics.viewer.groups import Groups, finite
+from verl_agentic.diagnostics.viewer.query import Query
+from verl_agentic.diagnostics.viewer.token_texts import find_tokenizer
+from verl_agentic.errors import DataError
+from verl_agentic.trajectory_log.metrics import read_metrics
+from verl_agentic.trajectory_log.reader import RunLog
+from verl_agentic.trajectory_log.schema import KEY, SUMMARY, TRAJECTORIES, UPDATES
+
+pc: Any = pyarrow.compute  # makes its functions when it is imported: checkers do not see them
+
+Key = tuple[str, int, str, int, int]
+"""One trajectory, as links name it: the parts of `PLACE`."""
+PLACE = ("split", "step", "uid", "session", "index")
+_MAX_PAGE = 1_000
+_WATCHED = ("*.arrows", "metrics-*.jsonl", "health.jsonl")
+
+
+class RunView:
+    """A run's log behind one lock: a page asks from several threads."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Reads the summaries.
+
+        Raises:
+            DataError: no such folder, or its log is of another version.
+        """
+        if not run_dir.is_dir():
+            raise DataError(f"no such folder, got {run_dir}; name the folder of a run")
+        self.run_dir = run_dir
+        self._lock = threading.RLock()
+        self._log: RunLog | None = None
+        self._revision = 0
+        self._orders: dict[str, tuple[pa.BooleanArray, np.ndarray]] = {}
+        self.refresh()
+
+    @property
+    def groups(self) -> Groups:
+        """The groups as they were read last."""
+        return self._groups
+
+    def refresh(self) -> None:
+        """Reads what the run has written since."""
+        with self._lock:
+            self._seen = self._fingerprint()
+            if self._log is not None:
+                self._log.refresh()
+            elif next(self.run_dir.rglob("trajectories/trajectories-*.arrows"), None) is not None:
+                self._log = RunLog(self.run_dir)
+            self._groups = Groups.of(_no_summaries() if self._log is None else self._log.summaries)
+            self._metrics = read_metrics(self.run_dir)
+            self._findings = _findings(self.run_dir)
+            self._tokenizer = find_tokenizer(self.run_dir)
+            self._orders.clear()
+            self._revision += 1
+
+    def about(self) -> dict[str, Any]:
+        """Returns what the frame of the page shows: name, what can be chosen, findings, names of metrics."""
+        with self._lock:
+            table = self._groups.table
+            return {
+                "name": self.run_dir.resolve().name,
+                "folder": str(self.run_dir),
+                "revision": self._revision,
+                "trajectories": table.num_rows,
+                "groups": len(self._groups),
+                "reward_range": _range(table["reward"]),
+                "splits": _names(table["split"]),
+                "stops": _names(table["stop_reason"]),
+                "envs": _names(table["env"]),
+                "tools": _names(pc.list_flatten(table["tools"])),
+                "breaches": pc.sum(pc.fill_null(pc.not_equal(table["breach"], ""), False)).as_py() or 0,
+                "has_tokenizer": self._tokenizer is not None,
+                "metrics": sorted({name for line in self._metrics for name in line} - {"step", "time"}),
+                "findings": self._findings,
+            }
+
+    def has_news(self) -> bool:
+        """Tells whether the run has written since `refresh`."""
+        return self._fingerprint() != self._seen
+
+    def list_groups(self, query: Query, *, offset: int, limit: int, around: Sequence[Any] = ()) -> dict[str, Any]:
+        """Returns a page of the list.
+
+        Args:
+            query: which groups, in which order.
+            offset: number of the first one.
+            limit: how many at most.
+            around: split, step and uid of a group: `place` is its number in the list, None when it is not there.
+        """
+        with self._lock:
+            matches, order = self._order(query)
+            page = order[max(0, offset) : max(0, offset) + min(limit, _MAX_PAGE)]
+            return {
+                "revision": self._revision,
+                "total": len(order),
+                "trajectories": pc.sum(matches).as_py() or 0,
+                "offset": offset,
+                "groups": self._groups.lines([int(group) for group in page], matches),
+                "place": self._place(order, around) if around else None,
+            }
+
+    def group(self, split: str, step: int, uid: str) -> list[dict[str, Any]]:
+        """Returns the summaries of a group's rows.
+
+        Raises:
+            DataError: there is no such group.
+        """
+        with self._lock:
+            return self.summaries(self._rows({"split": split, "step": step, "uid": uid}))
+
+    def summaries(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
+        """Returns the summaries of lines."""
+        names = [*SUMMARY["trajectories"], *(name for name in SUMMARY["updates"] if name not in KEY)]
+        table = self._groups.table.select(names).take(pa.array(rows, pa.int64()))
+        return [{name: finite(value) for name, value in line.items()} for line in table.to_pylist()]
+
+    def trajectory(self, key: Key) -> dict[str, Any]:
+        """Returns all of one trajectory.
+
+        Raises:
+            DataError: there is no such trajectory.
+        """
+        with self._lock:
+            row = int(self._rows(dict(zip(PLACE, key, strict=True)))[0])
+            return self.detail_of(row)
+
+    def detail_of(self, row: int) -> dict[str, Any]:
+        """Returns all of the trajectory at a line of the summaries."""
+        with self._lock:
+            assert self._log is not None
+            return detail(self._log.record(row), self._tokenizer)
+
+    def metrics(self, names: Sequence[str]) -> dict[str, Any]:
+        """Returns `{"steps": [...], "values": {name: [...]}}`, None where a step has no such number."""
+        with self._lock:
+            steps = [line["step"] for line in self._metrics]
+            return {"steps": steps, "values": {n: [finite(line.get(n)) for line in self._metrics] for n in names}}
+
+    def record(self, row: int) -> Mapping[str, Any]:
+        """Returns the log's own record of a line of the summaries."""
+        with self._lock:
+            assert self._log is not None
+            return self._log.record(row)
+
+    def matches(self, query: Query) -> pa.BooleanArray:
+        """Returns for every line of the summaries whether it passes."""
+        with self._lock:
+            return self._order(query)[0]
+
+    def _order(self, query: Query) -> tuple[pa.BooleanArray, np.ndarray]:
+        key = repr(query)
+        if key not in self._orders:
+            search = self._log.search if self._log is not None else lambda _: []
+            matches = query.matches(self._groups.table, search)
+            if len(self._orders) >= 32:
+                self._orders.clear()
+            order = self._groups.order(matches, sort=query.sort, descending=query.descending)
+            self._orders[key] = (matches, order)
+        return self._orders[key]
+
+    def _place(self, order: np.ndarray, around: Sequence[Any]) -> int | None:
+        try:
+            row = self._rows(dict(zip(PLACE[:3], around, strict=True)))[0]
+        except DataError:
+            return None
+        found = np.flatnonzero(order == self._groups.of_row[row])
+        return int(found[0]) if len(found) else None
+
+    def _rows(self, wanted: Mapping[str, Any]) -> np.ndarray:
+        table = self._groups.table
+        found = pc.equal(table["step"], wanted["step"])
+        for name, value in wanted.items():
+            found = pc.and_(found, pc.equal(table[name], value))
+        rows = np.flatnonzero(pc.fill_null(found, False).to_numpy())
+        if not len(rows):
+            raise DataError(f"the run has no such trajectory, got {dict(wanted)}; it may be of another run")
+        return rows
+
+    def _fingerprint(self) -> tuple[int, int]:
+        sizes = []
+        for pattern in _WATCHED:
+            for path in self.run_dir.rglob(pattern):
+                try:
+                    sizes.append(path.stat().st_size)
+                except OSError:
+                    continue
+        return len(sizes), sum(sizes)
+
+
+def _names(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    return sorted(filter(None, pc.unique(column).to_pylist()))
+
+
+def _range(column: pa.ChunkedArray) -> list[float | None]:
+    """Returns the smallest and the largest finite value."""
+    found = pc.min_max(column.filter(pc.fill_null(pc.is_finite(column), False))).as_py()
+    return [found["min"], found["max"]]
+
+
+def _no_summaries() -> pa.Table:
+    fields = [TRAJECTORIES.field(name) for name in SUMMARY["trajectories"]]
+    fields += [UPDATES.field(name) for name in SUMMARY["updates"] if name not in KEY]
+    return pa.schema(fields).empty_table()
+
+
+def _findings(run_dir: Path) -> list[dict[str, Any]]:
+    """Returns the findings of the run's health, by step; lines that are cut off are left out."""
+    found = []
+    for path in sorted(run_dir.rglob("health.jsonl")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                finding = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(finding, dict) and isinstance(finding.get("step"), int):
+                found.append(finding)
+    return sorted(found, key=lambda finding: finding["step"])

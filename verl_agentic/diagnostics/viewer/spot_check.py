@@ -1,0 +1,113 @@
+"""Trajectories for a human's eyes: some at random, and some that look as if something is wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+pc: Any = pyarrow.compute  # makes its functions when it is imported: checkers do not see them
+
+_FEW_TOKENS = 0.25
+"""Share of the median number of model tokens, below which a high reward is suspicious."""
+_FAR = 4.0
+"""Deviations (1.4826 times the median of absolute ones) of a reward from what its acc leads to expect."""
+_FAR_AT_LEAST = 0.1
+"""Share of the range of rewards that a deviation must have in any case."""
+_REPEATS = 3
+"""Equal calls of one trajectory that are suspicious."""
+_READ_FOR_CALLS = 500
+"""Trajectories whose calls are read: those with the most of them."""
+
+
+def spot_check(
+    table: pa.Table, record: Callable[[int], Mapping[str, Any]], *, count: int, seed: int
+) -> dict[int, list[str]]:
+    """Returns lines of the summaries and why they were chosen: `count` at random, and `count` others of the suspicious.
+
+    The suspicious are taken from every kind in turn. Where there are fewer, fewer are returned; the same seed chooses
+    the same ones.
+
+    Args:
+        table: summaries of a run; only the last rows of sessions that the policy played are looked at.
+        record: line -> its record.
+        count: of each of the two.
+        seed: of the choice.
+    """
+    chance = random.Random(seed)
+    lines = _candidates(table)
+    chosen = {row: ["random"] for row in chance.sample(lines, min(count, len(lines)))}
+    kinds = {kind: [row for row in rows if row not in chosen] for kind, rows in suspicious(table, record).items()}
+    why = {row: [name for name, rows in kinds.items() if row in set(rows)] for rows in kinds.values() for row in rows}
+    queues = [chance.sample(rows, len(rows)) for rows in kinds.values()]
+    taken: list[int] = []
+    while any(queues) and len(taken) < count:
+        for queue in queues:
+            while queue and queue[-1] in taken:
+                queue.pop()
+            if queue and len(taken) < count:
+                taken.append(queue.pop())
+    return {**chosen, **{row: [f"suspicious: {name}" for name in why[row]] for row in taken}}
+
+
+def suspicious(table: pa.Table, record: Callable[[int], Mapping[str, Any]]) -> dict[str, list[int]]:
+    """Returns kind -> lines of the summaries; see docs/viewer.md for what each kind means."""
+    rows = np.asarray(_candidates(table), dtype=np.int64)
+    if not len(rows):
+        return {}
+    columns = table.take(pa.array(rows))
+    reward, acc = (_floats(columns[name]) for name in ("reward", "acc"))
+    tokens = _floats(columns["num_model_tokens"])
+    is_void = np.asarray(pc.fill_null(columns["is_void"], False))
+    reward[is_void], acc[is_void], tokens[is_void] = np.nan, np.nan, np.nan
+    found = {
+        "breach of the audit": np.asarray(pc.not_equal(columns["breach"], "")),
+        "void": is_void,
+        "high reward, few tokens": _short_and_paid(reward, tokens),
+        "reward far from acc": _far(reward, acc),
+    }
+    kinds = {kind: [int(row) for row in rows[flags]] for kind, flags in found.items()}
+    calls = np.asarray(columns["num_calls"])
+    most = sorted(zip(calls.tolist(), rows.tolist(), strict=True), reverse=True)[:_READ_FOR_CALLS]
+    kinds["repeated calls"] = [row for number, row in most if number >= _REPEATS and _repeats(record(row))]
+    return kinds
+
+
+def _candidates(table: pa.Table) -> list[int]:
+    counted = pc.and_(pc.equal(table["place"], "last"), pc.equal(table["role"], "policy"))
+    return np.flatnonzero(np.asarray(pc.fill_null(counted, False))).tolist()
+
+
+def _short_and_paid(reward: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    if np.isnan(reward).all() or np.isnan(tokens).all():
+        return np.zeros(len(reward), dtype=bool)
+    return (reward > np.nanmean(reward)) & (tokens < _FEW_TOKENS * np.nanmedian(tokens))
+
+
+def _far(reward: np.ndarray, acc: np.ndarray) -> np.ndarray:
+    """Returns where a reward is far from the median reward of the trajectories with that acc."""
+    known = np.isfinite(reward) & np.isfinite(acc)
+    far = np.zeros(len(reward), dtype=bool)
+    if not known.any():
+        return far
+    expected = np.full(len(reward), np.nan)
+    for value in np.unique(acc[known]):
+        same = known & (acc == value)
+        expected[same] = np.median(reward[same])
+    deviation = np.abs(reward - expected)
+    usual = 1.4826 * np.median(deviation[known])
+    far[known] = deviation[known] > max(_FAR * usual, _FAR_AT_LEAST * float(np.ptp(reward[known])), 1e-9)
+    return far
+
+
+def _repeats(record: Mapping[str, Any]) -> bool:
+    calls = [(call["name"], call["arguments"]) for turn in record["turns"] or () for call in turn["calls"] or ()]
+    return any(calls.count(call) >= _REPEATS for call in set(calls))
+
+
+def _floats(column: pa.ChunkedArray) -> np.ndarray:
+    return np.array(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)

@@ -1,0 +1,39 @@
+"""Records as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_NULLABLE = {"reward", "acc", "env_score", "score"}
+
+
+def to_batch(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Returns records as a batch; a column that one lacks is empty there (null where the schema's doc says so).
+
+    Raises:
+        ValueError: a record has a key that is no column.
+        pyarrow.ArrowException, TypeError: a value is not of its column's type.
+    """
+    unknown = sorted({key for record in records for key in record} - set(schema.names))
+    if unknown:
+        raise ValueError(f"no such columns, got {unknown}; known: {schema.names}")
+    return pa.RecordBatch.from_arrays([_column(records, field) for field in schema], schema=schema)
+
+
+def _column(records: Sequence[Mapping[str, Any]], field: pa.Field) -> pa.Array:
+    empty = None if field.name in _NULLABLE else _empty(field.type)
+    values = [record.get(field.name, empty) for record in records]
+    if pa.types.is_map(field.type):
+        values = [list(value.items()) if isinstance(value, Mapping) else value for value in values]
+    return pa.array(values, type=field.type)
+
+
+def _empty(kind: pa.DataType) -> Any:
+    if pa.types.is_string(kind):
+        return ""
+    if pa.types.is_boolean(kind):
+        return False
+    return [] if pa.types.is_list(kind) or pa.types.is_map(kind) else 0

@@ -1,0 +1,47 @@
+"""Small records of a run, a JSON line each: metrics, findings."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.trajectory_log.secrets import own_secrets
+
+logger = logging.getLogger(__name__)
+
+
+class Lines:
+    """A file that lines are added to. What goes wrong there is logged once, and nobody's problem."""
+
+    def __init__(self, path: Path) -> None:
+        """Writes nothing yet."""
+        self.path = path
+        self._is_well = True
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Writes a record through, without secrets."""
+        try:
+            line = json.dumps(own_secrets().removed(dict(record)), default=str)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            self._is_well = True
+        except (OSError, ValueError) as cause:
+            if self._is_well:
+                logger.warning("%s cannot be written: %s", self.path, cause)
+            self._is_well = False
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the records of a file; a line that was cut off, or is none, is left out."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record

@@ -1,0 +1,71 @@
+"""What must not reach a log: values of environment variables that are named like secrets."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+_NOT_SECRET = re.compile(r"TOKENIZERS?_|_PATH$|_FILE$|_DIR$|AUTHORITY|AUTH_SOCK", re.IGNORECASE)
+_MIN_CHARS = 8
+"""Shorter values would be found in innocent text."""
+Decode = Callable[[Sequence[int]], str]
+
+
+class Secrets:
+    """The secrets of an environment."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Reads this process's environment, or the one given."""
+        found = os.environ if environment is None else environment
+        values = {
+            value: f"[{name}]"
+            for name, value in found.items()
+            if _NAME.search(name) and not _NOT_SECRET.search(name) and len(value) >= _MIN_CHARS
+        }
+        self._marks = values
+        # Longer ones first: one may be part of another.
+        escaped = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))
+        self._pattern = re.compile(escaped) if escaped else None
+
+    def __bool__(self) -> bool:
+        """Tells whether there are any."""
+        return self._pattern is not None
+
+    def occur_in(self, text: str) -> bool:
+        """Tells whether a text holds one."""
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+    def removed(self, value: Any) -> Any:
+        """Returns a value with the variable's name in brackets for every secret in its strings, however deep."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self._pattern.sub(lambda found: self._marks[found.group()], value)
+        if isinstance(value, Mapping):
+            return {self.removed(key): self.removed(item) for key, item in value.items()}
+        if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float):
+            return type(value)(self.removed(item) for item in value)
+        return value
+
+
+@functools.cache
+def own_secrets() -> Secrets:
+    """Returns those of this process."""
+    return Secrets()
+
+
+WITHHELD = -1
+"""Stands for a token that would spell a secret."""
+
+
+def withhold(ids: Sequence[int], spans: Sequence[tuple[int, int]], *, decode: Decode, secrets: Secrets) -> list[int]:
+    """Returns token ids with `WITHHELD` in every span `[start, end)` whose text holds a secret."""
+    kept = list(ids)
+    for start, end in spans:
+        if secrets.occur_in(decode(kept[start:end])):
+            kept[start:end] = [WITHHELD] * (end - start)
+    return kept

@@ -1,0 +1,185 @@
+"""Writes a table of a run's log beside what the process really does."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from verl_agentic.trajectory_log.batches import to_batch
+from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.schema import SCHEMAS
+from verl_agentic.trajectory_log.secrets import Secrets, own_secrets
+
+logger = logging.getLogger(__name__)
+FOLDER = "trajectories"
+"""Of a run's folder."""
+_MAX_WAITING, _MAX_PER_BATCH = 4096, 256
+_OLD_S = 600.0
+"""A file that nobody has written for so long is finished, or its process is gone."""
+Record = Mapping[str, Any]
+Records = Callable[[], Sequence[Record]]
+"""Makes records in the writer's thread; runs once."""
+
+
+@functools.cache
+def log_writer(table: str, options: LogOptions) -> LogWriter:
+    """Returns this process's writer of a table; whatever is left to write is written before the process ends."""
+    writer = LogWriter(table, options)
+    atexit.register(writer.close)
+    return writer
+
+
+class LogWriter:
+    """The files of this process in a table of a run; a thread writes them.
+
+    A record is on disk as soon as the thread has come to it; a process that dies loses those it has not come to. What
+    goes wrong there (a full disk, a record that does not fit) is logged, and never the caller's problem.
+    """
+
+    def __init__(self, table: str, options: LogOptions, *, secrets: Secrets | None = None) -> None:
+        """Writes nothing yet; another process never gets the same files."""
+        assert options.dir is not None
+        self._folder, self._table, self._options = Path(options.dir) / FOLDER, table, options
+        self._schema = SCHEMAS[table]
+        self._name = f"{table}-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._secrets = own_secrets() if secrets is None else secrets
+        self._waiting: queue.Queue[Records | None] = queue.Queue(_MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._path = self._folder
+        self._file: Any = None
+        self._stream: Any = None
+        self._number = 0
+        self.num_lost = 0
+        """Records that could not be written."""
+
+    def append(self, make: Records) -> None:
+        """Has the records that a function makes written soon; returns at once. Past 4,096 that wait, they are lost."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_all, name=f"{self._table} log", daemon=True)
+                self._thread.start()
+        try:
+            self._waiting.put_nowait(make)
+        except queue.Full:
+            self._lose(1, "the disk is too slow")
+
+    def close(self) -> None:
+        """Returns when all is written."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._waiting.put(None)
+            thread.join()
+
+    def _write_all(self) -> None:
+        is_open = True
+        while is_open:
+            taken = [self._waiting.get()]
+            while len(taken) < _MAX_PER_BATCH and taken[-1] is not None:
+                try:
+                    taken.append(self._waiting.get_nowait())
+                except queue.Empty:
+                    break
+            is_open = taken[-1] is not None
+            self._write([make for make in taken if make is not None])
+        self._finish()
+
+    def _write(self, makes: Sequence[Records]) -> None:
+        records: list[Record] = []
+        for make in makes:
+            try:
+                records += [self._secrets.removed(record) for record in make()]
+            except Exception as cause:
+                self._lose(1, f"{type(cause).__name__}: {cause}")
+        if not records:
+            return
+        try:
+            self._write_batch(to_batch(records, self._schema))
+        except Exception as cause:
+            if len(records) == 1 or isinstance(cause, OSError):
+                self._lose(len(records), f"{type(cause).__name__}: {cause}")
+            else:  # one that does not fit must not take the others with it
+                for record in records:
+                    self._write([lambda record=record: [record]])
+
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
+        end = 0
+        try:
+            file = self._begin() if self._file is None else self._file
+            end = file.tell()
+            self._stream.write_batch(batch)
+        except OSError:
+            self._abandon(end)
+            raise
+        if file.tell() >= self._options.file_mb * 2**20:
+            self._finish()
+            self._remove_oldest()
+
+    def _begin(self) -> Any:
+        """Opens the next file."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._path = self._folder / f"{self._name}-{self._number:05d}.arrows"
+        self._number += 1
+        self._file = pa.OSFile(str(self._path), "wb")
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1))
+        self._stream = pa.ipc.new_stream(self._file, self._schema, options=options)
+        return self._file
+
+    def _abandon(self, end: int) -> None:
+        """Gives up the file, cut after its last whole batch."""
+        self._stream = None
+        with contextlib.suppress(OSError):  # closing writes what did not fit
+            if self._file is not None:
+                self._file.close()
+        self._file = None
+        try:
+            if end:
+                os.truncate(self._path, end)
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as cause:
+            logger.warning("%s ends with a broken record: %s", self._path, cause)
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            try:
+                self._stream.close()
+                self._file.close()
+            except OSError as cause:
+                logger.warning("%s was not closed: %s", self._path, cause)
+            self._file = self._stream = None
+
+    def _remove_oldest(self) -> None:
+        if self._options.total_gb is None:
+            return
+        found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry) for entry in self._files())
+        total = sum(size for _, size, _ in found)
+        for written, size, path in found:
+            is_own = path.name.startswith(self._name)
+            if total <= self._options.total_gb * 2**30 or not (is_own or written < time.time() - _OLD_S):
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def _files(self) -> list[Path]:
+        return list(self._folder.glob(f"{self._table}-*.arrows"))
+
+    def _lose(self, count: int, why: str) -> None:
+        self.num_lost += count
+        # The first, and then ever more rarely: a full disk stays full.
+        if (self.num_lost & (self.num_lost - 1)) == 0:
+            logger.warning("%d records of %s are lost so far: %s", self.num_lost, self._folder / self._name, why)
