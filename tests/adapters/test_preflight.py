@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight import plan
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-from verl_agentic.diagnostics.preflight.derived import derived_numbers
 from verl_agentic.diagnostics.preflight.planned import PlannedRun
 from verl_agentic.diagnostics.preflight.result import check_names, judge
 from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import ConfigError
 from verl_agentic.paths import recipes_dir
 
 BROKEN = Path(__file__).parents[1] / "fixtures" / "broken_configs"
@@ -39,10 +37,9 @@ def _on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
 
 
-def records(env: str, *, count: int, agent_name: str = "env_agent") -> list[dict[str, Any]]:
-    package = load_env_package(env)
-    rows = make_rows(package, split="train", count=count, seed=0)
-    return to_records(rows, env_id=env, split="train", agent_name=agent_name)
+def records(env: str, *, count: int, options: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    rows = make_rows(load_env_package(env), split="train", count=count, seed=0, options=options)
+    return to_records(rows, env_id=env, split="train", agent_name="env_agent")
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +57,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fixtures(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, data: Path) -> None:
     for name, value in {"CONFIGS": BROKEN, "MODEL": tiny_model, "DATA": data}.items():
         monkeypatch.setenv(f"PREFLIGHT_{name}", str(value))
+
+
+def _course(recipe: str) -> dict[str, Any]:
+    """What the recipe is for, where it says so itself."""
+    file = recipes_dir() / recipe / "course.yaml"
+    told = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    return {"env": told.get("env") or ("python_math" if recipe == "quickstart" else recipe),
+            "options": told.get("options")}  # fmt: skip
 
 
 def failed(run: PlannedRun) -> dict[str, str]:
@@ -90,8 +95,8 @@ def test_what_the_faults_are_made_of_has_none(name: str) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> None:
-    env = "python_math" if recipe in ("quickstart", "math_rubric") else recipe
-    write_parquet(CODE_ROWS if recipe == "sandbox_fusion" else records(env, count=16), tmp_path / "rows.parquet")
+    rows = CODE_ROWS if recipe == "sandbox_fusion" else records(**_course(recipe), count=16)
+    write_parquet(rows, tmp_path / "rows.parquet")
     overrides = [
         f"actor_rollout_ref.model.path={tiny_model}",
         *(f"data.{split}_files={tmp_path / 'rows.parquet'}" for split in ("train", "val")),

@@ -58,6 +58,8 @@ def test_vector_of_self_correction() -> None:
         ([call("a", "1", failed=True), call("a", "2", failed=True), call("a", "3")], (2, 1)),
         ([call("a", "1", failed=True), call("a", "2", failed=True), call("a", "3"), call("a", "4")], (2, 2)),
         ([call("a", "1", failed=True), call("b", "2")], (1, 0)),
+        # b puts its own mistake right, so that c is left for the tool that there is not.
+        ([call("x", "1", error="unknown_tool"), call("b", "1", failed=True), call("b", "2"), call("c", "3")], (2, 2)),
         # Not answered before the episode ended: neither a failure nor a success.
         ([call("a", "1", failed=True), call("a", "2", result=None)], (1, 0)),
         ([], (0, 0)),
@@ -128,8 +130,8 @@ def test_a_text_without_end_is_looked_at_in_part() -> None:
     # The repeated part is further back than what is looked at.
     words = " ".join(f"word{number}" for number in range(4_000))
     assert len(words) > 20_000
-    found = call_statistics(*episode(("so so " * 500, []), (words, [])))
-    assert found["repeated_ngrams"] == 0.0
+    for turns in ([("so so " * 500, []), (words, [])], [("so so " * 500 + words, [])]):
+        assert call_statistics(*episode(*turns))["repeated_ngrams"] == 0.0
 
 
 def test_calls_per_tool_over_a_batch() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from samples import call, sample, turn
+from samples import call, logged, sample, turn
 
 from verl_agentic.cli import main
-from verl_agentic.data.sample_log import SampleLog, StoredSample
+from verl_agentic.data.sample_log import StoredSample
+from verl_agentic.trajectory_log.reader import write_run
 
 FILE = Path(__file__).parent.parent / "data" / "audited_components.py"
 
@@ -22,7 +23,7 @@ FILE = Path(__file__).parent.parent / "data" / "audited_components.py"
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training of 4 groups of 4: each has two right answers, and one that the tool alone gave."""
     folder = tmp_path_factory.mktemp("run")
-    log = SampleLog(folder / "rl" / "samples")
+    stored = []
     for name in ("Borib", "Defot", "Lufus", "Razub"):
         for session, answer in enumerate((name, name, "?", "")):
             told = turn("look", call(query=name), observations=[f"the teacher is {name}"])
@@ -30,9 +31,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 [told, turn(answer)], ground_truth=name, prompt=f"Who taught {name[::-1]}?", id=f"{name}/{session}"
             )
             score = {"acc": float(answer == name), "score": float(answer == name)}
-            log.append(StoredSample(group=name, session=session, step=1, split="train", sample=subject, score=score))
-    log.close()
-    return folder
+            stored.append(StoredSample(group=name, session=session, step=1, split="train", sample=subject, score=score))
+    return write_run(folder / "rl", trajectories=logged(*stored)).parent
 
 
 def rubric(folder: Path, *entries: dict, name: str = "rubric.yaml") -> str:
@@ -106,7 +106,7 @@ def test_the_lab_shows_what_would_have_changed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "val"], "no trajectory fits --split val and --source None; there are ['rl/samples (train)']"),
+        (["--split", "val"], "no trajectory fits --split val and --source None; there are ['training (train)']"),
         (["--source", "eval"], "no trajectory fits --split None and --source eval"),
         (["--limit", "0"], "--limit must be positive, got 0"),
         (["--rubric", "no/such.yaml"], "cannot read the rubric 'no/such.yaml'"),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from samples import call, sample, turn
+from samples import call, logged, sample, turn
 
-from verl_agentic.data.sample_log import SampleLog, StoredSample, read_samples, stored_episode, take_groups
+from verl_agentic.data.sample_log import StoredSample, read_samples, stored_episode, take_groups
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.trajectory_log.reader import write_run
+
+_NO_SAMPLES = ({"place": "earlier"}, {"is_void": True}, {"extra": ""}, {"role": "external"})
+"""Rows that are no whole trajectory of the policy's: the last kind but one is of verl's own loops."""
 
 
 def stored(group: str = "g", session: int = 0, *, step: int = 1, subject: Sample | None = None, **fields: Any) -> Any:
@@ -21,24 +24,18 @@ def stored(group: str = "g", session: int = 0, *, step: int = 1, subject: Sample
     return StoredSample(group=group, session=session, step=step, split="train", sample=subject, **fields)
 
 
-def write(folder: Path, *records: StoredSample) -> Path:
-    log = SampleLog(folder)
-    for record in records:
-        log.append(record)
-    log.close()
-    return log.path
-
-
-def test_what_is_appended_comes_back_from_all_processes_in_order(tmp_path: Path) -> None:
-    told = turn("<tool> é\ud800\u2028", call(query="x"), observations=["a\nb"])
+def test_what_a_training_logs_comes_back_in_order(tmp_path: Path) -> None:
+    told = turn("<tool> é\u2028", call(query="x"), observations=["a\nb"])
     odd = sample([told, "7"], ground_truth=np.array(["7"]), extra={"n": np.int64(3)}, outcome=1.0, id="g/1")
-    # Members of one group, played by two processes.
-    first = write(tmp_path / "rl/samples", stored("h"), stored("g", 1, subject=odd, score={"acc": 1.0, "score": 0.5}))
-    second = write(tmp_path / "rl/samples", stored("g", 0), stored("g", 0, step=2))
-    assert first != second
+    rows = logged(stored("h"), stored("g", 1, subject=odd, score={"acc": 1.0, "score": 0.5}), stored("g", 0, step=2))
+    others = [
+        {**row, "session": 7} | change for row, change in zip(logged(*[stored("x")] * 4), _NO_SAMPLES, strict=True)
+    ]
+    write_run(tmp_path / "rl", trajectories=[*rows, *others])
+    write_run(tmp_path / "rl" / "resumed", trajectories=logged(stored("g", 0)))
     found = read_samples(tmp_path)
     assert [(s.step, s.group, s.session) for s in found] == [(1, "g", 0), (1, "g", 1), (1, "h", 0), (2, "g", 0)]
-    assert {s.source for s in found} == {"rl/samples"} and found[0].key == found[1].key != found[3].key
+    assert found[0].key == found[1].key != found[3].key
     assert found[1].sample.turns == odd.turns and found[1].sample.env == odd.env
     assert (found[1].sample.ground_truth, found[1].sample.extra) == (["7"], {"n": 3}), "arrays of numpy are lists"
     assert (found[0].score, found[1].score) == (None, {"acc": 1.0, "score": 0.5})
@@ -50,13 +47,13 @@ def test_what_is_appended_comes_back_from_all_processes_in_order(tmp_path: Path)
 def test_a_line_that_was_cut_off_is_skipped_and_another_broken_one_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = write(tmp_path, stored(session=0), stored(session=1))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
+    lines = [json.dumps({"key": f"g/{n}", "stored_sample": stored(session=n).to_dict()}) + "\n" for n in range(2)]
+    path = tmp_path / "episodes.jsonl"
+    path.write_text("".join(lines)[:-20])
     assert [s.session for s in read_samples(tmp_path)] == [0]
     assert f"{path}:2 was cut off" in caplog.text
-    path.write_bytes(whole[20:])
-    with pytest.raises(DataError, match=r"samples-.*:1 is no JSON"):
+    path.write_text("".join(lines)[20:])
+    with pytest.raises(DataError, match=r"episodes.jsonl:1 is no JSON"):
         read_samples(tmp_path)
 
 
@@ -70,9 +67,9 @@ def test_a_line_that_was_cut_off_is_skipped_and_another_broken_one_is_refused(
     ],
 )
 def test_what_is_no_record_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    record = {**stored().to_dict(), **change}
-    (tmp_path / "samples-x.jsonl").write_text(json.dumps(record) + "\n")
-    with pytest.raises(DataError, match=says):
+    record = {"key": "g/0", "stored_sample": {**stored().to_dict(), **change}}
+    (tmp_path / "episodes.jsonl").write_text(json.dumps(record) + "\n")
+    with pytest.raises(DataError, match=says.replace(":1:", ".*:")):
         read_samples(tmp_path)
 
 
@@ -82,7 +79,7 @@ def test_a_folder_without_trajectories_says_how_to_get_some(tmp_path: Path) -> N
     (tmp_path / "eval").mkdir()
     (tmp_path / "eval" / "old.json").write_text('[{"outcome": 1.0}]')
     (tmp_path / "episodes.jsonl").write_text('{"key": "a/0", "stored_sample": null}\n')
-    with pytest.raises(DataError, match=r"no trajectories are stored below .*samples_dir"):
+    with pytest.raises(DataError, match=r"no trajectories are stored below .*log.dir"):
         read_samples(tmp_path)
 
 
@@ -93,16 +90,6 @@ def test_of_an_evaluation_the_last_record_of_a_key_counts(tmp_path: Path) -> Non
     ]
     (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [s.score for s in read_samples(tmp_path)] == [{"acc": 1.0}]
-
-
-def test_nothing_that_goes_wrong_reaches_the_caller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("")
-    with caplog.at_level(logging.WARNING):
-        write(tmp_path / "file" / "samples", stored())
-    assert "sample 'g/0' is not stored, got NotADirectoryError" in caplog.text
-    write(tmp_path / "samples", stored(subject=sample(["7"], ground_truth={1, 2}, id="set/0")), stored(session=5))
-    assert "sample 'set/0' is not stored, got TypeError" in caplog.text
-    assert [s.session for s in read_samples(tmp_path)] == [5], "the next one is"
 
 
 async def test_an_episode_is_stored_with_what_its_environment_paid_and_a_void_one_is_not() -> None:

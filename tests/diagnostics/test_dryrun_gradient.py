@@ -55,8 +55,14 @@ def test_a_row_whose_gradient_lies_on_its_turns_alone_proves_it() -> None:
         ),
         ({"gradients": {"entropy": [0.0, 0.0, 0.0, 1e-9, 0.0]}}, "1 tokens with mask 0 have a gradient"),
         ({"elsewhere": {"log_probs": 1e-9}}, "1 rows have a gradient at their prompt"),
-        ({"gradients": {"log_probs": [float("nan"), 0.1, 0.0, 0.0, 0.1]}}, "1 tokens have a gradient that is not finite"),
-        ({"gradients": {"log_probs": [0.1, 0.0, 0.0, 0.0, 0.1]}}, "1 sampled tokens with an advantage have no gradient"),
+        (
+            {"gradients": {"log_probs": [float("nan"), 0.1, 0.0, 0.0, 0.1]}},
+            "1 tokens have a gradient that is not finite",
+        ),
+        (
+            {"gradients": {"log_probs": [0.1, 0.0, 0.0, 0.0, 0.1]}},
+            "1 sampled tokens with an advantage have no gradient",
+        ),
         ({"gradients": {"log_probs": [0.0] * 5}}, "none of 3 sampled tokens of rows with an advantage has a gradient"),
     ],
 )
@@ -84,9 +90,7 @@ def test_targets_that_it_did_write_must_change_it() -> None:
 
 
 def test_what_did_not_occur_is_not_shown() -> None:
-    row = _row(
-        ids=[1, 2, 10, 11], mask=[1, 1], advantages=[0.0, 0.0], segments=[], gradients={"log_probs": [0.0, 0.0]}
-    )
+    row = _row(ids=[1, 2, 10, 11], mask=[1, 1], advantages=[0.0, 0.0], segments=[], gradients={"log_probs": [0.0, 0.0]})
     proof = _prove(row)
     assert not proof.wrong and len(proof.not_shown) == 2
 

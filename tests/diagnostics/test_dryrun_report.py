@@ -61,15 +61,9 @@ def _step(folder: Path) -> Events:
     return events
 
 
-def _report(events: Events, *, scripted: bool = True, ended_well: bool = True, log: str = "", **metrics: float) -> Report:
-    return build_report(
-        events,
-        completions=_COMPLETIONS,
-        metrics=metrics,
-        expected=Expected(scripted=scripted),
-        log=log,
-        ended_well=ended_well,
-    )
+def _report(events: Events, *, scripted: bool = True, ended_well: bool = True, **metrics: float) -> Report:
+    expected = Expected(scripted=scripted)
+    return build_report(events, completions=_COMPLETIONS, metrics=metrics, expected=expected, ended_well=ended_well)
 
 
 def _stage(report: Report, name: str) -> Stage:
@@ -163,9 +157,9 @@ def test_the_earliest_error_of_any_process_is_the_cause_and_later_stages_are_not
 def test_without_an_event_the_log_s_first_exception_that_is_not_ray_s_is_the_cause(tmp_path: Path) -> None:
     log = (
         "(WorkerDict pid=7) \x1b[36mwarming up\x1b[0m\n"
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly\n"
         "ray.exceptions.RayTaskError(OSError): \x1b[36mray::WorkerDict.init_model()\x1b[39m\n"
         "(WorkerDict pid=7) OSError: no file named model.safetensors in /models/x\n"
-        "ray.exceptions.ActorDiedError: The actor died\n"
     )
     events = Events(tmp_path)
     events.all = [{"event": "begin", "time": 1.0, "stage": "start"}]

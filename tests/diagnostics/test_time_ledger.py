@@ -102,6 +102,7 @@ def test_clocks_that_differ_never_make_a_time_negative_or_the_sum_wrong() -> Non
         assert min(found.values()) >= 0 and sum(found.values()) == pytest.approx(15.5)
         ledger = time_ledger({**TIMERS, "timing_s/gen": 12.0}, waits=[WAIT])  # the timer says less than the clock
         assert min(ledger.values()) >= 0 and sum(ledger.values()) == pytest.approx(30.0)
+        assert ledger["time/tool_s"] == pytest.approx(3.5 * 12 / 15.5) and ledger["time/other_s"] == pytest.approx(6.0)
 
 
 def test_several_waits_of_a_step_add_up() -> None:
@@ -150,7 +151,12 @@ def test_turns_have_the_means_over_the_episodes_that_had_them() -> None:
     other = EpisodeTime(
         began_at=0.0,
         ended_at=1.0,
-        spans=(Span("generate", "", 0, 0.0, 1.0), Span("generate", "", 7, 1.0, 3.0), Span("generate", "", 9, 3.0, 7.0)),
+        spans=(
+            Span("generate", "", 0, 0.0, 1.0),
+            Span("generate", SUB_AGENT, 0, 0.0, 50.0),
+            Span("generate", "", 7, 1.0, 3.0),
+            Span("generate", "", 9, 3.0, 7.0),
+        ),
     )
     found = turn_times([LAST, other])
     assert found["turn_time/0/generate_s"] == pytest.approx((3 + 1) / 2)

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from verl_agentic.data.sample_log import StoredSample
 from verl_agentic.rewards.component import ComponentType, Graded
 from verl_agentic.rewards.sample import Call, Sample, Turn
+from verl_agentic.rewards.sample_columns import to_columns
 from verl_agentic.types import Message, Reward, StopReason
 
 
@@ -110,3 +112,20 @@ def group_values(component: ComponentType, group: Sequence[Sample], **options: A
     """Returns a group component's values, checked against its range."""
     chosen = component.make(options)
     return [chosen.checked(verdict).value for verdict in chosen(group)]
+
+
+def logged(*stored: StoredSample) -> list[dict[str, Any]]:
+    """Returns records of a run's log, as a training writes them."""
+    return [
+        {
+            "uid": one.group,
+            "session": one.session,
+            "step": one.step,
+            "split": one.split,
+            "place": "last",
+            "role": "policy",
+            "score": one.score,
+            **to_columns(one.sample),
+        }
+        for one in stored
+    ]

@@ -84,7 +84,8 @@ class _Call:
         """Returns an output of the model whose gradient is kept."""
         if not isinstance(value, torch.Tensor) or not value.requires_grad:
             return value
-        flat = value.values() if value.is_nested else value
+        nested: Any = value
+        flat = nested.values() if value.is_nested else value
         if flat.shape[:1] != self._data["input_ids"].values().shape[:1]:
             return value
         self._outputs.append(name)
@@ -97,7 +98,7 @@ class _Call:
             value.register_hook(keep)
             return value
         flat.register_hook(keep)
-        return torch.nested.nested_tensor_from_jagged(flat, offsets=value.offsets())
+        return torch.nested.nested_tensor_from_jagged(flat, offsets=nested.offsets())
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns ids, mask, advantages and the absolute gradient of every token of every row."""
@@ -130,11 +131,11 @@ class _Call:
 
 
 def _floats(data: Any, name: str, place: int) -> list[float]:
-    return data[name][place].double().tolist() if name in data.keys() else []
+    return data[name][place].double().tolist() if name in data else []
 
 
 def _extra(data: Any, place: int) -> dict[str, Any]:
-    extra = data["extra_fields"][place] if "extra_fields" in data.keys() else {}
+    extra = data["extra_fields"][place] if "extra_fields" in data else {}
     return getattr(extra, "data", extra) or {}
 
 

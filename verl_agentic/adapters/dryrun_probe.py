@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.adapters.hooks import when_imported
-from verl_agentic.diagnostics.dryrun_events import FOLDER_VARIABLE, MODEL_VARIABLE
+from verl_agentic.diagnostics.dryrun_events import FOLDER_VARIABLE, MODEL_VARIABLE, TEMPERATURE_VARIABLE
 
 _STAGE_OF = {
     "_compute_reward_colocate": "reward",
@@ -114,7 +114,8 @@ def _telling_rows(compute: Callable[..., Any]) -> Callable[..., Any]:
         import transfer_queue as tq
 
         stored: Any = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
-        write("rows", rows=[_row(key, stored, place) for place, key in enumerate(batch.keys)])
+        is_padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
+        write("rows", rows=[_row(key, stored, p) for p, key in enumerate(batch.keys) if not is_padding[p]])
         return batch
 
     return compute_advantage
@@ -229,13 +230,14 @@ def _model() -> Any:
 
 
 def _log_probs(prompt_ids: list[int], token_ids: list[int]) -> list[float]:
-    """Returns what the model, as it is before the step, gives to the tokens of a script at temperature 1."""
+    """Returns what the model, as it is before the step, gives to the tokens of a script."""
     import torch
 
     # Sessions play side by side, and transformers cannot load one model in two threads.
     with _model_lock, torch.no_grad():
         logits = _model()(torch.tensor([prompt_ids + token_ids])).logits[0, len(prompt_ids) - 1 : -1]
-    chosen = logits.float().log_softmax(-1).gather(1, torch.tensor(token_ids)[:, None])
+    temperature = float(os.environ[TEMPERATURE_VARIABLE])
+    chosen = (logits.float() / temperature).log_softmax(-1).gather(1, torch.tensor(token_ids)[:, None])
     return chosen[:, 0].tolist()
 
 

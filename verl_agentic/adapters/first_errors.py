@@ -29,13 +29,13 @@ from omegaconf import OmegaConf, open_dict
 
 from verl_agentic.adapters.hooks import when_imported
 from verl_agentic.adapters.run_dir import VARIABLE, run_dir_of
-from verl_agentic.diagnostics.root_causes import ErrorRecord, read_errors, root_of, tell
+from verl_agentic.diagnostics.root_causes import ErrorRecord, is_sent, read_errors, root_of, tell
 from verl_agentic.trajectory_log.secrets import Secrets
 
 _MOST = 20
 """Kinds of errors that a process keeps."""
 _EXACT = 16
-"""Counts up to here are written at once, and above whenever they have doubled: Ray ends its workers without `atexit`."""
+"""Counts up to here are written at once, above whenever they have doubled: Ray's workers end without `atexit`."""
 _MAX_CHARS = 20_000
 """Of a traceback."""
 _DRAIN_S = 0.5
@@ -220,7 +220,7 @@ def telling(run: Any, folder: Path | None) -> Any:
         try:
             return run(*args, **kwargs)
         except Exception as error:
-            if _kept is not None:
+            if _kept is not None and not is_sent(error):  # else, the process that raised it has kept it
                 _kept.add_exception(error)
             # Registered last, so it runs first: it ends Ray, whose own output comes before.
             atexit.register(_tell, error, folder, began_at)

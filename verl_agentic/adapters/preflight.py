@@ -54,9 +54,9 @@ def plan(
     """
     with _quiet():
         # Only now: importing it loads verl and with it our plugin, whose resolver configurations use.
-        from verl_agentic.adapters import preflight_compose as composing
+        import verl.trainer.main_ppo  # noqa: F401  # the run has all of it: what is registered then is so here
 
-        import verl.trainer.main_ppo  # noqa: F401, I001  # the run has all of it: what is registered then is so here
+        from verl_agentic.adapters import preflight_compose as composing
 
         composed = composing.compose(config_dir, config_name, overrides)
         notes = _Notes()
@@ -107,16 +107,14 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
 def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> PlannedRun:
     """Returns the run with its first prompt, and what right answers earn."""
     from verl_agentic.adapters import preflight_prompt as prompts
-    from verl_agentic.diagnostics.preflight.checks.agent_names import agent_names
     from verl_agentic.diagnostics.preflight.checks.episode_settings import episode_settings
+    from verl_agentic.diagnostics.preflight.checks.missing_values import missing_values
     from verl_agentic.diagnostics.preflight.checks.tool_parser import tool_parser
 
     # What these refuse would fail here in words that say less.
     registered = replace(run, registered=_registered())
-    checked = (agent_names, episode_settings, tool_parser)
-    if any(v.status == "fail" and not run.tools for check in checked for v in check(registered)):
-        return run
-    if any(v.status == "fail" for check in (episode_settings, tool_parser) for v in check(registered)):
+    checked = (missing_values, episode_settings, tool_parser)
+    if any(verdict.status == "fail" for check in checked for verdict in check(registered)):
         return run
     if prompts.agent_name(worker, rows[0]) not in registered.registered["agent_loop"]:
         return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 # What hydra.main does cannot be had from its public compose(), which knows no second folder of configurations.
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -54,9 +54,7 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
     Raises:
         ConfigError: hydra cannot compose it.
     """
-    import verl.trainer
-
-    search_path = create_automatic_config_search_path(str(Path(verl.trainer.__path__[0]) / "main_ppo.py"), None, "config")
+    search_path = _search_path()
     if config_dir is not None:
         if not config_dir.is_dir():
             raise ConfigError(f"--config-dir must be a folder, got {str(config_dir)!r}; name the recipe's")
@@ -65,20 +63,17 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
             path=f"file://{config_dir.resolve()}",
             anchor=SearchPathQuery(provider="schema"),
         )
-    GlobalHydra.instance().clear()
     try:
-        hydra = Hydra.create_main_hydra2("main_ppo", search_path)
-        composed = hydra.compose_config(config_name or "ppo_trainer", list(overrides), RunMode.RUN)
+        composed = _load(search_path, config_name or "ppo_trainer", overrides)
         HydraConfig.instance().set_config(composed)
         engine = composed.hydra.runtime.choices.get("model_engine")
-        defaults = hydra.compose_config("ppo_trainer", [f"model_engine={engine}"] if engine else [], RunMode.RUN)
         unresolved: list[str] = []
         config = _without_hydra(composed)
         plain = dict(_plain(config, "", unresolved))
         return Composed(
             config=config,
             plain=plain,
-            defaults=dict(_plain(_without_hydra(defaults), "", [])),
+            defaults=deepcopy(_defaults(engine)),
             unresolved=tuple(unresolved),
         )
     except (HydraException, OmegaConfBaseException) as cause:
@@ -115,14 +110,15 @@ def read_names() -> frozenset[str]:
 
 def refusals(config: DictConfig) -> dict[str, tuple[str, ...]]:
     """Returns who refuses a configuration -> in what words: `plugin`, `verl`."""
-    return {"plugin": tuple(_of_plugin(config)), "verl": tuple(_of_verl(config))}
+    copied = deepcopy(config)  # both change what they are given
+    return {"plugin": tuple(_of_plugin(copied)), "verl": tuple(_of_verl(copied))}
 
 
 def _of_plugin(config: DictConfig) -> Iterator[str]:
     from verl.utils.device import auto_set_device  # with our guard in it, as every trainer of verl calls it
 
     try:
-        auto_set_device(deepcopy(config))
+        auto_set_device(config)
     except Exception as refused:
         yield _reason(refused)
 
@@ -131,13 +127,12 @@ def _of_verl(config: DictConfig) -> Iterator[str]:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-    copied = deepcopy(config)
     try:
         validate_config(
-            config=copied, use_reference_policy=need_reference_policy(copied), use_critic=need_critic(copied)
+            config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
         )
         # verl's workers do this first, minutes later.
-        omega_conf_to_dataclass(copied.actor_rollout_ref.rollout)
+        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     except Exception as refused:
         reason = _reason(refused)
         # Keys that a class does not know are told by name and place, by a check of their own.
@@ -145,15 +140,33 @@ def _of_verl(config: DictConfig) -> Iterator[str]:
             yield reason
 
 
+def _search_path() -> ConfigSearchPath:
+    import verl.trainer
+
+    main = Path(verl.trainer.__path__[0]) / "main_ppo.py"
+    return create_automatic_config_search_path(str(main), None, "config")
+
+
+def _load(search_path: ConfigSearchPath, name: str, overrides: Sequence[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    return Hydra.create_main_hydra2("main_ppo", search_path).compose_config(name, list(overrides), RunMode.RUN)
+
+
+@functools.cache
+def _defaults(engine: str | None) -> dict[str, Any]:
+    """Returns verl's own configuration for an engine, as plain data."""
+    config = _load(_search_path(), "ppo_trainer", [f"model_engine={engine}"] if engine else [])
+    return dict(_plain(_without_hydra(config), "", []))
+
+
 def _without_hydra(config: DictConfig) -> DictConfig:
-    config = deepcopy(config)
     with open_dict(config):
         config.pop("hydra", None)
     return config
 
 
 def _plain(node: Any, path: str, unresolved: list[str]) -> Any:
-    """Returns a section as plain data; what cannot be resolved is `MISSING`, and said in `unresolved`."""
+    """Returns a section as plain data; what cannot be resolved is None, and said in `unresolved`."""
     keys = range(len(node)) if isinstance(node, ListConfig) else list(node)
     values = []
     for key in keys:
@@ -164,7 +177,7 @@ def _plain(node: Any, path: str, unresolved: list[str]) -> Any:
             value = MISSING
         except OmegaConfBaseException as cause:
             unresolved.append(f"{place}: {_reason(cause)}")
-            value = MISSING
+            value = None
         values.append(_plain(value, place, unresolved) if OmegaConf.is_config(value) else value)
     return values if isinstance(node, ListConfig) else dict(zip(map(str, keys), values, strict=True))
 
@@ -190,9 +203,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, HydraException) and cause is not None and str(cause) not in text:
         text = f"{text}: {' '.join(str(cause).split())}"
     return f"{type(error).__name__}: {text}"
-
-
-def as_plain(value: Any) -> Mapping[str, Any]:
-    """Returns a section as plain data."""
-    plain: Any = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    return dict(plain or {})

@@ -98,9 +98,7 @@ async def try_verls(worker: Worker, row: Mapping[str, Any]) -> Trials:
     return Trials(gold=[trial] if answers else [], metrics=names if results else None)
 
 
-async def _try(
-    index: int, row: EnvRow, playing: Any, scorer: Scorer | None
-) -> tuple[GoldTrial, frozenset[str] | None]:
+async def _try(index: int, row: EnvRow, playing: Any, scorer: Scorer | None) -> tuple[GoldTrial, frozenset[str] | None]:
     try:
         episode: Episode = await asyncio.wait_for(playing, _DEADLINE_S)
     except (AgenticError, TimeoutError) as cause:
@@ -125,9 +123,7 @@ async def _try(
 def _play(worker: Worker, loop: Any, row: EnvRow, package: EnvPackage, *, has_rubric: bool) -> Any:
     settings = loop._settings
     solution = package.gold(row) if package.gold is not None else lambda messages: ""
-    setting = scripted(
-        solution, codec=loop._codec, tokenizer=worker.model.tokenizer, limits=settings.limits_at(1)
-    )
+    setting = scripted(solution, codec=loop._codec, tokenizer=worker.model.tokenizer, limits=settings.limits_at(1))
     return run_episode(
         row,
         make_env=lambda played: package.make_env(played, **settings.env_config),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -62,9 +63,9 @@ class Worker:
         Whatever verl raises for a model that it cannot load passes.
         """
         config = deepcopy(config)
-        section = OmegaConf.select(config, _SECTION)
+        section: Any = OmegaConf.select(config, _SECTION)
         with open_dict(config):
-            for key in _WRITTEN if section is not None else ():
+            for key in () if section is None else _WRITTEN:
                 section.pop(key, None)
         return cls(config=config, model=omega_conf_to_dataclass(config.actor_rollout_ref.model))
 
@@ -114,10 +115,10 @@ class Worker:
         layers, heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
         kv_heads, hidden = getattr(text, "num_key_value_heads", None) or heads, getattr(text, "hidden_size", None)
         head_dim = getattr(text, "head_dim", None) or (hidden // heads if hidden and heads else None)
-        is_known = layers and kv_heads and head_dim
+        sizes = (layers, kv_heads, head_dim)
         return Model(
             max_tokens=None if length is None else int(length * factor),
-            kv_bytes_per_token=2 * 2 * layers * kv_heads * head_dim if is_known else None,
+            kv_bytes_per_token=4 * math.prod(map(int, filter(None, sizes))) if all(sizes) else None,
         )
 
 
@@ -147,6 +148,8 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[Prompt, CallTr
     request = await asyncio.wait_for(_first_request(worker, loop, row), _DEADLINE_S)
     messages, schemas = await _start(worker, loop, row) if name == "env_agent" else _given(loop, row)
     ids = list(request["prompt_ids"])
+    if len(ids) >= worker.config.actor_rollout_ref.rollout.prompt_length:
+        ids = _uncut(loop, messages, schemas, ids)
     prompt = Prompt(
         agent_loop=name,
         text=worker.model.tokenizer.decode(ids),
@@ -204,6 +207,15 @@ def _given(loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], lis
 def _uses_template(worker: Worker, name: str) -> bool:
     section = OmegaConf.select(worker.config, _SECTION) or {}
     return name != "env_agent" or (section.get("protocol") or "chat") == "chat"
+
+
+def _uncut(loop: Any, messages: Sequence[Mapping[str, Any]], schemas: Sequence[Any], ids: list[int]) -> list[int]:
+    """Returns a prompt whole whose beginning verl has cut off."""
+    try:
+        whole = loop.continuous_token_builder.build_initial_tokens([dict(m) for m in messages], tools=schemas or None)
+    except Exception:  # then what the loop made of it is all there is
+        return ids
+    return list(whole) if list(whole)[-len(ids) :] == ids else ids
 
 
 def _without_tools(loop: Any, messages: Sequence[Mapping[str, Any]]) -> list[int] | None:

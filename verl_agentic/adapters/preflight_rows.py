@@ -86,16 +86,16 @@ class _cached_in:
         self._folder = folder
 
     def __enter__(self) -> None:
-        import datasets
+        from datasets import config, disable_progress_bars
 
-        self._before = datasets.config.HF_DATASETS_CACHE
-        datasets.config.HF_DATASETS_CACHE = self._folder / "cache"
-        datasets.disable_progress_bars()
+        self._before = config.HF_DATASETS_CACHE
+        config.HF_DATASETS_CACHE = self._folder / "cache"
+        disable_progress_bars()
 
     def __exit__(self, *_: object) -> None:
-        import datasets
+        from datasets import config
 
-        datasets.config.HF_DATASETS_CACHE = self._before
+        config.HF_DATASETS_CACHE = self._before
 
 
 def _missing_data(config: DictConfig) -> Iterator[str]:

@@ -106,11 +106,11 @@ def _compute_advantage(original: Any) -> Any:
         watch = watch_of(self)
         if watch.audit != "off":
             with _timed(self, "adv"):
-                _audit(self, watch, batch, metrics)
+                audit_batch(self, batch, metrics)
         batch = original(self, batch, metrics)
         if watch.options.dir is not None:
             with _timed(self, "adv"):
-                _log_updates(watch.options, batch, step=self.global_steps)
+                log_updates(watch.options, batch, step=self.global_steps)
         return batch
 
     return compute
@@ -160,7 +160,18 @@ def _stop(trainer: Any, metrics: dict[str, Any], findings: Sequence[Finding]) ->
 # The audit.
 
 
-def _audit(trainer: Any, watch: Watch, batch: Any, metrics: dict[str, Any]) -> None:
+def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
+    """Looks at a batch before it is trained on.
+
+    Args:
+        trainer: verl's, at a step.
+        batch: verl's name for the rows.
+        metrics: those of the step; takes what was seen.
+
+    Raises:
+        AuditError: something is wrong, and the run is to stop then.
+    """
+    watch = watch_of(trainer)
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(_BEFORE))
@@ -239,8 +250,14 @@ def _group_sizes(trainer: Any, watch: Watch, uids: Sequence[str], sessions: Sequ
 # The log.
 
 
-def _log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
-    """Has a record of every row of a batch written: what the trainer made of it."""
+def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
+    """Has a record of every row of a batch written: what the trainer made of it.
+
+    Args:
+        options: of the run's log.
+        batch: verl's name for the rows; their advantages are stored.
+        step: whose update they are in.
+    """
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(_AFTER))

@@ -1,6 +1,6 @@
 """What episodes do and when: a timeline for each that plays in this process, and what it waits for now.
 
-Whoever plays says `with activity.span("tool", label="search", turn=2): ...`. That costs about a microsecond, and
+Whoever plays says `with activity.span("tool", label="search", turn=2): ...`. That costs a few microseconds, and
 nothing is kept where no episode has been announced by `playing`.
 """
 

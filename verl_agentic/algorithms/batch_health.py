@@ -52,11 +52,15 @@ def batch_health(
     found = {name: value for name, value in group_health(replace(batch, values_BT=None)).items() if name in _SHARED}
     found |= _rewards(batch) | _lengths(batch) | _parts(batch, outcomes) | _log_probs(batch)
     if raw_rewards_BT is not None:
-        found["reward_off_mask"] = sum(
-            float(raw_rewards_BT[rows].abs().masked_fill(batch.mask_BT[rows], 0.0).sum())
-            for rows in row_blocks(batch.mask_BT)
-        )
+        found["reward_off_mask"] = _off_mask(raw_rewards_BT, batch.mask_BT)
     return {f"batch/{name}": value for name, value in found.items() if not math.isnan(value)}
+
+
+def _off_mask(rewards_BT: Tensor, mask_BT: Tensor) -> float:
+    blocks = (
+        rewards_BT[rows].float().masked_fill(mask_BT[rows], 0.0).nan_to_num(math.inf) for rows in row_blocks(mask_BT)
+    )
+    return sum(float(torch.linalg.vector_norm(block_BT, ord=1)) for block_BT in blocks)
 
 
 def _rewards(batch: CreditBatch) -> dict[str, float]:
@@ -119,24 +123,30 @@ def _valid(batch: CreditBatch, name: str) -> Tensor:
 def _log_probs(batch: CreditBatch) -> dict[str, float]:
     if batch.old_log_probs_BT is None or batch.rollout_log_probs_BT is None:
         return {}
-    device = batch.mask_BT.device
-    sums_I, counts_I = (torch.zeros(_LAST_TURN + 1, dtype=torch.float64, device=device) for _ in range(2))
+    num_bins = _LAST_TURN + 2
+    sums_I, counts_I = (torch.zeros(num_bins, dtype=torch.float64, device=batch.mask_BT.device) for _ in range(2))
     kl, greatest = 0.0, 0.0
     for rows in row_blocks(batch.mask_BT):
         mask_BT = batch.mask_BT[rows] & batch.valid_B[rows].unsqueeze(-1)
-        # N: sampled tokens. Picked out, so that observations and padding cost nothing further.
-        log_ratio_N = batch.old_log_probs_BT[rows][mask_BT].float() - batch.rollout_log_probs_BT[rows][mask_BT].float()
-        if not len(log_ratio_N):
+        if not mask_BT.numel():
             continue
-        turn_N = torch.zeros_like(log_ratio_N, dtype=torch.int64)
+        log_ratio_BT = (batch.old_log_probs_BT[rows].float() - batch.rollout_log_probs_BT[rows].float()).where(
+            mask_BT, 0.0
+        )
+        turn_BT = torch.zeros_like(mask_BT, dtype=torch.int64)
         if batch.turn_ids_BT is not None:
-            turn_N = batch.turn_ids_BT[rows][mask_BT].clamp(max=_LAST_TURN)
-        difference_N = log_ratio_N.abs()
-        sums_I += torch.bincount(turn_N, difference_N, minlength=_LAST_TURN + 1)
-        counts_I += torch.bincount(turn_N, minlength=_LAST_TURN + 1)
-        greatest = max(greatest, float(difference_N.amax()))
-        log_ratio_N = log_ratio_N.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-        kl += float((log_ratio_N.expm1() - log_ratio_N).sum(dtype=torch.float64))
+            turn_BT = batch.turn_ids_BT[rows].clamp(max=_LAST_TURN)
+        # What was not sampled goes into a bin of its own.
+        turn_BT = turn_BT.where(mask_BT, num_bins - 1)
+        difference_BT = log_ratio_BT.abs()
+        # First along rows: one float32 sum over a million small numbers would lose digits.
+        sums_BI = torch.zeros((len(mask_BT), num_bins), device=mask_BT.device).scatter_add_(1, turn_BT, difference_BT)
+        sums_I += sums_BI.sum(dim=0, dtype=torch.float64)
+        counts_I += torch.bincount(turn_BT.flatten(), minlength=num_bins)
+        greatest = max(greatest, float(difference_BT.amax()))
+        log_ratio_BT = log_ratio_BT.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+        kl += float((log_ratio_BT.expm1() - log_ratio_BT).sum(dim=-1).sum(dtype=torch.float64))
+    sums_I, counts_I = sums_I[:-1], counts_I[:-1]
     num_tokens = float(counts_I.sum())
     if not num_tokens:
         return {}

@@ -22,6 +22,7 @@ COMMANDS = {
     "reward": "audit a rubric on stored trajectories, or see what another one would have changed",
     "serve": "serve a model folder to OpenAI-compatible clients, on a CPU",
     "sandbox": "run untrusted code: see which sandboxes work here, use one, serve them to other machines",
+    "view": "see what a run has played, token by token, in the browser or as one HTML file",
     "tiny-model": "make a tiny random model with tokenizer and chat template",
 }
 """Subcommand -> one line of help; `tiny-model` lives in `cli/tiny_model.py`, and so on."""

@@ -11,6 +11,8 @@ FOLDER_VARIABLE = "VERL_AGENTIC_DRYRUN_DIR"
 """Environment variable: the folder that the processes of a dry run write into."""
 MODEL_VARIABLE = "VERL_AGENTIC_DRYRUN_MODEL"
 """Environment variable: the model folder that the run starts from."""
+TEMPERATURE_VARIABLE = "VERL_AGENTIC_DRYRUN_TEMPERATURE"
+"""Environment variable: what the policy is sampled with."""
 STAGES = ("start", "rollout", "reward", "log_probs", "advantage", "critic", "update", "weights")
 """What `main_ppo` does, in order."""
 

@@ -70,7 +70,12 @@ def prove(updates: Sequence[Mapping[str, Any]], completions: Sequence[dict[str, 
 
 
 def _count_row(
-    proof: Proof, faults: Counter[str], row: Mapping[str, Any], completions: Sequence[dict[str, Any]], *, is_strict: bool
+    proof: Proof,
+    faults: Counter[str],
+    row: Mapping[str, Any],
+    completions: Sequence[dict[str, Any]],
+    *,
+    is_strict: bool,
 ) -> None:
     start, mask = row["num_prompt"], row["mask"]
     written = sampled_flags(row["ids"], completions)[start:]
@@ -89,16 +94,16 @@ def _count_row(
         is_due = bool(is_in and is_written and advantage)
         proof.due += is_due
         proof.due_with_gradient += is_due and gradient != 0.0
+        others = f"tokens of kind {kind!r} that the policy did not write"
         for what, is_fault in {
-            f"tokens of kind {kind!r} that the policy did not write have a gradient": not is_written and gradient != 0.0,
-            f"tokens of kind {kind!r} that the policy did not write have mask 1": not is_written and is_in,
+            f"{others} have a gradient": not is_written and gradient != 0.0,
+            f"{others} have mask 1": not is_written and is_in,
             "tokens with mask 0 have a gradient": not is_in and gradient != 0.0,
             "tokens have a gradient that is not finite": not math.isfinite(gradient),
             "sampled tokens with an advantage have no gradient": is_strict and is_due and gradient == 0.0,
         }.items():
-            faults[what] += bool(is_fault)
-            if not faults[what]:
-                del faults[what]
+            if is_fault:
+                faults[what] += 1
 
 
 def _check_targets(proof: Proof, losses: Mapping[str, float] | None, *, has_signal: bool) -> None:
@@ -107,7 +112,8 @@ def _check_targets(proof: Proof, losses: Mapping[str, float] | None, *, has_sign
     as_is, not_written, written = losses["as_is"], losses["not_written"], losses["written"]
     if not math.isclose(as_is, not_written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
         proof.wrong.append(
-            f"other target ids at tokens that the policy did not write change the loss, {as_is:.6g} to {not_written:.6g}"
+            "other target ids at tokens that the policy did not write change the loss, "
+            f"{as_is:.6g} to {not_written:.6g}"
         )
     if has_signal and math.isclose(as_is, written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
         proof.wrong.append(f"other target ids at tokens that the policy wrote leave the loss at {as_is:.6g}")

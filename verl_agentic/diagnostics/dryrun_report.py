@@ -240,7 +240,8 @@ def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: Expected) ->
     if not all(map(math.isfinite, paid.values())):
         stage.fail(f"rewards are not finite, got {sorted(set(map(str, paid.values())))[:5]}")
         return
-    stage.seen.append(f"{min(paid.values()):.3g} to {max(paid.values()):.3g}, {sum(v > 0 for v in paid.values())} above 0")
+    above = sum(value > 0 for value in paid.values())
+    stage.seen.append(f"{min(paid.values()):.3g} to {max(paid.values()):.3g}, {above} above 0")
     parts: dict[str, list[float]] = defaultdict(list)
     for session in sessions.values():
         for name, value in session[-1]["numbers"].items():

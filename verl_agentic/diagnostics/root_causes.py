@@ -13,7 +13,8 @@ from typing import Any
 _MOST = 10
 _FRAMES = 4
 """Of a traceback, the innermost ones are told."""
-_RAY_PATHS = ("/ray/_private/", "/ray/util/", "/ray/_raylet", "ray/_private/auto_init_hook")
+_SKIPPED = ("ray/_private/", "ray/util/", "ray/_raylet", "verl_agentic/adapters/first_errors.py")
+"""Files that stand in every traceback."""
 _FILE = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _RULE = "=" * 20
 
@@ -55,13 +56,19 @@ def root_of(error: BaseException) -> Root:
     text, seen = "", set()
     while id(error) not in seen:
         seen.add(id(error))
-        sent = getattr(error, "traceback_str", None)
-        text = sent if isinstance(sent, str) and sent else text
+        if is_sent(error):
+            # One that is an instance of its cause, too, has lost all but its text.
+            text = vars(error).get("traceback_str") or str(error)
         inner = (getattr(error, "cause", None) or error.__cause__) if _is_of_ray(error) else None
         if not isinstance(inner, BaseException):
             break
         error = inner
     return Root(type=type(error).__name__, message=_message(error), traceback=text, where=last_frame(error, text))
+
+
+def is_sent(error: BaseException) -> bool:
+    """Tells whether Ray has brought an exception here from the task that raised it."""
+    return any(kind.__name__ == "RayTaskError" for kind in type(error).__mro__)
 
 
 def _is_of_ray(error: BaseException) -> bool:
@@ -73,9 +80,10 @@ def _message(error: BaseException) -> str:
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = "; ".join(line for line in lines if not re.match(r"(actor_id|namespace|ip): ", line))
-    if "SIGKILL" in text or "OOM" in text or "unexpected system error" in text:
-        text += " (killed from outside: most often out of memory, see `dmesg` on its machine)"
-    return text
+    if "SYSTEM_ERROR" not in text:
+        return text
+    text = re.sub(r" Some common causes include.*", "", text)  # Ray's advice, longer than what it says
+    return f"{text} It was most often killed because memory ran out: see `dmesg` on its machine."
 
 
 def last_frame(error: BaseException, text: str = "") -> str:
@@ -110,7 +118,7 @@ def read_errors(run_dir: Path, *, since: float = 0.0) -> list[ErrorRecord]:
 def merged(records: Sequence[ErrorRecord]) -> list[ErrorRecord]:
     """Returns one record for each kind, raised first first, with the counts of all processes.
 
-    A failure is kept by every process that it passes through on its way to the driver: the first one tells of it.
+    Where several processes have raised the same, the first one tells of it.
     """
     kinds: dict[tuple[str, str], ErrorRecord] = {}
     for record in sorted(records, key=lambda record: record.time):
@@ -137,9 +145,10 @@ def tell(error: BaseException, records: Sequence[ErrorRecord]) -> str:
         lines.append(f"{number}. {record.type}: {_shortened(record.message)}")
         lines.append(f"   in {record.process}{times}")
         lines += _frames(record.traceback)
-    lines.append(f"Ended by {root.type}: {_shortened(root.message)}")
-    is_told = any((record.type, record.where) == (root.type, root.where) for record in kinds[:_MOST])
-    if not is_told:
+    named = enumerate(((kind.type, kind.where) for kind in kinds[:_MOST]), 1)
+    same = [number for number, kind in named if kind == (root.type, root.where)]
+    lines.append(f"Ended by {f'number {same[0]}, ' if same else ''}{root.type}: {_shortened(root.message)}")
+    if not same:
         lines += _frames(root.traceback or "".join(traceback.format_tb(error.__traceback__)))
     return "\n".join([*lines, _RULE * 3])
 
@@ -150,10 +159,10 @@ def _shortened(message: str) -> str:
 
 
 def _frames(text: str) -> list[str]:
-    """Returns the innermost frames of a traceback, without Ray's."""
+    """Returns the innermost frames of a traceback."""
     lines, frames = text.splitlines(), []
     for index, line in enumerate(lines):
-        if _FILE.match(line) and not any(part in line for part in _RAY_PATHS):
+        if _FILE.match(line) and not any(part in line for part in _SKIPPED):
             code = lines[index + 1] if index + 1 < len(lines) and not _FILE.match(lines[index + 1]) else ""
             frames.append([f"   {line.strip()}", *([f"     {code.strip()}"] if code.strip() else [])])
     return [line for frame in frames[-_FRAMES:] for line in frame]

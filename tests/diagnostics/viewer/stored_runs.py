@@ -62,7 +62,7 @@ def episode(encode: Any, chance: random.Random, *, step: int, group: int, sessio
         "num_model_tokens": sum(mask), "num_response_tokens": size,
         "numbers": {"reward/math": float(is_right), "generate_s": generated, "stop/answered": 1.0},
         "prompt_ids": encode(f"You are careful.\nWhat is {question}?"), "response_ids": ids, "response_mask": mask,
-        "turn_ids": turn_ids, "segments": segments, "rollout_log_probs": [p + chance.gauss(0, 0.05) * m for p, m in zip(trainer, mask)],
+        "turn_ids": turn_ids, "segments": segments, "rollout_log_probs": [min(0.0, p + chance.gauss(0, 0.05) * m) for p, m in zip(trainer, mask)],
         "token_rewards": [0.0] * (size - 1) + [reward], "turns": turns, "final_answer": pieces[2][0],
         "prompt": [{"role": "system", "content": "You are careful.", "name": "", "calls": ""},
                    {"role": "user", "content": f"What is {question}?", "name": "", "calls": ""}],
@@ -95,19 +95,32 @@ def stored_run(
         for session in range(sessions)
     ]
     trajectories, updates = [t for t, _ in played], [u for _, u in played]
-    trajectories[-1] |= {"is_void": True, "stop_reason": "infra_error", "error": "the sandbox has gone", "reward": None, "acc": None}
+    trajectories[-1] |= {
+        "is_void": True,
+        "stop_reason": "infra_error",
+        "error": "the sandbox has gone",
+        "reward": None,
+        "acc": None,
+    }
     trajectories[-2] |= {"breach": "row 3: a token with mask 1 in an observation, tokens 4 to 9"}
     _make_hostile(trajectories[-sessions], encode)
     validation, _ = episode(encode, chance, step=steps, group=0, session=0)
     trajectories.append({**validation, "split": "val", "uid": "held-out"})
-    write_run(folder, trajectories=trajectories, updates=updates, metrics=[(step, _metrics(step)) for step in range(1, steps + 1)])
+    write_run(
+        folder,
+        trajectories=trajectories,
+        updates=updates,
+        metrics=[(step, _metrics(step)) for step in range(1, steps + 1)],
+    )
     findings = [
         {"step": 2, "time": 1.7e9, "name": "entropy_collapse", "level": "warn", "message": "actor/entropy fell below 0.1",
          "evidence": {"actor/entropy": 0.08}, "advice": "raise entropy_coeff"},
         {"step": steps, "time": 1.7e9, "name": "void_rows", "level": "stop", "message": "too many rows are void",
          "evidence": {"share": 0.4}, "advice": "look at the sandbox"},
     ]  # fmt: skip
-    (folder / "health.jsonl").write_text("".join(json.dumps(finding) + "\n" for finding in findings) + '{"step": 3, "na')
+    (folder / "health.jsonl").write_text(
+        "".join(json.dumps(finding) + "\n" for finding in findings) + '{"step": 3, "na'
+    )
     if tiny_model is not None:
         (folder / "tokenizer").mkdir(exist_ok=True)
         (folder / "tokenizer" / "tokenizer.json").write_bytes((tiny_model / "tokenizer.json").read_bytes())
@@ -117,7 +130,16 @@ def stored_run(
 def _make_hostile(trajectory: dict[str, Any], encode: Any) -> None:
     ids = encode(HOSTILE)
     turn = {**trajectory["turns"][0], "text": HOSTILE, "observations": [HOSTILE]}
-    turn["calls"] = [{"name": HOSTILE, "arguments": HOSTILE, "result": HOSTILE, "is_error": True, "error_kind": HOSTILE, "elapsed_s": 0.1}]
+    turn["calls"] = [
+        {
+            "name": HOSTILE,
+            "arguments": HOSTILE,
+            "result": HOSTILE,
+            "is_error": True,
+            "error_kind": HOSTILE,
+            "elapsed_s": 0.1,
+        }
+    ]
     message = {"role": "user", "content": HOSTILE, "name": HOSTILE, "calls": HOSTILE}
     names = ("response_mask", "turn_ids", "rollout_log_probs", "token_rewards")
     trajectory |= {name: [0] * len(ids) for name in names} | {
@@ -129,7 +151,9 @@ def _make_hostile(trajectory: dict[str, Any], encode: Any) -> None:
     }  # fmt: skip
 
 
-def _story(question: str, chance: random.Random, *, words: int, is_right: bool) -> tuple[list[tuple[str, str]], list[Any]]:
+def _story(
+    question: str, chance: random.Random, *, words: int, is_right: bool
+) -> tuple[list[tuple[str, str]], list[Any]]:
     """Returns `(text, author)` of three blocks, and the calls of the first."""
     said = " ".join(chance.choice(_THOUGHTS) for _ in range(max(1, words // 10)))
     code, failed = f"print({chance.randrange(9)} * 37)", chance.random() < 0.2
@@ -137,7 +161,11 @@ def _story(question: str, chance: random.Random, *, words: int, is_right: bool) 
     call = {"name": "python", "arguments": json.dumps({"code": code}), "result": result, "is_error": failed,
             "error_kind": "tool_timeout" if failed else "", "elapsed_s": chance.uniform(0.05, 1.2)}  # fmt: skip
     calls = [call] * (4 if chance.random() < 0.05 else 1)
-    first = f"I wonder about {question}: {said}\n<tool_call>\n" + json.dumps({"name": "python", "arguments": {"code": code}}) + "\n</tool_call>"
+    first = (
+        f"I wonder about {question}: {said}\n<tool_call>\n"
+        + json.dumps({"name": "python", "arguments": {"code": code}})
+        + "\n</tool_call>"
+    )
     return [(first, "model"), (f"\n<tool_response>\n{result}\n</tool_response>\n", "tool"),
             ("The answer is " + ("3367." if is_right else "I do not know."), "model")], calls  # fmt: skip
 

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from verl_agentic.cli.dryrun.plan import Plan
 from verl_agentic.cli.quickstart.child import ChildFailedError, MemoryMeter, run_child
-from verl_agentic.diagnostics.dryrun_events import FOLDER_VARIABLE, MODEL_VARIABLE, Events, read_completions
+from verl_agentic.diagnostics.dryrun_events import (
+    FOLDER_VARIABLE,
+    MODEL_VARIABLE,
+    TEMPERATURE_VARIABLE,
+    Events,
+    read_completions,
+)
 from verl_agentic.diagnostics.dryrun_report import FirstError, Report, build_report
 
 _PROBE = "verl_agentic.adapters.dryrun_probe"
@@ -59,7 +65,7 @@ def launch(plan: Plan, out: Path, *, timeout_s: float, on_events: Callable[[Even
             run_child(
                 [*command, "--config-name", path.stem],
                 log=log,
-                environment=_environment(folder, metrics, plan.model.folder),
+                environment=_environment(folder, metrics, plan),
                 meter=meter,
                 on_poll=watch,
             )
@@ -92,7 +98,7 @@ def _overdue(report: Report, timeout_s: float) -> Report:
     return report
 
 
-def _environment(folder: Path, metrics: Path, model: Path) -> dict[str, str]:
+def _environment(folder: Path, metrics: Path, plan: Plan) -> dict[str, str]:
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     return {
         "VERL_PLATFORM": "cpu",
@@ -104,7 +110,8 @@ def _environment(folder: Path, metrics: Path, model: Path) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "VERL_USE_EXTERNAL_MODULES": ",".join([*modules, _PROBE]),
         FOLDER_VARIABLE: str(folder),
-        MODEL_VARIABLE: str(model),
+        MODEL_VARIABLE: str(plan.model.folder),
+        TEMPERATURE_VARIABLE: str(plan.translation.get("actor_rollout_ref.rollout.temperature") or 1.0),
     }
 
 

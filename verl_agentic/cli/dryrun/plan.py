@@ -182,4 +182,3 @@ def _expected(made: Translation) -> Expected:
         has_critic=made.has_critic,
         scripted=bool(made.get(f"{_AGENTIC}.external_sessions")),
     )
-

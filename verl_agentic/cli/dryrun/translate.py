@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -88,8 +88,8 @@ _NO_GPU |= {
     }.items()
 }
 _UNTRANSLATED = {
-    "reward.reward_model.enable": "a reward model behind verl's own server needs vllm or sglang; serve it elsewhere and "
-    "score by a rubric, or set it to false for the dry run",
+    "reward.reward_model.enable": "a reward model behind verl's own server needs vllm or sglang; serve it elsewhere "
+    "and score by a rubric, or set it to false for the dry run",
     "distillation.enabled": "teachers need vllm or sglang; set it to false for the dry run",
 }
 
@@ -141,15 +141,15 @@ class Translation:
     def set(self, key: str, value: Any, why: str) -> None:
         """Sets a value, and remembers it where it was another."""
         before = self.get(key, _ABSENT)
-        if key.startswith("critic.") and not self.has_critic:
-            return
         if before is _ABSENT and value is None and self.has(key):
             return
         if before is not _ABSENT and before == value and type(before) is type(value):
             return
         with open_dict(self.config):
             OmegaConf.update(self.config, key, value, merge=False, force_add=True)
-        self.changes.append(Change(key=key, before=None if before is _ABSENT else before, after=value, why=why))
+        # What concerns a critic that there is not concerns nobody.
+        if self.has_critic or not key.startswith("critic."):
+            self.changes.append(Change(key=key, before=None if before is _ABSENT else before, after=value, why=why))
 
 
 def translate(config: DictConfig, *, out: Path, own_tokenizer: bool) -> Translation:
@@ -177,9 +177,9 @@ def translate(config: DictConfig, *, out: Path, own_tokenizer: bool) -> Translat
     made.set("trainer.default_local_dir", str(out / "checkpoints"), "one step")
     if made.get(f"{_AGENTIC}.log.dir"):
         made.set(f"{_AGENTIC}.log.dir", str(out / "run"), "one step")
-    if made.get("actor_rollout_ref.rollout.agent.default_agent_loop") == "env_agent":
-        if made.get(f"{_AGENTIC}.audit") != "off":
-            made.set(f"{_AGENTIC}.audit", "warn", "what the audit finds is told, and the step goes on to its proof")
+    is_ours = made.get("actor_rollout_ref.rollout.agent.default_agent_loop") == "env_agent"
+    if is_ours and made.get(f"{_AGENTIC}.audit") != "off":
+        made.set(f"{_AGENTIC}.audit", "warn", "what the audit finds is told, and the step goes on to its proof")
     return made
 
 
@@ -208,9 +208,8 @@ def _to_fsdp(made: Translation) -> None:
         return
     fresh = compose_config(None, "ppo_trainer", ["actor_rollout_ref.rollout.name=agentic"])
     for engine in foreign:
-        section = OmegaConf.to_container(OmegaConf.select(fresh, engine), resolve=False)
-        theirs = OmegaConf.to_container(OmegaConf.select(made.config, engine), resolve=False)
-        assert isinstance(section, dict) and isinstance(theirs, dict)
+        section = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.select(fresh, engine), resolve=False))
+        theirs = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.select(made.config, engine), resolve=False))
         strategy = made.get(f"{engine}.strategy")
         _take_common(section, theirs)
         with open_dict(made.config):

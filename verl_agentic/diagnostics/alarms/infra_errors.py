@@ -11,10 +11,11 @@ _ADVICE = {
     "policy": "the generation server fails: its log, actor_rollout_ref.rollout.gpu_memory_utilization and max_num_seqs",
     "scoring": "a scorer fails: reward.rubric.components and its deadline (timeout_s)",
     "env": "the environment fails: `error` in the trajectories (verl-agentic view); more retries "
-    "(rollout.custom.agentic.limits.max_retries)",
+    "(actor_rollout_ref.rollout.custom.agentic.limits.max_retries)",
 }
 _TIME = (
-    "see where the time goes (time/* and tool_time/*); raise rollout.custom.agentic.limits.turn_timeout_s or "
+    "see where the time goes (time/* and tool_time/*); raise "
+    "actor_rollout_ref.rollout.custom.agentic.limits.turn_timeout_s or "
     "episode_timeout_s"
 )
 

@@ -12,12 +12,14 @@ _ADVICE = {
     "preflight), add the component tool_validity (reward.rubric.components), or warm up with SFT",
     "wrong_arguments": "see that the tools' schemas are in the prompt and say what is meant; add the component "
     "tool_validity (reward.rubric.components)",
-    "too_many": "raise rollout.custom.agentic.limits.max_calls_per_turn, or say in the prompt how many calls a turn "
+    "too_many": "raise "
+    "actor_rollout_ref.rollout.custom.agentic.limits.max_calls_per_turn, or say in the prompt how many calls a turn "
     "may have",
 }
 _ELSE = (
-    "see that the protocol fits the model's chat template (rollout.custom.agentic.protocol, verl-agentic preflight), "
-    "allow repair of calls (rollout.custom.agentic.protocol_options), or warm up with SFT"
+    "see that the protocol fits the model's chat template "
+    "(actor_rollout_ref.rollout.custom.agentic.protocol, verl-agentic preflight), "
+    "allow repair of calls (actor_rollout_ref.rollout.custom.agentic.protocol_options), or warm up with SFT"
 )
 
 

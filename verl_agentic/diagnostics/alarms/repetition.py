@@ -33,5 +33,5 @@ def repetition(history: History, *, calls: float = 0.2, text: float = 0.2, windo
         evidence=evidence,
         advice="see in the viewer what is repeated; add the components tool_outcomes or repetition "
         "(reward.rubric.components), raise actor_rollout_ref.rollout.temperature, or lower "
-        "rollout.custom.agentic.limits.max_turns",
+        "actor_rollout_ref.rollout.custom.agentic.limits.max_turns",
     )

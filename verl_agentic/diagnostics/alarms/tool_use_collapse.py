@@ -40,7 +40,8 @@ def tool_use_collapse(
         + (f"has changed by {rise:+.2g}" if rise is not None else "is not known"),
         evidence={"tool_calls_now": now, **({"tool_calls_best": best} if best is not None else {})},
         advice="look at what calls cost: errors of the tools (episode/tool_errors), penalties in "
-        "reward.rubric.components, budgets (rollout.custom.agentic.limits); see that answers without tools earn less "
+        "reward.rubric.components, budgets "
+        "(actor_rollout_ref.rollout.custom.agentic.limits); see that answers without tools earn less "
         "(verl-agentic reward audit), and that the prompt offers the tools (verl-agentic preflight)",
         kind="fallen" if has_fallen else "too_few",
     )

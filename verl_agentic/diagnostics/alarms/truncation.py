@@ -5,10 +5,11 @@ from __future__ import annotations
 from verl_agentic.diagnostics.alarm import History, Seen, alarm, total
 
 _STOPS = {
-    "episode/stop/max_tokens": "data.max_response_length (and rollout.custom.agentic.limits.max_turn_tokens, "
+    "episode/stop/max_tokens": "data.max_response_length (and "
+    "actor_rollout_ref.rollout.custom.agentic.limits.max_turn_tokens, "
     "max_episode_tokens)",
     "episode/stop/context_full": "actor_rollout_ref.rollout.max_model_len; or shorten old turns "
-    "(rollout.custom.agentic.compaction) and observations (limits.max_observation_tokens)",
+    "(actor_rollout_ref.rollout.custom.agentic.compaction) and observations (limits.max_observation_tokens)",
 }
 _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 
@@ -40,6 +41,7 @@ def truncation(history: History, *, share: float = 0.25, window: int = 5) -> See
         what=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), most of all by "
         f"{worst.rsplit('/', 1)[-1]}",
         evidence={"cut_share": cut, **shares},
-        advice=f"raise {_STOPS[worst]}; keep room for an answer (rollout.custom.agentic.limits.answer_reserve_tokens), "
-        "or add the component overlong (reward.rubric.components)",
+        advice=f"raise {_STOPS[worst]}; keep room for an answer "
+        "(actor_rollout_ref.rollout.custom.agentic.limits.answer_reserve_tokens), or add the component "
+        "overlong (reward.rubric.components)",
     )

@@ -6,7 +6,8 @@ from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
 
 _ADVICE = {
     "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
-    "(actor_rollout_ref.rollout.n) or turns (rollout.custom.agentic.limits.max_turns), or pay for progress "
+    "(actor_rollout_ref.rollout.n) or turns "
+    "(actor_rollout_ref.rollout.custom.agentic.limits.max_turns), or pay for progress "
     "(reward.rubric.components)",
     "all_1": "the tasks are too easy: harder ones (data.curriculum), or end the run here",
     "mixed": "drop such groups and refill: trainer.v1.sampler.sampler_kwargs.gates=[void_groups,zero_variance], and "

@@ -92,8 +92,8 @@ def _of_episodes(run: PlannedRun) -> Iterator[Number]:
     workers = int(run.number(f"{_ROLLOUT}.agent.num_workers", 1))
     what = "sandboxes at the peak" if run.is_ours else "episodes at the peak"
     yield Number(name=what, value=episodes, unit="environments",
-                 how=f"{how}, on {workers} workers; nothing holds an episode back, so each needs its environment at "
-                 "once; validation plays data.val_batch_size or all its rows at once")  # fmt: skip
+                 how=f"{how}, on {workers} workers; where environments share a pool of sandboxes, those beyond its "
+                 "size wait; validation plays data.val_batch_size or all its rows at once")  # fmt: skip
     servers = max(1, run.num_gpus // max(1, int(run.number(f"{_ROLLOUT}.tensor_model_parallel_size", 1))))
     slots = int(run.number(f"{_ROLLOUT}.max_num_seqs", 0)) * servers
     generating = min(episodes, slots or episodes)

@@ -69,7 +69,7 @@ class Groups:
             values = self.statistics[sort]
         keys = pa.table({"value": pa.array(values[listed], from_pandas=True), "number": listed})
         orders = [("value", "descending" if descending else "ascending"), ("number", "ascending")]
-        return listed[pc.sort_indices(keys, sort_keys=orders, null_placement="at_end").to_numpy()]
+        return listed[pc.sort_indices(keys, sort_keys=orders).to_numpy()]
 
     def lines(self, groups: Sequence[int], matches: pa.BooleanArray) -> list[dict[str, Any]]:
         """Returns what the list says of some groups."""

@@ -12,6 +12,8 @@ _WARN, _FAIL = 1.5, 2.0
 """Times what the run began with."""
 _STEADY = 0.8
 """Share of all pairs of steps between which it grew: other programs of the machine come and go, a leak only grows."""
+_KEPT = 0.9
+"""Of the peak; with less at the end the memory was given back, be it by this run or by others of its machine."""
 _MIN_STEPS = 6
 
 
@@ -22,11 +24,14 @@ def memory(run: RunEvidence) -> Verdict:
         return unknown(f"memory was not logged: {' or '.join(_NAMES)}")
     before, now = ends(series)
     gpu = run.series("actor/perf/max_memory_allocated_gb", "perf/max_memory_allocated_gb")
-    found = f"host memory {before:.3g} -> {now:.3g} GB"
+    found = f"host memory (of the whole machine) {before:.3g} -> {now:.3g} GB"
     found += f", accelerator at most {max(value for _, value in gpu):.3g} GB" if gpu else ""
     slope = _slope(series)
     evidence = {"before_gb": before, "now_gb": now, "gb_per_step": slope}
-    if len(series) < _MIN_STEPS or now < _WARN * before or _steadiness(series) < _STEADY:
+    peak = max(value for _, value in series)
+    is_given_back = series[-1][1] < _KEPT * peak
+    if is_given_back or len(series) < _MIN_STEPS or now < _WARN * before or _steadiness(series) < _STEADY:
+        found += f"; {series[-1][1]:.3g} at the end, {peak:.3g} at most" if is_given_back else ""
         return Verdict(status="ok", found=found, evidence=evidence)
     found += f": it grows steadily, {slope * 100:.3g} GB in 100 steps, since step {series[0][0]}"
     return Verdict(

@@ -36,9 +36,7 @@ def loggers(run: PlannedRun) -> list[Verdict]:
                      f"pip install {package}, or set trainer.logger=[console]")
             )  # fmt: skip
         elif name == "wandb" and not _has_wandb_login():
-            found.append(
-                warn("wandb has no key here, and would ask for one", "set WANDB_API_KEY or WANDB_MODE")
-            )
+            found.append(warn("wandb has no key here, and would ask for one", "set WANDB_API_KEY or WANDB_MODE"))
     return found or [ok(", ".join(names) or "no logger")]
 
 

@@ -15,11 +15,10 @@ def prompt(run: PlannedRun) -> list[Verdict]:
         return []
     limit = run.number("actor_rollout_ref.rollout.prompt_length", run.number("data.max_prompt_length", 0))
     length = run.prompt.num_tokens
-    if length > limit or (length == limit and not run.is_ours):  # verl's loops have cut it to just this
+    if length > limit:
         return [
             fail(
-                f"the prompt has {length if length > limit else f'at least {limit}'} tokens, got "
-                f"data.max_prompt_length={limit}: {_what_happens(run)}",
+                f"the prompt has {length} tokens, got data.max_prompt_length={limit}: {_what_happens(run)}",
                 f"set data.max_prompt_length to at least {length}, or data.filter_overlong_prompts=true",
             )
         ]

@@ -14,27 +14,10 @@ def tools(run: PlannedRun) -> list[Verdict]:
              for message in run.problems.get("tools", ())]  # fmt: skip
     if found or run.prompt is None:
         return found
-    loop, has, hidden = run.prompt.agent_loop, set(run.prompt.tools), sorted(run.prompt.hidden_tools)
+    has, hidden = set(run.prompt.tools), sorted(run.prompt.hidden_tools)
     lost = sorted(set(run.tools) - has)
-    if lost and not has and not (run.rows and not run.rows.agent_names and loop == "single_turn_agent"):
-        takes_none = "takes its tools from the environment" if loop == "env_agent" else "takes no tools"
-        found.append(
-            fail(
-                f"the tools {lost} are configured and {loop} {takes_none}",
-                f"unset {_TURNS}.tool_config_path and function_tool_path, or choose the loop tool_agent",
-            )
-        )
-    elif lost and has and not run.is_ours:
-        found.append(
-            warn(f"the first row does not get the tools {lost}", "that is so where extra_info.tool_selection says it")
-        )
-    elif lost:
-        found.append(
-            fail(
-                f"the tools {lost} are configured and {loop} takes its own from the environment: {sorted(has)}",
-                f"unset {_TURNS}.tool_config_path and function_tool_path",
-            )
-        )
+    if lost and (problem := _of_lost(run, lost, has)):
+        found.append(problem)
     if hidden:
         found.append(
             fail(
@@ -44,3 +27,19 @@ def tools(run: PlannedRun) -> list[Verdict]:
             )
         )
     return found or ([ok(f"the prompt shows {', '.join(sorted(has))}")] if has else [ok("there are no tools")])
+
+
+def _of_lost(run: PlannedRun, lost: list[str], has: set[str]) -> Verdict | None:
+    """Returns what is wrong with tools that are configured and that the loop of the first row does not have."""
+    loop = run.agent_loop
+    if loop == "single_turn_agent" and run.rows is not None and not run.rows.agent_names:
+        return None  # agent_names says so
+    if has and not run.is_ours:
+        return warn(
+            f"the first row does not get the tools {lost}", "that is so where extra_info.tool_selection says it"
+        )
+    instead = f"takes its own from the environment, {sorted(has)}" if loop == "env_agent" else "takes no tools"
+    return fail(
+        f"the tools {lost} are configured and {loop} {instead}",
+        f"unset {_TURNS}.tool_config_path and function_tool_path, or choose the loop tool_agent",
+    )

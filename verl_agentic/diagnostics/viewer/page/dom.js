@@ -21,11 +21,12 @@ const viewer = {};
     return "⟦" + (CONTROLS[code] || NAMES[code] || "U+" + code.toString(16).toUpperCase().padStart(4, "0")) + "⟧";
   });
 
-  /** Returns an element. `on` of the attributes maps events to listeners; null and false leave an attribute out. */
+  /** Returns an element. `on` of the attributes maps events to listeners; null and false leave out others than aria's. */
   const make = (create) => (tag, attributes, ...children) => {
     const element = create(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
-      if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+      if (name.startsWith("aria-") && typeof value === "boolean") element.setAttribute(name, String(value));
+      else if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
       else if (value !== null && value !== undefined && value !== false) {
         element.setAttribute(name, value === true ? "" : viewer.visible(value));
       }

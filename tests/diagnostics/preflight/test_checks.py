@@ -1,0 +1,219 @@
+"""What checks say of plain data, where no configuration of a file shows it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
+from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
+from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
+from verl_agentic.diagnostics.preflight.checks.loggers import loggers
+from verl_agentic.diagnostics.preflight.checks.reward import reward
+from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
+from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
+from verl_agentic.diagnostics.preflight.derived import derived_numbers
+from verl_agentic.diagnostics.preflight.planned import GoldTrial, Model, PlannedRun, Rows
+from verl_agentic.diagnostics.preflight.result import check_names, judge, load_check
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+def tree(values: dict[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, key = path.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[key] = value
+    return nested
+
+
+def planned(values: dict[str, Any], *, defaults: dict[str, Any] | None = None, **found: Any) -> PlannedRun:
+    return PlannedRun(config=tree(values), defaults=tree(defaults or {}), **found)
+
+
+def statuses(verdicts: Any) -> list[str]:
+    return [verdict.status for verdict in verdicts]
+
+
+SIZES = {
+    "data.train_batch_size": 12,
+    f"{ACTOR}.strategy": "fsdp2",
+    f"{ACTOR}.ppo_mini_batch_size": 8,
+    f"{ACTOR}.use_dynamic_bsz": True,
+    f"{ROLLOUT}.log_prob_use_dynamic_bsz": True,
+    f"{ROLLOUT}.n": 4,
+    f"{ROLLOUT}.prompt_length": 100,
+    f"{ROLLOUT}.response_length": 300,
+    "algorithm.adv_estimator": "grpo",
+    "trainer.n_gpus_per_node": 4,
+    "trainer.nnodes": 2,
+    "trainer.v1.trainer_mode": "sync",
+}
+
+
+def test_every_check_is_found_by_its_file_and_stands_a_run_of_which_little_is_known() -> None:
+    assert {"unknown_keys", "dead_knobs", "tools", "reward"} <= set(check_names())
+    assert all(load_check(name).__name__ == name for name in check_names())
+    assert derived_numbers(planned({})) == []
+    run = planned(SIZES, is_read=lambda name: True)
+    assert [result for result in judge(run) if result.status == "fail"] == []
+
+
+def test_samples_are_padded_to_whole_mini_batches_and_that_is_told() -> None:
+    run = planned(SIZES)
+    assert data_parallel(run) == 8
+    assert padded_samples(run) == 64  # 12 x 4 = 48 samples, mini-batches of 8 x 4 = 32
+    (told,) = batch_sizes(run)
+    assert told.status == "warn" and "48 samples are padded to 64" in told.found
+
+
+def test_sequence_parallel_ranks_share_their_data() -> None:
+    run = planned({**SIZES, f"{ACTOR}.ulysses_sequence_parallel_size": 4})
+    assert data_parallel(run) == 2
+
+
+def test_micro_batches_must_divide_the_share_of_a_rank_only_without_token_budgets() -> None:
+    fixed = {
+        **SIZES,
+        "data.train_batch_size": 16,
+        f"{ACTOR}.use_dynamic_bsz": False,
+        f"{ROLLOUT}.log_prob_use_dynamic_bsz": False,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": 3,
+    }
+    (refused,) = batch_sizes(planned(fixed))  # 8 x 4 / 8 ranks = 4
+    assert refused.status == "fail" and "4 samples of a mini-batch are no multiple" in refused.found
+    assert statuses(batch_sizes(planned({**fixed, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 2}))) == ["ok"]
+
+
+def test_separate_async_needs_its_own_arithmetic_gpus_and_backend() -> None:
+    separate = {
+        **SIZES,
+        "data.train_batch_size": 16,
+        "trainer.v1.trainer_mode": "separate_async",
+        "trainer.v1.separate_async.parameter_sync_step": 4,
+        f"{ROLLOUT}.checkpoint_engine.backend": "naive",
+        f"{ROLLOUT}.nnodes": 0,
+        f"{ROLLOUT}.n_gpus_per_node": 8,
+    }
+    told = " | ".join(v.found for v in batch_sizes(planned(separate)) if v.status == "fail")
+    assert "got 16 and 4 x 8" in told and "rollout.nnodes above 0" in told and "backend=naive" in told
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.path)
+def test_a_dead_knob_is_found_when_it_is_set_and_not_when_it_is_as_verl_has_it(knob: Any) -> None:
+    context = {
+        f"{ROLLOUT}.agent.default_agent_loop": "env_agent",
+        "trainer.v1.sampler.custom_sampler.path": "pkg://x",
+        "trainer.v1.trainer_mode": "colocate_async",
+    }
+    assert statuses(dead_knobs(planned({**context, knob.path: 7}, defaults={knob.path: 7}))) == ["ok"]
+    (told,) = dead_knobs(planned({**context, knob.path: 7}, defaults={knob.path: 3}))
+    assert told.status == "fail" and knob.path in told.found and told.advice == knob.instead
+    for value in knob.harmless:
+        assert statuses(dead_knobs(planned({**context, knob.path: value}, defaults={knob.path: None}))) == ["warn"]
+
+
+def test_keys_are_known_by_the_class_of_their_section_else_by_who_reads_them() -> None:
+    defaults = {"trainer.save_freq": -1, "critic.lr": 1.0, "ray_kwargs.ray_init.num_cpus": None}
+    run = planned(
+        {
+            **defaults,
+            "critic.warmup": 3,
+            "critic.wamup": 3,
+            "trainer.read_elsewhere": 1,
+            "trainer.save_frq": 1,
+            "trainer.vouched.deep": 1,
+            "ray_kwargs.ray_init.anything": 1,
+        },
+        defaults=defaults,
+        fields={"critic": frozenset({"lr", "warmup"})},
+        is_read={"read_elsewhere", "save_frq", "wamup"}.__contains__,
+        allowed=["trainer.vouched"],
+    )
+    told = {verdict.found: verdict.advice for verdict in unknown_keys(run)}
+    assert set(told) == {"nothing reads critic.wamup", "nothing reads trainer.save_frq"}
+    assert "did you mean trainer.save_freq?" in told["nothing reads trainer.save_frq"]
+
+
+def test_a_filter_by_the_shaped_reward_is_warned_of_and_an_unknown_metric_is_not_judged() -> None:
+    by = {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "reward"}
+    assert statuses(dynamic_sampling(planned(by))) == ["warn"]
+    by["algorithm.filter_groups.metric"] = "own"
+    assert statuses(dynamic_sampling(planned(by))) == ["ok"]
+    assert statuses(dynamic_sampling(planned(by, metrics=frozenset({"acc"})))) == ["fail"]
+    assert statuses(dynamic_sampling(planned(by, metrics=frozenset({"own"})))) == ["ok"]
+
+
+def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
+    turns = f"{ROLLOUT}.multi_turn"
+    values = {
+        f"{ROLLOUT}.agent.default_agent_loop": "tool_agent",
+        f"{turns}.max_tool_response_length": 4096,
+        f"{turns}.max_parallel_calls": 1,
+        f"{turns}.max_assistant_turns": 4,
+    }
+    assert statuses(tool_limits(planned(values, tools=["bash"]))) == ["warn"]  # one call a turn
+    assert tool_limits(planned(values)) == []
+    copied = {**values, f"{turns}.max_parallel_calls": 4, "data.max_response_length": 4096}
+    assert statuses(tool_limits(planned(copied, tools=["bash"]))) == ["fail"], "a number of tokens as characters"
+    ours = {**values, f"{ROLLOUT}.agent.default_agent_loop": "env_agent"}
+    (told,) = tool_limits(planned(ours, defaults={f"{turns}.max_parallel_calls": 1}))
+    assert "max_tool_response_length=4096 does nothing" in told.found
+
+
+@pytest.mark.parametrize(
+    ("trial", "status"),
+    [
+        (GoldTrial(row=0, outcome=1.0, why="2 turns"), "ok"),
+        (GoldTrial(row=0, outcome=0.5, why="2 turns"), "fail"),
+        (GoldTrial(row=0, outcome=1.0, why="2 turns", parts={"f1": 0.5}), "fail"),
+        (GoldTrial(row=0, outcome=None, why="no sandbox"), "warn"),
+    ],
+)
+def test_a_right_answer_must_earn_all_of_every_outcome(trial: GoldTrial, status: str) -> None:
+    assert statuses(reward(planned({}, gold=[trial]))) == [status]
+
+
+def test_a_logger_that_is_not_installed_or_not_logged_in_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = planned({"trainer.logger": ["console", "wandb"]})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert statuses(loggers(run)) == ["fail"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert statuses(loggers(run)) == ["ok"]
+
+
+def test_derived_numbers_are_those_of_a_hand_calculation() -> None:
+    values = {
+        **SIZES,
+        f"{ACTOR}.ppo_epochs": 2,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": 1000,
+        f"{ROLLOUT}.max_num_seqs": 3,
+        f"{ROLLOUT}.tensor_model_parallel_size": 2,
+        f"{ROLLOUT}.agent.default_agent_loop": "env_agent",
+        f"{ROLLOUT}.agent.num_workers": 2,
+        f"{ROLLOUT}.custom.agentic.limits": {"max_turns": 3, "turn_timeout_s": 10, "start_timeout_s": 5,
+                                            "score_timeout_s": 4, "close_timeout_s": 2, "max_retries": 1},
+        "trainer.total_epochs": 3,
+    }  # fmt: skip
+    run = planned(values, rows=Rows(count=50, agent_names={}), model=Model(max_tokens=400, kv_bytes_per_token=2**20))
+    assert {number.name: number.value for number in derived_numbers(run)} == {
+        "samples per step": 48,
+        "rows per update batch": 64,
+        "optimiser updates per step": 4,  # 64 / 32 x 2
+        "steps": 12,  # 50 // 12 = 4 an epoch, x 3
+        "tokens per GPU at most": 1000,
+        "tokens per rank and update batch at most": 3200,  # 64 / 8 x 400
+        "sandboxes at the peak": 48,
+        "KV cache tokens at the peak": 4800,  # 4 servers of 2 GPUs x 3 = 12 sequences x 400
+        "KV cache per server at the peak": 1.17,  # 4800 / 4 MiB
+        "longest episode": 140,  # (5 + 3 x 2 x 10 + 4) x 2 + 2
+        "worst rollout of a step": 140,
+    }
+    ahead = {**values, "trainer.v1.trainer_mode": "colocate_async", "trainer.v1.colocate_async.num_warmup_batches": 1.5}
+    assert {n.name: n.value for n in derived_numbers(planned(ahead))}["sandboxes at the peak"] == 120  # 12 x 2.5 x 4

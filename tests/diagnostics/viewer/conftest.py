@@ -1,0 +1,91 @@
+"""Stored runs, pages that are served, and a browser."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_runs import stored_run
+
+from verl_agentic.diagnostics.viewer.run_view import RunView
+from verl_agentic.diagnostics.viewer.server import PageServer
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def run_dir(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A run of 5 steps with 4 groups of 4; for reading only."""
+    return stored_run(tmp_path_factory.mktemp("run"), tiny_model)
+
+
+@pytest.fixture(scope="session")
+def view(run_dir: Path) -> RunView:
+    """What the page asks of that run; for reading only."""
+    return RunView(run_dir)
+
+
+@contextmanager
+def served(view: RunView, host: str = "127.0.0.1") -> Iterator[PageServer]:
+    """Serves a page."""
+    with PageServer(view, host=host, port=0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def serve() -> Any:
+    """Serves a view while a block runs: `with serve(view) as server`."""
+    return served
+
+
+@pytest.fixture(scope="session")
+def url(view: RunView) -> Iterator[str]:
+    """Where the run of 5 steps is served."""
+    with served(view) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser without windows."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"none of {_BROWSERS} is on this machine")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens an address and waits until it shows data; fails when the page has reported an error."""
+    contexts, errors = [], []
+
+    def open_(url: str, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": 1300, "height": 850}, **options)
+        context.set_default_timeout(8_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.goto(url)
+        page.wait_for_selector("html[data-ready]", state="attached")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert not errors
