@@ -2,10 +2,10 @@
 
     python benchmarks/viewer.py [--quick] [--tokens N]
 
-A log of 50,000 trajectories (groups of 8, 5,000 with --quick) is generated. Opening is from the start of the command, with
-all its imports, to the first lines of the list and the first trajectory's tokens on the screen; the browser is already
-open, and the machine has the log in its cache from writing it. Beside it a run of 800 trajectories is opened, alternating.
-Scrolling is by 300 pixels in every frame: what counts is how many frames come late.
+A log of 50,000 trajectories (groups of 8; 5,000 with --quick) is generated. Opening is from the start of the command,
+with all its imports, to the first lines of the list and the first trajectory's tokens on the screen; the browser is
+already open, and the machine has the log in its cache from writing it. Beside it a run of 800 trajectories is opened,
+alternating. Scrolling is by 300 pixels in every frame: what counts is how many frames come late.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ _SCROLL = """(frames) => new Promise((done) => {
   requestAnimationFrame(next);
 })"""
 _FRAMES = 240
+_JUMP = """(place) => {
+  const list = document.getElementById("list");
+  list.scrollTop = list.scrollHeight * place;
+}"""
 
 
 def main() -> int:
@@ -84,7 +88,7 @@ def main() -> int:
 
 
 def write_log(folder: Path, *, trajectories: int, tokens: int) -> None:
-    """Writes a run's log: made-up episodes of two turns, the numbers of a batch repeated with other keys and rewards."""
+    """Writes a run's log: made-up episodes of two turns, those of a batch repeated with other keys and rewards."""
     chance, noise = random.Random(0), np.random.default_rng(0)
     played = [_episode(chance, noise, tokens=tokens) for _ in range(min(_ROWS_PER_BATCH, trajectories))]
     for table, place in (("trajectories", 0), ("updates", 1)):
@@ -146,15 +150,18 @@ def _episode(
         "uid": "", "session": 0, "index": 0, "split": "train", "step": 1, "place": "last", "role": "policy",
         "loop": "env_agent", "env": "python_math", "data_source": "made_up",
         "stop_reason": chance.choice(("answered", "max_turns", "env_done")), "acc": float(chance.random() < 0.5),
-        "num_turns": 2, "num_calls": 1, "tools": ["python"], "num_model_tokens": sum(mask), "num_response_tokens": tokens,
+        "num_turns": 2, "num_calls": 1, "tools": ["python"],
+        "num_model_tokens": sum(mask), "num_response_tokens": tokens,
         "prompt_ids": [chance.randrange(50_000) for _ in range(64)],
         "response_ids": [chance.randrange(50_000) for _ in range(tokens)], "response_mask": mask,
-        "turn_ids": [0] * (half + tokens // 8) + [1] * (tokens - half - tokens // 8), "rollout_log_probs": log_probs.tolist(),
+        "turn_ids": [0] * (half + tokens // 8) + [1] * (tokens - half - tokens // 8),
+        "rollout_log_probs": log_probs.tolist(),
         "token_rewards": [0.0] * tokens, "segments": segments, "turns": turns, "final_answer": "42",
         "prompt": [{"role": "user", "content": "What is six times seven?", "name": "", "calls": ""}],
     }  # fmt: skip
     update = {
-        "uid": "", "session": 0, "index": 0, "num_trained_tokens": sum(mask), "advantages": (np.array(mask) * 0.5).tolist(),
+        "uid": "", "session": 0, "index": 0, "num_trained_tokens": sum(mask),
+        "advantages": (np.array(mask) * 0.5).tolist(),
         "old_log_probs": (log_probs * 1.01).tolist(), "entropies": noise.exponential(0.5, tokens).tolist(),
     }  # fmt: skip
     return trajectory, update
@@ -219,9 +226,7 @@ def _timed(act: Callable[[], None]) -> float:
 
 
 def _jump(page: Any, place: float) -> None:
-    page.evaluate(
-        "(place) => { const one = document.getElementById('list'); one.scrollTop = one.scrollHeight * place; }", place
-    )
+    page.evaluate(_JUMP, place)
     page.wait_for_function("() => document.querySelector('.group') && !document.querySelector('.group.loading')")
 
 
@@ -237,9 +242,8 @@ def _search(page: Any) -> None:
 
 
 def _nothing(reason: str) -> int:
-    names = ("open_50k_s", "late_frames_share", "lines_in_page")
-    nothing = dict.fromkeys(names)
-    return report("viewer", ratios={}, figures=nothing, targets=_TARGETS, reasons=dict.fromkeys(names, reason))
+    figures: dict[str, Any] = {name: None for name in _TARGETS}
+    return report("viewer", ratios={}, figures=figures, targets=_TARGETS, reasons={name: reason for name in _TARGETS})
 
 
 if __name__ == "__main__":

@@ -186,6 +186,13 @@ def test_metrics_of_every_step_and_alarms_are_written_and_logged(tmp_path: Path)
     assert (finding["name"], finding["step"], finding["level"]) == ("gradient", 4, "warn")
 
 
+def test_a_run_that_is_resumed_does_not_raise_an_old_alarm_again(tmp_path: Path) -> None:
+    for step in range(1, 5):  # each in a process of its own
+        trainer = Trainer(log={"dir": str(tmp_path)})
+        metrics_of(trainer, step, **{"actor/grad_norm": float("nan") if step > 1 else 1.0})
+    assert [finding["step"] for finding in read_lines(tmp_path / "health.jsonl")] == [2]
+
+
 def test_an_alarm_that_is_to_stop_the_run_saves_a_checkpoint_first() -> None:
     trainer = Trainer(health={"actions": {"gradient": "stop"}})
     metrics_of(trainer, 1, **{"actor/grad_norm": 1.0})

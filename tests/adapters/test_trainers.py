@@ -37,7 +37,12 @@ def to_config(name: str = "grpo", *, loss: str = "vanilla", n: int = 2, **sectio
         {
             "algorithm": algorithm(adv_estimator=name, **section),
             "actor_rollout_ref": {
-                "rollout": {"n": n, "temperature": 1.0, "calculate_log_probs": False},
+                "rollout": {
+                    "n": n,
+                    "temperature": 1.0,
+                    "calculate_log_probs": False,
+                    "custom": {"agentic": {"audit": "off"}},  # groups here are not whole
+                },
                 "actor": actor,
             },
             "trainer": {"v1": {"trainer_mode": "agentic_sync"}, "critic_warmup": 0},
@@ -125,6 +130,15 @@ def test_verls_filter_of_groups_is_refused_beside_greedy_sessions() -> None:
     Trainer(to_config("grpo", filter_groups={"enable": True}))
     with pytest.raises(ConfigError, match=r"greedy sessions.*GatedReplayBuffer"):
         Trainer(to_config("remax", filter_groups={"enable": True}))
+
+
+def test_a_plain_trainer_of_verl_s_has_the_metrics_of_credit_and_of_the_batch(queue: StoredRows) -> None:
+    for key, acc in {"u_0_0": 1.0, "u_1_0": 0.0, "v_0_0": 1.0, "v_1_0": 1.0}.items():
+        queue.put_row(key, [0.0, acc], old_log_probs=torch.zeros(2), info={"acc": acc})
+    metrics: dict[str, Any] = {}
+    Verl(to_config())._compute_advantage(queue.meta(), metrics)
+    assert metrics["credit/all_1_group_frac"] == 0.5 == metrics["batch/all_1_group_frac"]
+    assert metrics["batch/wrong_length"] == 2.0, "which takes the outcome, that estimators there do not get"
 
 
 # Greedy sessions.

@@ -420,6 +420,7 @@ def _extra_fields(episode: Episode, trajectory: Trajectory, *, default_version: 
         "min_global_steps": default_version if oldest is None else oldest,
         "max_global_steps": default_version if newest is None else newest,
         "reward_parts": {**episode.reward.parts, **episode.reward.info},
+        "tool_counts": {} if episode.is_void else episode.tools_called(),
         "stop_reason": episode.stop_reason.value,
         "error": (episode.error or "")[:_ERROR_CHARS],
         "segments": [[s.start, s.end, s.kind.value, s.turn] for s in trajectory.segments()],

@@ -23,6 +23,7 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.session_rows import repeats, split_key
 from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, is_advantage, load_advantage
+from verl_agentic.algorithms.batch_health import batch_health
 from verl_agentic.algorithms.credit import Advantages, CreditBatch, last_tokens, last_valid_rows
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.groups import group_counts
@@ -57,6 +58,8 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
             estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
         given = estimate(estimator, batch, _settings(kwargs.get("config")))
         handover.metrics.update(given.metrics)
+        known = dataclasses.replace(batch, **handover.for_metrics)
+        handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
         data.batch["advantages"] = given.advantages_BT
         data.batch["returns"] = given.returns_BT
         return data

@@ -65,8 +65,9 @@ class Worker:
         config = deepcopy(config)
         section: Any = OmegaConf.select(config, _SECTION)
         with open_dict(config):
-            for key in () if section is None else _WRITTEN:
-                section.pop(key, None)
+            if section is not None:
+                for key in _WRITTEN:
+                    section.pop(key, None)
         return cls(config=config, model=omega_conf_to_dataclass(config.actor_rollout_ref.model))
 
     def load_tools(self) -> list[str]:

@@ -18,6 +18,7 @@ from verl.trainer.ppo.v1 import replay_buffer
 
 from verl_agentic.adapters.session_rows import last_rows
 from verl_agentic.agent_loops.breaker import CircuitBreaker
+from verl_agentic.agent_loops.call_statistics import tool_metrics
 from verl_agentic.errors import ConfigError, ScoringError
 
 
@@ -65,6 +66,8 @@ def _episodes(keys: list[str], partition_id: str) -> list[dict[str, Any]]:
 def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
     """Returns the means of the numbers of episodes, as metrics."""
     sums: dict[str, list[float]] = defaultdict(list)
+    own = [extra for extra in episodes if not (extra.get("reward_extra_info") or {}).get("external")]
+    tools = tool_metrics([extra.get("tool_counts") or {} for extra in own])
     for extra in episodes:
         if (extra.get("reward_extra_info") or {}).get("external"):
             sums["external"].append(1.0)
@@ -73,7 +76,8 @@ def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
         for name, value in {**(extra.get("reward_extra_info") or {}), **parts}.items():
             if isinstance(value, numbers.Real):
                 sums[name].append(float(value))
-    return {f"episode/{name}": sum(values) / len(values) for name, values in sums.items()}
+    means = {name: sum(values) / len(values) for name, values in sums.items()}
+    return {f"episode/{name}": value for name, value in {**means, **tools}.items()}
 
 
 def _watch(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:

@@ -22,16 +22,18 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.session_rows import split_key
 from verl_agentic.adapters.step_time import LOG_S
+from verl_agentic.adapters.stored_columns import stored_columns
 from verl_agentic.agent_loops.settings import to_audit
 from verl_agentic.agent_loops.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms import mask_audit
+from verl_agentic.algorithms.handover import told_to_metrics
 from verl_agentic.algorithms.mask_audit import Breach
 from verl_agentic.diagnostics.finding import Finding
 from verl_agentic.diagnostics.health import HealthMonitor, HealthSettings
 from verl_agentic.errors import AuditError, HealthError
 from verl_agentic.rewards.scored import PLACE
 from verl_agentic.trajectory_log.lines import Lines
-from verl_agentic.trajectory_log.metrics import MetricsLog
+from verl_agentic.trajectory_log.metrics import MetricsLog, read_metrics
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.run_files import write_config, write_tokenizer
 from verl_agentic.trajectory_log.writer import log_writer
@@ -61,7 +63,16 @@ class Watch:
         folder = self.options.dir
         self.metrics = None if folder is None else MetricsLog(folder)
         self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
+        self._is_resumed = False
         self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
+
+    def remember(self, *, before: int) -> None:
+        """Lets alarms know, once, what a run that is resumed logged of its steps before this one."""
+        if not self._is_resumed and self.options.dir is not None:
+            for logged in read_metrics(self.options.dir):
+                if 0 < logged["step"] < before:
+                    self.health.observe(logged["step"], logged)
+        self._is_resumed = True
 
     def find(self, finding: Finding) -> None:
         """Keeps and tells a finding."""
@@ -107,7 +118,8 @@ def _compute_advantage(original: Any) -> Any:
         if watch.audit != "off":
             with _timed(self, "adv"):
                 audit_batch(self, batch, metrics)
-        batch = original(self, batch, metrics)
+        with told_to_metrics(metrics, lambda: stored_columns(batch)):
+            batch = original(self, batch, metrics)
         if watch.options.dir is not None:
             with _timed(self, "adv"):
                 log_updates(watch.options, batch, step=self.global_steps)
@@ -121,6 +133,7 @@ def _compute_metrics(original: Any) -> Any:
     def compute(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         original(self, batch, metrics, *args, **kwargs)
         watch = watch_of(self)
+        watch.remember(before=self.global_steps)
         findings = watch.health.observe(self.global_steps, metrics)
         metrics.update(watch.health.metrics())
         for finding in findings:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, cast
 
 import torch
@@ -23,15 +22,13 @@ from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.session_rows import repeats, split_key
+from verl_agentic.adapters.stored_columns import stored_columns
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.algorithms.handover import Handover, handed_over
 from verl_agentic.algorithms.length_lr import length_lr_factor
 from verl_agentic.algorithms.policy_loss import policy_loss_names
-from verl_agentic.algorithms.step_groups import steps_of
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.scored import PLACE
 
-_FIELDS = ["extra_fields", "data_source", "turn_ids", "shared_ids", "sum_pi_squared", "response_mask"]
 _GREEDY = {"remax", "safe_remax"}
 _SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline", "token_baseline"}
 
@@ -72,7 +69,7 @@ class CreditMixin:
         return _keep_mean_log_prob(batch) if self._loss == "rover" else batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        columns = _columns(batch)
+        columns = stored_columns(batch)
         if self._estimator in _GREEDY:
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
         with handed_over(Handover(columns=columns, metrics=metrics)):
@@ -120,51 +117,6 @@ def _check(config: Any) -> None:
             "algorithm.filter_groups.enable=true; set it to false and trainer.v1.sampler.custom_sampler to "
             "GatedReplayBuffer of pkg://verl_agentic.adapters.gated_buffer"
         )
-
-
-def _columns(batch: Any) -> dict[str, Any]:
-    """Returns what the agent loop has stored with the rows of a batch, where it has."""
-    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
-    width = max(len(row) for row in fetched["response_mask"].unbind())
-    columns: dict[str, Any] = {"uses_B": torch.tensor([int(tag.get("uses", 1)) for tag in batch.tags])}
-    for ours, stored, filler in (("turn_ids_BT", "turn_ids", 0), ("shared_BT", "shared_ids", -1)):
-        if stored in fetched:
-            columns[ours] = _padded(fetched[stored], width=width, filler=filler)
-    if "sum_pi_squared" in fetched:
-        response = response_from_nested(fetched["sum_pi_squared"], fetched["response_mask"])
-        columns["sum_pi_squared_BT"] = _padded(response, width=width, filler=0)
-    if "data_source" in fetched:
-        sources: dict[str, int] = {}
-        names = [str(_plain(source)) for source in fetched["data_source"]]
-        columns["source_B"] = torch.tensor([sources.setdefault(name, len(sources)) for name in names])
-    if "extra_fields" in fetched:
-        columns.update(_of_extra([_plain(extra) for extra in fetched["extra_fields"]]))
-    return columns
-
-
-def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
-    """Returns what lies in the extra fields that every loop may fill: reward parts of any, the rest of `env_agent`."""
-    infos = [extra.get("reward_extra_info") or {} for extra in extras]
-    names = sorted({name for info in infos for name, value in info.items() if isinstance(value, Real)})
-    # NaN where a row lacks a part that others have: void rows lack those of the rubric.
-    parts = {name: torch.tensor([float(info.get(name, math.nan)) for info in infos]) for name in names}
-    columns: dict[str, Any] = {"parts": parts}
-    if all(PLACE in extra for extra in extras):
-        columns["is_side_B"] = torch.tensor([extra[PLACE] == "side" for extra in extras])
-        columns["steps"] = steps_of([extra.get("steps") or [] for extra in extras], torch.device("cpu"))
-    return columns
-
-
-def _padded(nested: torch.Tensor, *, width: int, filler: int) -> torch.Tensor:
-    rows = [row[:width] for row in nested.unbind()]
-    out = torch.full((len(rows), width), filler, dtype=rows[0].dtype)
-    for place, row in enumerate(rows):
-        out[place, : len(row)] = row
-    return out
-
-
-def _plain(value: Any) -> Any:
-    return getattr(value, "data", value)
 
 
 def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from verl_agentic.agent_loops.activity import Span
+from verl_agentic.agent_loops.call_statistics import call_statistics, tools_called
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
 
@@ -91,6 +92,10 @@ class Episode:
             )
         return rewards
 
+    def tools_called(self) -> dict[str, int]:
+        """Returns how often each tool got to work."""
+        return tools_called(self.messages[self.num_prompt_messages :], self.actions)
+
     def numbers(self) -> dict[str, float]:
         """Returns the episode as scalars under the same keys for every episode.
 
@@ -105,6 +110,7 @@ class Episode:
             "model_tokens": float(sum(t.num_model_tokens for t in self.trajectories)),
             "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
             **counted,
+            **call_statistics(self.messages[self.num_prompt_messages :], () if self.is_void else self.actions),
             "used_tool": float(counted["tool_calls"] > counted["tool_errors"]),
             "rows": float(len(self.trajectories)),
             "retries": float(self.retries),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,8 @@ class Handover:
     """Optional columns of `CreditBatch`."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Where the metrics of credit go."""
+    for_metrics: dict[str, Any] = field(default_factory=dict)
+    """Columns that metrics may know and estimators may not."""
 
 
 _current: ContextVar[Handover | None] = ContextVar("handover", default=None)
@@ -30,6 +32,21 @@ def handed_over(handover: Handover) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+@contextlib.contextmanager
+def told_to_metrics(metrics: dict[str, Any], columns: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """Lets metrics of credit come out under a trainer that hands nothing over.
+
+    Args:
+        metrics: takes them.
+        columns: what they may know; called when nothing has been handed over.
+    """
+    if _current.get() is not None:
+        yield
+        return
+    with handed_over(Handover(metrics=metrics, for_metrics=columns())):
+        yield
 
 
 def current_handover() -> Handover:

@@ -141,7 +141,7 @@ def _shifted(mask_BT: Tensor, rollout_BT: Tensor, old_BT: Tensor) -> list[Breach
         return []
     by = "earlier" if best == gaps[1] else "later"
     message = (
-        f"log-probs of rollout and trainer differ by {gaps[0]:.3g} nats per token, and by {best:.3g} when the trainer's "
-        f"of the token {by} are taken: one of them is shifted"
+        f"log-probs of rollout and trainer differ by {gaps[0]:.3g} nats per token, and by {best:.3g} when the "
+        f"trainer's of the token {by} are taken: one of them is shifted"
     )
     return [Breach(name=LOG_PROBS_MISALIGNED, row=0, start=0, end=0, message=message)]

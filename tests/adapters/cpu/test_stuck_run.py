@@ -54,7 +54,7 @@ def test_a_stuck_run_says_what_it_waits_for_where_its_time_went_and_last_why_it_
     custom = "actor_rollout_ref.rollout.custom.agentic"
     run.settings = {
         f"{custom}.env": env,
-        f"+{custom}.limits.max_turns": 1,
+        f"{custom}.limits.max_turns": 1,
         f"+{custom}.log.dir": out,
         f"+{custom}.waiting": "{stuck_after_s: 2, report_every_s: 0.5}",
     }

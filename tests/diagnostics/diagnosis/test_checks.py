@@ -145,6 +145,15 @@ def test_calls_of_unknown_tools_are_seen_in_metrics_alone(run_of: RunOf) -> None
     assert verdict.status == "warn" and "10% of calls" in verdict.found
 
 
+def test_calls_without_a_name_are_told_as_unreadable(run_of: RunOf) -> None:
+    calls = [{"name": "", "error_kind": "malformed_json"}, {"name": "search", "error_kind": ""}]
+    tokens = {"response_ids": [1], "response_mask": [1], "token_rewards": [0.0]}
+
+    run = run_of(episodes=[{**tokens, "turns": [{"index": 0, "calls": calls}]}])
+
+    assert tool_distribution(run).evidence["calls"] == {"(unreadable)": 1, "search": 1}
+
+
 def test_a_run_without_calls_and_without_tools_is_fine(run_of: RunOf) -> None:
     verdict = tool_distribution(run_of(metrics={"episode/tool_calls": [0.0] * 6}))
 

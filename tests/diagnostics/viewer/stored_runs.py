@@ -20,7 +20,8 @@ QUESTIONS = ("a train to Kyoto", "37 * 91", "the capital of Kenya", "primes belo
 
 
 _THOUGHTS = (
-    "First I write down what is asked.", "That is close to π ≈ 3.14159, but not the same.", "Wait, I should check this.",
+    "First I write down what is asked.", "That is close to π ≈ 3.14159, but not the same.",
+    "Wait, I should check this.",
     "Let me compute it with the tool instead of guessing.", "Thirty-seven times ninety is 3330.", "So the rest is 37.",
     "I am not sure about the last digit.", "Adding both parts gives a candidate.",
 )  # fmt: skip
@@ -52,17 +53,20 @@ def episode(encode: Any, chance: random.Random, *, step: int, group: int, sessio
         {"index": 1, "text": pieces[2][0], "content": pieces[2][0], "calls": [], "observations": [],
          "num_tokens": size - segments[1]["end"], "mean_log_prob": -0.3, "reward": reward},
     ]  # fmt: skip
+    rollout = [min(0.0, p + chance.gauss(0, 0.05) * m) for p, m in zip(trainer, mask, strict=True)]
     generated = chance.uniform(0.8, 3.0)
     trajectory = {
-        **key, "split": "train", "step": step, "place": "last", "role": "policy", "loop": "env_agent", "env": "python_math",
-        "task_id": f"{question} #{group}", "data_source": "made_up", "time": 1.7e9 + 60 * step + session, "seed": f"s{session}",
+        **key, "split": "train", "step": step, "place": "last", "role": "policy", "loop": "env_agent",
+        "env": "python_math", "task_id": f"{question} #{group}", "data_source": "made_up",
+        "time": 1.7e9 + 60 * step + session, "seed": f"s{session}",
         "temperature": 1.0, "weights_min": step - 1, "weights_max": step - 1, "stop_reason": KINDS[chance.randrange(5)],
-        "is_void": False, "error": "", "reward": reward, "acc": float(is_right), "num_turns": 2, "num_calls": len(calls),
+        "is_void": False, "error": "", "reward": reward, "acc": float(is_right), "num_turns": 2,
+        "num_calls": len(calls),
         "num_call_errors": sum(call["is_error"] for call in calls), "tools": sorted({call["name"] for call in calls}),
         "num_model_tokens": sum(mask), "num_response_tokens": size,
         "numbers": {"reward/math": float(is_right), "generate_s": generated, "stop/answered": 1.0},
         "prompt_ids": encode(f"You are careful.\nWhat is {question}?"), "response_ids": ids, "response_mask": mask,
-        "turn_ids": turn_ids, "segments": segments, "rollout_log_probs": [min(0.0, p + chance.gauss(0, 0.05) * m) for p, m in zip(trainer, mask)],
+        "turn_ids": turn_ids, "segments": segments, "rollout_log_probs": rollout,
         "token_rewards": [0.0] * (size - 1) + [reward], "turns": turns, "final_answer": pieces[2][0],
         "prompt": [{"role": "system", "content": "You are careful.", "name": "", "calls": ""},
                    {"role": "user", "content": f"What is {question}?", "name": "", "calls": ""}],
@@ -113,7 +117,8 @@ def stored_run(
         metrics=[(step, _metrics(step)) for step in range(1, steps + 1)],
     )
     findings = [
-        {"step": 2, "time": 1.7e9, "name": "entropy_collapse", "level": "warn", "message": "actor/entropy fell below 0.1",
+        {"step": 2, "time": 1.7e9, "name": "entropy_collapse", "level": "warn",
+         "message": "actor/entropy fell below 0.1",
          "evidence": {"actor/entropy": 0.08}, "advice": "raise entropy_coeff"},
         {"step": steps, "time": 1.7e9, "name": "void_rows", "level": "stop", "message": "too many rows are void",
          "evidence": {"share": 0.4}, "advice": "look at the sandbox"},
@@ -143,9 +148,10 @@ def _make_hostile(trajectory: dict[str, Any], encode: Any) -> None:
     message = {"role": "user", "content": HOSTILE, "name": HOSTILE, "calls": HOSTILE}
     names = ("response_mask", "turn_ids", "rollout_log_probs", "token_rewards")
     trajectory |= {name: [0] * len(ids) for name in names} | {
-        "task_id": HOSTILE, "response_ids": ids, "segments": [{"start": 0, "end": len(ids), "kind": "model", "turn": 0}],
-        "response_mask": [1] * len(ids), "turns": [turn], "prompt": [message], "final_answer": HOSTILE, "error": HOSTILE,
-        "ground_truth": HOSTILE, "extra": HOSTILE, "env_score": HOSTILE, "numbers": {HOSTILE: 1.0}, "score": {HOSTILE: 1.0},
+        "segments": [{"start": 0, "end": len(ids), "kind": "model", "turn": 0}], "response_ids": ids,
+        "task_id": HOSTILE, "response_mask": [1] * len(ids), "turns": [turn], "prompt": [message],
+        "final_answer": HOSTILE, "error": HOSTILE, "ground_truth": HOSTILE, "extra": HOSTILE, "env_score": HOSTILE,
+        "numbers": {HOSTILE: 1.0}, "score": {HOSTILE: 1.0},
         "stop_reason": HOSTILE, "tools": [HOSTILE], "env": HOSTILE, "breach": HOSTILE,
         "spans": [{"kind": HOSTILE, "label": HOSTILE, "turn": 0, "start_s": 0.0, "end_s": 1.0}],
     }  # fmt: skip
@@ -184,7 +190,8 @@ def _tokens(encode: Any, pieces: list[tuple[str, str]]) -> tuple[list[int], list
 def _metrics(step: int) -> dict[str, float]:
     return {
         "episode/acc": 0.3 + 0.4 * (1 - math.exp(-step / 8)), "actor/entropy": 0.2 + 1.5 * math.exp(-step / 6),
-        "response_length/mean": 120 + 3.0 * step, "actor/grad_norm": 0.5 + 0.3 * math.sin(step), "critic/score/mean": 0.2 + 0.02 * step,
+        "response_length/mean": 120 + 3.0 * step, "actor/grad_norm": 0.5 + 0.3 * math.sin(step),
+        "critic/score/mean": 0.2 + 0.02 * step,
         "episode/tool_calls": 1.0 + 0.1 * math.cos(step), "actor/ppo_kl": 0.001 * step, "<b>odd</b>": float(step),
         "time/generate_s": 6.0 + math.sin(step), "time/tool_s": 2.0 + 0.5 * math.cos(step), "time/reward_s": 0.7,
         "time/update_actor_s": 4.0, "time/old_log_prob_s": 1.1, "time/weight_sync_s": 0.4, "time/other_s": 0.2,

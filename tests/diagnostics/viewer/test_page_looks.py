@@ -198,8 +198,8 @@ def test_an_exported_page_filters_and_sorts_as_the_server_does(
     looked_at: Any, view: RunView, query: dict[str, Any]
 ) -> None:
     found = looked_at.evaluate(
-        "query => viewer.source.groups(query, {offset: 0, limit: 100, around_split: 'train', around_step: 3, around_uid: 'g0003-01'})",
-        query,
+        "([query, page]) => viewer.source.groups(query, page)",
+        [query, {"offset": 0, "limit": 100, "around_split": "train", "around_step": 3, "around_uid": "g0003-01"}],
     )
     params = {name: value if isinstance(value, list) else [value] for name, value in query.items()}
     expected = view.list_groups(Query.from_params(params), offset=0, limit=100, around=("train", 3, "g0003-01"))

@@ -239,10 +239,12 @@ def test_every_control_has_a_name_and_can_be_seen_when_it_has_the_focus(
 ) -> None:
     page = at_link(open_page, url)
     page.click("#filters summary")
-    nameless = page.evaluate("""() => [...document.querySelectorAll("button, input, select, [role=listbox], [tabindex='0']")]
-      .filter((one) => one.offsetParent !== null)
-      .filter((one) => !(one.getAttribute("aria-label") || one.textContent.trim() || (one.labels || [])[0]?.textContent.trim()))
-      .map((one) => one.outerHTML)""")
+    nameless = page.evaluate("""() => {
+      const named = (one) => one.getAttribute("aria-label") || one.textContent.trim()
+        || [...(one.labels || [])].some((label) => label.textContent.trim());
+      const all = [...document.querySelectorAll("button, input, select, [role=listbox], [tabindex='0']")];
+      return all.filter((one) => one.offsetParent !== null && !named(one)).map((one) => one.outerHTML);
+    }""")
     assert nameless == []
     seen = set()
     for _ in range(40):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from verl_agentic.diagnostics.viewer.query import Query
 from verl_agentic.diagnostics.viewer.run_view import RunView
 from verl_agentic.errors import DataError
 from verl_agentic.trajectory_log.metrics import MetricsLog
-from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.trajectory_log.reader import RunLog, write_run
 
 
 def test_pages_of_the_list_put_together_are_the_list(view: RunView) -> None:
@@ -56,6 +57,33 @@ def test_a_run_that_has_played_nothing_yet_is_shown_and_its_first_trajectory_too
     write_run(tmp_path, trajectories=[extra])
     view.refresh()
     assert view.about()["trajectories"] == 1
+
+
+def test_others_are_answered_while_a_text_is_looked_for(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = RunView(stored_run(tmp_path, tiny_model, steps=2, groups=2, sessions=2))
+    begun, may_end, search = threading.Event(), threading.Event(), RunLog.search
+
+    def slow(log: RunLog, text: str) -> list[int]:
+        begun.set()
+        assert may_end.wait(20)
+        return search(log, text)
+
+    monkeypatch.setattr(RunLog, "search", slow)
+    found: list[int] = []
+    looking = threading.Thread(
+        target=lambda: found.append(view.list_groups(Query(text="Kyoto"), offset=0, limit=9)["total"])
+    )
+    looking.start()
+    assert begun.wait(20)
+    assert view.list_groups(Query(), offset=0, limit=9)["total"] == 5
+    new = {"uid": "a-first", "session": 0, "index": 0, "split": "train", "step": 0, "place": "last", "role": "policy"}
+    write_run(tmp_path / "resumed", trajectories=[new])  # moves every line of the summaries
+    view.refresh()
+    may_end.set()
+    looking.join()
+    assert found == [3] and view.list_groups(Query(text="Kyoto"), offset=0, limit=9)["groups"][0]["uid"] != "a-first"
 
 
 def test_findings_are_listed_without_the_line_that_is_cut_off(view: RunView) -> None:

@@ -80,7 +80,7 @@ def test_it_listens_where_it_was_told_and_nowhere_else(view: RunView, serve: Any
             PageServer(view, host="127.0.0.1", port=server.server_port)
         other = _other_address()
         if other is not None:
-            with pytest.raises(OSError, match="refused|unreachable|timed out"):
+            with pytest.raises(OSError, match=r"refused|unreachable|timed out"):
                 socket.create_connection((other, server.server_port), timeout=3)
     assert is_loopback("::1") and is_loopback("[::1]") and is_loopback("localhost") and not is_loopback("0.0.0.0")
 

@@ -54,7 +54,7 @@ def test_a_check_has_as_many_of_both_each_once_and_the_same_for_the_same_seed(tm
     log = a_log(tmp_path)
     chosen = spot_check(log.summaries, log.record, count=3, seed=4)
     assert len(chosen) == 6
-    assert [why for why in chosen.values()].count(["random"]) == 3
+    assert list(chosen.values()).count(["random"]) == 3
     assert chosen == spot_check(log.summaries, log.record, count=3, seed=4)
     assert chosen != spot_check(log.summaries, log.record, count=3, seed=5)
     reasons = [why[0] for why in chosen.values() if why != ["random"]]

@@ -8,6 +8,7 @@ from typing import Any
 
 MISSING = "???"
 """What hydra calls a value that must be given and was not."""
+_DEFAULT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +123,13 @@ class PlannedRun:
     @property
     def agent_loop(self) -> str:
         """The agent loop of the first row."""
-        return self.prompt.agent_loop if self.prompt else self.get("actor_rollout_ref.rollout.agent.default_agent_loop")
+        return self.prompt.agent_loop if self.prompt else self.get(_DEFAULT_LOOP, "single_turn_agent")
 
     @property
     def agent_loops(self) -> set[str]:
         """The agent loops of all rows."""
         named = {name for name in self.rows.agent_names if name is not None} if self.rows else set()
-        return named or {self.get("actor_rollout_ref.rollout.agent.default_agent_loop")}
+        return named or {self.get(_DEFAULT_LOOP, "single_turn_agent")}
 
     @property
     def is_ours(self) -> bool:

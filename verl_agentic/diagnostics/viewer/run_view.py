@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ Key = tuple[str, int, str, int, int]
 """One trajectory, as links name it: the parts of `PLACE`."""
 PLACE = ("split", "step", "uid", "session", "index")
 _MAX_PAGE = 1_000
+_KEPT = 32
+"""Lists that are kept ready."""
 _WATCHED = ("*.arrows", "metrics-*.jsonl", "health.jsonl")
 
 
@@ -45,7 +48,7 @@ class RunView:
         self._lock = threading.RLock()
         self._log: RunLog | None = None
         self._revision = 0
-        self._orders: dict[str, tuple[pa.BooleanArray, np.ndarray]] = {}
+        self._found: dict[str, _Found] = {}
         self.refresh()
 
     @property
@@ -65,7 +68,7 @@ class RunView:
             self._metrics = read_metrics(self.run_dir)
             self._findings = _findings(self.run_dir)
             self._tokenizer = find_tokenizer(self.run_dir)
-            self._orders.clear()
+            self._found.clear()
             self._revision += 1
 
     def about(self) -> dict[str, Any]:
@@ -102,17 +105,16 @@ class RunView:
             limit: how many at most.
             around: split, step and uid of a group: `place` is its number in the list, None when it is not there.
         """
-        with self._lock:
-            matches, order = self._order(query)
-            page = order[max(0, offset) : max(0, offset) + min(limit, _MAX_PAGE)]
-            return {
-                "revision": self._revision,
-                "total": len(order),
-                "trajectories": pc.sum(matches).as_py() or 0,
-                "offset": offset,
-                "groups": self._groups.lines([int(group) for group in page], matches),
-                "place": self._place(order, around) if around else None,
-            }
+        found = self._find(query)
+        page = found.order[max(0, offset) : max(0, offset) + min(limit, _MAX_PAGE)]
+        return {
+            "revision": found.revision,
+            "total": len(found.order),
+            "trajectories": pc.sum(found.matches).as_py() or 0,
+            "offset": offset,
+            "groups": found.groups.lines([int(group) for group in page], found.matches),
+            "place": found.place(around) if around else None,
+        }
 
     def group(self, split: str, step: int, uid: str) -> list[dict[str, Any]]:
         """Returns the summaries of a group's rows.
@@ -121,7 +123,7 @@ class RunView:
             DataError: there is no such group.
         """
         with self._lock:
-            return self.summaries(self._rows({"split": split, "step": step, "uid": uid}))
+            return self.summaries(_rows(self._groups.table, {"split": split, "step": step, "uid": uid}))
 
     def summaries(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
         """Returns the summaries of lines."""
@@ -136,8 +138,7 @@ class RunView:
             DataError: there is no such trajectory.
         """
         with self._lock:
-            row = int(self._rows(dict(zip(PLACE, key, strict=True)))[0])
-            return self.detail_of(row)
+            return self.detail_of(int(_rows(self._groups.table, dict(zip(PLACE, key, strict=True)))[0]))
 
     def detail_of(self, row: int) -> dict[str, Any]:
         """Returns all of the trajectory at a line of the summaries."""
@@ -159,37 +160,25 @@ class RunView:
 
     def matches(self, query: Query) -> pa.BooleanArray:
         """Returns for every line of the summaries whether it passes."""
-        with self._lock:
-            return self._order(query)[0]
+        return self._find(query).matches
 
-    def _order(self, query: Query) -> tuple[pa.BooleanArray, np.ndarray]:
+    def _find(self, query: Query) -> _Found:
+        """Returns the list of a query; others are answered while a text is looked for, which may take seconds."""
         key = repr(query)
-        if key not in self._orders:
-            search = self._log.search if self._log is not None else lambda _: []
-            matches = query.matches(self._groups.table, search)
-            if len(self._orders) >= 32:
-                self._orders.clear()
-            order = self._groups.order(matches, sort=query.sort, descending=query.descending)
-            self._orders[key] = (matches, order)
-        return self._orders[key]
-
-    def _place(self, order: np.ndarray, around: Sequence[Any]) -> int | None:
-        try:
-            row = self._rows(dict(zip(PLACE[:3], around, strict=True)))[0]
-        except DataError:
-            return None
-        found = np.flatnonzero(order == self._groups.of_row[row])
-        return int(found[0]) if len(found) else None
-
-    def _rows(self, wanted: Mapping[str, Any]) -> np.ndarray:
-        table = self._groups.table
-        found = pc.equal(table["step"], wanted["step"])
-        for name, value in wanted.items():
-            found = pc.and_(found, pc.equal(table[name], value))
-        rows = np.flatnonzero(pc.fill_null(found, False).to_numpy())
-        if not len(rows):
-            raise DataError(f"the run has no such trajectory, got {dict(wanted)}; it may be of another run")
-        return rows
+        while True:
+            with self._lock:
+                if key in self._found:
+                    return self._found[key]
+                log, groups, revision = self._log, self._groups, self._revision
+            matches = query.matches(groups.table, log.search if log is not None else lambda _: [])
+            order = groups.order(matches, sort=query.sort, descending=query.descending)
+            with self._lock:
+                # Lines of a search are numbered as the log is now: after a refresh they may be others.
+                if revision == self._revision:
+                    if len(self._found) >= _KEPT:
+                        self._found.clear()
+                    self._found[key] = _Found(revision, groups, matches, order)
+                    return self._found[key]
 
     def _fingerprint(self) -> tuple[int, int]:
         sizes = []
@@ -200,6 +189,36 @@ class RunView:
                 except OSError:
                     continue
         return len(sizes), sum(sizes)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The list of a query."""
+
+    revision: int
+    groups: Groups
+    matches: pa.BooleanArray
+    order: np.ndarray
+    """Numbers of the groups."""
+
+    def place(self, around: Sequence[Any]) -> int | None:
+        """Returns where a group of that split, step and uid stands; None where it does not."""
+        try:
+            row = _rows(self.groups.table, dict(zip(PLACE[:3], around, strict=True)))[0]
+        except DataError:
+            return None
+        found = np.flatnonzero(self.order == self.groups.of_row[row])
+        return int(found[0]) if len(found) else None
+
+
+def _rows(table: pa.Table, wanted: Mapping[str, Any]) -> np.ndarray:
+    found = pc.equal(table["step"], wanted["step"])
+    for name, value in wanted.items():
+        found = pc.and_(found, pc.equal(table[name], value))
+    rows = np.flatnonzero(pc.fill_null(found, False).to_numpy())
+    if not len(rows):
+        raise DataError(f"the run has no such trajectory, got {dict(wanted)}; it may be of another run")
+    return rows
 
 
 def _names(column: pa.ChunkedArray | pa.Array) -> list[str]:

@@ -17,6 +17,7 @@ _RARE = 0.02
 _UNKNOWN_WARN, _UNKNOWN_FAIL = 0.05, 0.3
 _ERRORS = 0.5
 _ONE_SIDED = 0.95
+_UNREADABLE = "(unreadable)"
 # A tool as chat templates write it into the prompt.
 _OFFERED = re.compile(r'"name"\s*:\s*"([\w.-]+)"\s*,\s*"(?:description|parameters)"')
 
@@ -133,9 +134,9 @@ def _calls(records: Iterable[Mapping[str, Any]]) -> tuple[Counter[str], Counter[
     shown: list[str] = []
     for record in records:
         for call in (call for turn in record["turns"] or () for call in turn["calls"] or ()):
-            calls[call["name"]] += 1
+            calls[call["name"] or _UNREADABLE] += 1
             if call["error_kind"] == "unknown_tool":
-                unknown_names[call["name"]] += 1
+                unknown_names[call["name"] or _UNREADABLE] += 1
                 shown.append(key_of(record))
     return calls, unknown_names, tuple(dict.fromkeys(shown))[:2]
 
