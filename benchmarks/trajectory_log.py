@@ -33,7 +33,8 @@ from transfer_queue import KVBatchMeta
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from verl_agentic.adapters import run_log
+from verl_agentic.adapters.batch_audit import audit_batch
+from verl_agentic.adapters.run_log import log_updates
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.episode_log import EpisodeLog, Played
 from verl_agentic.agent_loops.text_audit import text_breach
@@ -212,12 +213,12 @@ def _audit(batch: KVBatchMeta) -> None:
         config=OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}}), global_steps=1
     )
     metrics: dict[str, Any] = {}
-    run_log.audit_batch(trainer, batch, metrics)
+    audit_batch(trainer, batch, metrics)
     assert metrics["audit/breaches"] == 0
 
 
 def _log_updates(batch: KVBatchMeta, options: LogOptions) -> None:
-    run_log.log_updates(options, batch, step=1)
+    log_updates(options, batch, step=1)
     log_writer("updates", options).close()
 
 

@@ -242,8 +242,8 @@ def _search(page: Any) -> None:
 
 
 def _nothing(reason: str) -> int:
-    figures: dict[str, Any] = {name: None for name in _TARGETS}
-    return report("viewer", ratios={}, figures=figures, targets=_TARGETS, reasons={name: reason for name in _TARGETS})
+    figures: dict[str, Any] = dict.fromkeys(_TARGETS)
+    return report("viewer", ratios={}, figures=figures, targets=_TARGETS, reasons=dict.fromkeys(_TARGETS, reason))
 
 
 if __name__ == "__main__":

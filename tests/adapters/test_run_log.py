@@ -16,7 +16,7 @@ from stored_rows import StoredRows, algorithm
 
 from verl_agentic.adapters import run_log
 from verl_agentic.adapters.step_time import LOG_S
-from verl_agentic.errors import AuditError, ConfigError, HealthError
+from verl_agentic.errors import AuditError, ConfigError, HealthError, InfrastructureError
 from verl_agentic.trajectory_log.lines import read_lines
 from verl_agentic.trajectory_log.metrics import read_metrics
 from verl_agentic.trajectory_log.options import LogOptions
@@ -127,6 +127,14 @@ def test_a_batch_that_holds_what_the_policy_did_not_do_is_not_trained_on(
     assert "advantages" not in queue.rows[key]
     (finding,) = read_lines(tmp_path / "health.jsonl")
     assert finding["name"] == "audit/" + says.partition(":")[0] and finding["level"] == "stop" and finding["step"] == 3
+
+
+def test_a_batch_of_void_rows_alone_is_refused_with_what_failed(queue: StoredRows) -> None:
+    for session, error in enumerate(("SandboxError: gone", "SandboxError: gone", "EnvError: no disk")):
+        put(queue, f"a_{session}_0", [0.0], mask=[0])
+        queue.rows[f"a_{session}_0"]["extra_fields"]["error"] = error
+    with pytest.raises(InfrastructureError, match=r"all 3 are void, got SandboxError: gone \(2 times\) and 1 other"):
+        advantages_of(Trainer(n=3), queue)
 
 
 def test_by_config_a_breach_only_warns_or_is_not_looked_for(

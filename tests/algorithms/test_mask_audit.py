@@ -86,6 +86,10 @@ def test_log_probs_that_are_shifted_by_a_token_are_found(by: int, whose: str) ->
     assert audit(**given, old_log_probs_BT=rollout + 0.02 * torch.randn(4, 50, generator=generator).clamp(max=0)) == []
     (breach,) = audit(**given, old_log_probs_BT=rollout.roll(by, dims=1))
     assert breach.name == "log_probs_misaligned" and f"the token {whose} are taken" in breach.message
+    holed = rollout.clone()
+    holed[0, 10] = float("nan")
+    found = audit(**{**given, "rollout_log_probs_BT": holed}, old_log_probs_BT=rollout)
+    assert [(b.row, b.start) for b in found] == [(0, 10)], "what is not finite says nothing of the other rows"
     # A mismatch that no shift explains is another alarm's.
     noise = rollout + torch.randn(4, 50, generator=generator)
     assert audit(**given, old_log_probs_BT=noise.clamp(max=0)) == []

@@ -83,11 +83,12 @@ def test_metrics_come_back_step_by_step_and_a_step_that_was_done_again_counts_on
     first, again = MetricsLog(tmp_path / "a"), MetricsLog(tmp_path / "a")
     first.append(1, {"x": 1, "text": "no number"})
     first.append(2, {"x": float("nan")})
-    again.append(2, {"x": 5})
+    again.append(2, {"x": 5, "y": float("-inf")})
     (path,) = [p for p in (tmp_path / "a").iterdir() if '"step": 1,' in p.read_text()]
     path.write_text(path.read_text() + '{"step": 3, "metr')
     found = read_metrics(tmp_path)
     assert [(m["step"], m["x"]) for m in found] == [(1, 1.0), (2, 5.0)] and "text" not in found[0]
+    assert found[1]["y"] == float("-inf"), "what is not finite comes back, and the file is JSON all the same"
 
 
 def test_verl_s_own_metrics_file_is_read_where_there_is_no_other(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_agentic.agent_loops import activity
+from verl_agentic.agent_loops.activity import Span
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.env import EnvRow
@@ -63,10 +65,17 @@ class EpisodeLog:
         """
         ended = time.time()
         numbers, score = dict(numbers), None if score is None else dict(score)
-        self.played.append(lambda: self._records(ended, numbers, score, acc))
+        timeline = activity.current()  # which knows of the scoring, too
+        spans = self.episode.spans if timeline is None else timeline.spans
+        self.played.append(lambda: self._records(ended, numbers, score, acc, spans))
 
     def _records(
-        self, ended: float, numbers: Mapping[str, float], score: Mapping[str, float] | None, acc: float | None
+        self,
+        ended: float,
+        numbers: Mapping[str, float],
+        score: Mapping[str, float] | None,
+        acc: float | None,
+        spans: Sequence[Span],
     ) -> list[dict[str, Any]]:
         shared = {**self.played.columns, **self._of_episode(), "time": ended, "numbers": numbers, "acc": acc}
         reward = None if score is None else sum(sum(row["token_rewards"]) for row in self._rows)
@@ -75,8 +84,8 @@ class EpisodeLog:
             shared |= {"is_void": True, "error": void}
         records = [{**shared, "reward": reward, **self._of_row(row)} for row in self._rows]
         sample = self.sample or to_sample(self.episode, self.row, id=self._id())
-        spans = [dataclasses.asdict(span) for span in self.episode.spans]
-        records[-1] |= {**to_columns(sample), "score": score, "spans": spans}
+        told = [dataclasses.asdict(span) for span in spans]
+        records[-1] |= {**to_columns(sample), "score": score, "spans": told}
         return records
 
     def _of_episode(self) -> dict[str, Any]:

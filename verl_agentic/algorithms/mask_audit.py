@@ -128,7 +128,8 @@ def _found(name: str, wrong_BT: Tensor, what: str) -> list[Breach]:
 
 def _shifted(mask_BT: Tensor, rollout_BT: Tensor, old_BT: Tensor) -> list[Breach]:
     """Returns a breach when log-probs of rollout and trainer fit much better with one of them moved by a token."""
-    both_BT = mask_BT[:, 1:-1] & mask_BT[:, :-2] & mask_BT[:, 2:]
+    is_sound_BT = mask_BT & rollout_BT.isfinite() & old_BT.isfinite()
+    both_BT = is_sound_BT[:, 1:-1] & is_sound_BT[:, :-2] & is_sound_BT[:, 2:]
     if int(both_BT.sum()) == 0:
         return []
     here = rollout_BT[:, 1:-1]

@@ -24,7 +24,7 @@ class MetricsLog:
         self._lines = Lines(Path(folder) / name)
 
     def append(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes a step's metrics; what is no number is left out, and what is not finite is null."""
+        """Writes a step's metrics; what is no number is left out, and what is not finite is text."""
         self._lines.append({"step": step, "time": time.time(), "metrics": _numbers(metrics)})
 
 
@@ -36,7 +36,11 @@ def read_metrics(run_dir: Path | str) -> list[dict[str, Any]]:
     """
     root = Path(run_dir)
     found = [line for path in sorted(root.rglob("metrics-*.jsonl")) for line in _steps(path)]
-    records = [{"step": line["step"], "time": line["time"], **line["metrics"]} for line in found if "metrics" in line]
+    records = [
+        {"step": line["step"], "time": line["time"], **{name: float(v) for name, v in line["metrics"].items()}}
+        for line in found
+        if "metrics" in line
+    ]
     if not records:
         lines = [line for path in sorted(root.rglob("*.jsonl")) for line in _steps(path)]
         records = [{"step": line["step"], "time": None, **line["data"]} for line in lines if _is_of_verl(line)]
@@ -44,13 +48,14 @@ def read_metrics(run_dir: Path | str) -> list[dict[str, Any]]:
     return [record for _, record in sorted({record["step"]: record for record in records}.items())]
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | str]:
+    found: dict[str, float | str] = {}
     for name, value in metrics.items():
         if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
             value = value.item()
         if isinstance(value, Real):
-            found[name] = float(value) if math.isfinite(value) else None
+            # JSON has no word for these: "nan", "inf", "-inf".
+            found[name] = float(value) if math.isfinite(value) else str(float(value))
     return found
 
 

@@ -56,9 +56,9 @@ def url(view: RunView) -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser without windows."""
+    """A browser without windows. Its loop runs in this thread: a module that has it can have no loop of its own."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if found is None:

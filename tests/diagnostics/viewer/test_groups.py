@@ -38,7 +38,7 @@ def test_a_group_is_counted_by_what_the_policy_played_and_what_is_known(tmp_path
         {"uid": "a", "session": 1, "index": 0, "mean_advantage": -2.0},
     ]
     groups = groups_of(tmp_path, rows, updates)
-    first, second = groups.lines([0, 1], Query().matches(groups.table, lambda _: []))
+    first, second = groups.lines([0, 1], Query().matches(groups.table, []))
     assert {name: first[name] for name in ("reward", "spread", "acc", "advantage", "length")} == {
         "reward": 0.5,  # of 1 and 0
         "spread": 0.5,

@@ -46,7 +46,7 @@ def show_report(console: Console, report: Report, *, log: str) -> None:
         table.add_row(stage.title, _MARKS[stage.status], seconds, seen)
     console.print(table)
     proof = report.proof
-    if proof is not None and not proof.wrong and proof.num_observed:
+    if proof is not None and not proof.wrong and not proof.not_shown:
         console.print(
             f"Shown: the gradient of the loss is exactly 0 on all {proof.num_observed} tokens that the policy did not "
             f"write, and on {proof.due_with_gradient} of {proof.due} sampled tokens with an advantage it is not."
@@ -55,8 +55,13 @@ def show_report(console: Console, report: Report, *, log: str) -> None:
         error = report.error
         console.print(Text(f"{error.type}: {error.message[:_MESSAGE_CHARS]}", style="red"))
         console.print(Text(f"in the stage {error.stage!r}{f', {error.where}' if error.where else ''}; log: {log}"))
-    verdict = "[green]every stage is right[/]" if report.is_right else "[red]not every stage is right[/]"
-    console.print(verdict)
+    unseen = [stage.title for stage in report.stages if stage.status == "warn"]
+    if not report.is_right:
+        console.print("[red]not every stage is right[/]")
+    elif unseen:
+        console.print(f"[yellow]nothing is wrong; not everything was shown:[/] {', '.join(unseen)}")
+    else:
+        console.print("[green]every stage is right[/]")
 
 
 def as_json(plan: Plan, report: Report, *, seconds: float, out: str) -> dict[str, Any]:

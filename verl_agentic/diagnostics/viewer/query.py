@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,12 +71,12 @@ class Query:
             descending=order == "desc",
         )
 
-    def matches(self, table: pa.Table, search: Callable[[str], Sequence[int]]) -> pa.BooleanArray:
+    def matches(self, table: pa.Table, found: Sequence[int]) -> pa.BooleanArray:
         """Returns for every line of the summaries whether it passes.
 
         Args:
             table: summaries of a run.
-            search: text -> lines that contain it.
+            found: lines that contain the text; of no meaning without one.
         """
         passed: list[pa.Array | pa.ChunkedArray] = []
         for name, values in self.choices.items():
@@ -93,7 +93,7 @@ class Query:
             found = [pc.match_substring(column, self.task, ignore_case=True) for column in columns]
             passed.append(pc.or_(pc.or_(found[0], found[1]), found[2]))
         if self.text:
-            passed.append(_lines(search(self.text), table.num_rows))
+            passed.append(_lines(found, table.num_rows))
         result: pa.Array | pa.ChunkedArray = pa.array([True] * table.num_rows, pa.bool_())
         for column in passed:
             result = pc.and_(result, pc.fill_null(column, False))

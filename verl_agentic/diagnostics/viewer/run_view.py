@@ -170,15 +170,16 @@ class RunView:
                 if key in self._found:
                     return self._found[key]
                 log, groups, revision = self._log, self._groups, self._revision
-            matches = query.matches(groups.table, log.search if log is not None else lambda _: [])
-            order = groups.order(matches, sort=query.sort, descending=query.descending)
+            lines = log.search(query.text) if query.text and log is not None else []
             with self._lock:
-                # Lines of a search are numbered as the log is now: after a refresh they may be others.
-                if revision == self._revision:
-                    if len(self._found) >= _KEPT:
-                        self._found.clear()
-                    self._found[key] = _Found(revision, groups, matches, order)
-                    return self._found[key]
+                if revision != self._revision:
+                    continue  # the lines that were found may have other numbers now
+                matches = query.matches(groups.table, lines)
+                order = groups.order(matches, sort=query.sort, descending=query.descending)
+                if len(self._found) >= _KEPT:
+                    self._found.clear()
+                self._found[key] = _Found(revision, groups, matches, order)
+                return self._found[key]
 
     def _fingerprint(self) -> tuple[int, int]:
         sizes = []

@@ -69,7 +69,7 @@ const viewer = {};
   viewer.seconds = (value) => {
     if (value === null || value === undefined) return "–";
     if (value >= 120) return Math.floor(value / 60) + " min " + Math.round(value % 60) + " s";
-    if (value >= 1) return viewer.number(Number(value.toPrecision(3))) + " s";
+    if (value >= 0.9995) return viewer.number(Number(value.toPrecision(3))) + " s";
     return viewer.number(Number((value * 1000).toPrecision(3))) + " ms";
   };
 

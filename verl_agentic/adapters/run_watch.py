@@ -1,0 +1,63 @@
+"""What watches over one trainer: options, alarms, findings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+
+from verl_agentic.agent_loops.settings import to_audit
+from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health import HealthMonitor, HealthSettings
+from verl_agentic.trajectory_log.lines import Lines
+from verl_agentic.trajectory_log.metrics import MetricsLog, read_metrics
+from verl_agentic.trajectory_log.options import LogOptions
+
+logger = logging.getLogger(__name__)
+SECTION = "actor_rollout_ref.rollout.custom.agentic"
+
+
+class Watch:
+    """What watches over one trainer."""
+
+    def __init__(self, config: Any) -> None:
+        """Reads the section.
+
+        Raises:
+            ConfigError: an unknown key, or a value out of range.
+        """
+        section = OmegaConf.select(config, SECTION) or {}
+        plain: dict[str, Any] = cast("Any", OmegaConf.to_container(section, resolve=True)) if section else {}
+        self.options = LogOptions.from_mapping(plain.get("log") or {}, section=f"{SECTION}.log")
+        self.audit = to_audit(plain["audit"], section=SECTION) if plain.get("audit") is not None else None
+        settings = HealthSettings.from_mapping(plain.get("health"))
+        self.health = HealthMonitor(settings)
+        folder = self.options.dir
+        self.metrics = None if folder is None else MetricsLog(folder)
+        self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
+        self._is_resumed = False
+        self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
+
+    def remember(self, *, before: int) -> None:
+        """Lets alarms know, once, what a run that is resumed logged of its steps before this one."""
+        if not self._is_resumed and self.options.dir is not None:
+            for logged in read_metrics(self.options.dir):
+                if 0 < logged["step"] < before:
+                    self.health.observe(logged["step"], logged)
+        self._is_resumed = True
+
+    def find(self, finding: Finding) -> None:
+        """Keeps and tells a finding."""
+        if self._findings is not None:
+            self._findings.append({**finding.to_dict(), "time": time.time()})
+        logger.log(logging.INFO if finding.level == "log" else logging.WARNING, "%s", finding)
+
+
+def watch_of(trainer: Any) -> Watch:
+    """Returns what watches over a trainer; one that is new begins to."""
+    if "_agentic_watch" not in vars(trainer):
+        trainer._agentic_watch = Watch(trainer.config)
+    return trainer._agentic_watch
