@@ -27,6 +27,8 @@ STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
     errors.DeadlineError: (TimeoutError, errors.EnvError),
     errors.ScoringError: (RuntimeError,),
     errors.StarvationError: (RuntimeError,),
+    errors.AuditError: (RuntimeError,),
+    errors.HealthError: (RuntimeError,),
     ChildFailedError: (RuntimeError,),
 }
 
