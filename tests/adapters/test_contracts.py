@@ -91,6 +91,9 @@ _TRAINER_OVERRIDES: dict[str, str | None] = {
     "_balance_batch": "batch, metrics, logging_prefix, keep_minibatch",
     **dict.fromkeys(("_compute_old_log_prob", "_compute_advantage", "_update_actor"), "batch, metrics"),
 }
+_GENERATE = (
+    "self, request_id, prompt_ids, sampling_params, image_data, video_data, audio_data, mm_processor_kwargs, **kwargs"
+)
 _TRANSFORMER_IMPL = "verl.workers.engine.fsdp.transformer_impl"
 _TRAINER_BASE = "verl.trainer.ppo.v1.trainer_base"
 _WIRING = "verl.utils.tokenizer.continuous_token_wiring"
@@ -146,7 +149,7 @@ USES = (
     Use(
         adapter="dryrun_probe",
         symbol="verl.workers.rollout.llm_server:LLMServerClient.generate",
-        replaced="self, request_id, prompt_ids, sampling_params, image_data, video_data, audio_data, mm_processor_kwargs, **kwargs",
+        replaced=_GENERATE,
     ),
     Use(
         adapter="foreign_rows",
@@ -226,12 +229,12 @@ USES = (
     Use(
         adapter="waiting",
         symbol="verl.workers.rollout.llm_server:FullyAsyncLLMServerClient.generate",
-        replaced="self, request_id, prompt_ids, sampling_params, image_data, video_data, audio_data, mm_processor_kwargs, **kwargs",
+        replaced=_GENERATE,
     ),
     Use(
         adapter="waiting",
         symbol="verl.workers.rollout.llm_server:LLMServerClient.generate",
-        replaced="self, request_id, prompt_ids, sampling_params, image_data, video_data, audio_data, mm_processor_kwargs, **kwargs",
+        replaced=_GENERATE,
     ),
     Use(
         adapter="waiting_trainer",

@@ -77,7 +77,9 @@ def episode(encode: Any, chance: random.Random, *, step: int, group: int, sessio
                   {"kind": "generate", "label": "", "turn": 1, "start_s": 1.5 + generated, "end_s": 2.2 + generated},
                   {"kind": "score", "label": "", "turn": 1, "start_s": 2.2 + generated, "end_s": 2.3 + generated}],
         "ground_truth": json.dumps("3367"), "extra": json.dumps({"index": group}), "env_score": None,
-        "score": {"math": float(is_right), "tool_validity": 0.1, "overlong": -0.05 * (session % 2)}, "breach": "",
+        "score": {"score": reward, "acc": float(is_right), "reward/math": float(is_right), "reward/tool_validity": 1.0,
+                  "weighted/math": float(is_right), "weighted/tool_validity": 0.1,
+                  "weighted/overlong": -0.05 * (session % 2), "abstained/math": 0.0}, "breach": "",
     }  # fmt: skip
     update = {
         **key, "trained_step": step, "paid": reward, "mean_advantage": advantage, "num_trained_tokens": sum(mask),

@@ -105,6 +105,7 @@ def test_calls_are_folded_with_arguments_result_and_time(open_page: Callable[...
 def test_reward_parts_time_and_what_is_known_are_shown(open_page: Callable[..., Any], url: str) -> None:
     page = at_link(open_page, url)
     assert page.locator(".bar .name").all_inner_texts() == ["math", "tool_validity", "overlong"]
+    assert page.locator(".bar .number").all_inner_texts()[1:] == ["0.1", "-0.05"], "as weighted, not raw"
     assert page.locator(".bar .negative").count() == 1, "a penalty points to the other side"
     assert page.locator(".strip rect").count() == 6
     page.hover("[data-span='1']")
@@ -122,6 +123,7 @@ def test_reward_parts_time_and_what_is_known_are_shown(open_page: Callable[..., 
     assert "made_up" in page.inner_text(".fold[open] >> nth=2") and "generate_s" in page.inner_text(
         ".fold[open] >> nth=2"
     )
+    page.wait_for_selector(".fold[open] >> text=abstained/math")
 
 
 def test_a_void_trajectory_and_a_breach_are_told_at_the_top(open_page: Callable[..., Any], url: str) -> None:

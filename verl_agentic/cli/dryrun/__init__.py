@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.cli.dryrun.launch import launch
     from verl_agentic.cli.dryrun.plan import Options, make_plan
     from verl_agentic.cli.dryrun.show import as_json, show_plan, show_report
+    from verl_agentic.cli.quickstart.child import termination_as_interrupt
     from verl_agentic.diagnostics.dryrun_events import Events
 
     started, out = time.monotonic(), args.out.resolve()
@@ -57,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
             if begun:
                 status.update(f"{begun[-1]['stage']} ...")
 
-        report = launch(plan, out, timeout_s=args.timeout, on_events=on_events)
+        with termination_as_interrupt():
+            report = launch(plan, out, timeout_s=args.timeout, on_events=on_events)
     seconds = time.monotonic() - started
     show_report(console, report, log=str(out / "main_ppo.log"))
     console.print(f"{seconds:.0f} s; configuration, log and events are in {out}", soft_wrap=True)

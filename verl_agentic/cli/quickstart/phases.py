@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.child import MemoryMeter, run_child
+from verl_agentic.cli.quickstart.child import MemoryMeter, run_child, termination_as_interrupt
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.display import Display
 from verl_agentic.cli.quickstart.summary import Summary
@@ -55,7 +53,7 @@ class Quickstart:
     def run(self) -> int:
         """Runs what is not done yet, and writes summary, metrics and report; returns the exit code."""
         try:
-            with self._display, _termination_as_interrupt():
+            with self._display, termination_as_interrupt():
                 self._run_phases()
         except KeyboardInterrupt:
             self._display.console.print("Interrupted. The same command goes on from here; --fresh begins anew.")
@@ -205,20 +203,6 @@ def _sources(course: Course) -> list[str]:
         *sorted(course.package.folder.glob("**/*.py")),
     ]
     return [file.read_text() for file in files]
-
-
-@contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Makes SIGTERM end the children in order, as Ctrl-C does."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _hash(*parts: Any) -> str:

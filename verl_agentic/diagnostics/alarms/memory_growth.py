@@ -41,7 +41,7 @@ def memory_growth(
         f"{least_gb:g} GB)",
         evidence={"metric": name, "grown_gb": gained, "now_gb": values[-1], "gb_per_step": gained / (window - 1)},
         advice=(
-            "see which process grows (verl-agentic diagnose lists them): environments that keep state, tools that keep "
+            "see which process grows: environments that keep state, tools that keep "
             "results, a store that is not emptied; resume from a checkpoint (trainer.save_freq) before it is full"
             if name.endswith("cpu_memory_used_gb")
             else "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, or cap data.max_response_length"

@@ -23,17 +23,19 @@
     }));
   };
 
-  /** Returns what it was paid by part; the weighted parts that were counted where the log has no score. */
+  /** Returns what it was paid by part: as weighted, else raw, else all that the log has as its score. */
   const rewardParts = (record) => {
-    if (record.score && Object.keys(record.score).length) return record.score;
-    const weighted = Object.entries(record.numbers).filter(([name]) => name.startsWith("weighted/"));
-    const raw = Object.entries(record.numbers).filter(([name]) => name.startsWith("reward/"));
-    return Object.fromEntries(weighted.length ? weighted : raw);
+    const said = { ...record.numbers, ...record.score };
+    const named = (prefix) => Object.entries(said).filter(([name]) => name.startsWith(prefix)).map(([name, value]) => [name.slice(prefix.length), value]);
+    const found = [named("weighted/"), named("reward/"), Object.entries(record.score || {})].find((parts) => parts.length);
+    return Object.fromEntries(found || []);
   };
 
   const fold = (title, ...children) => el("details", { class: "fold" }, el("summary", {}, title), children);
   const text = (value) => el("pre", { dir: "auto" }, value);
   const table = (pairs) => el("table", { class: "facts-table" }, el("tbody", {}, pairs.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, el("bdi", {}, value))))));
+
+  const numbers = (named) => table(Object.entries(named).map(([name, value]) => [name, number(value)]));
 
   const banners = (meta) => [
     meta.breach ? el("p", { class: "banner breach", role: "alert" }, el("b", {}, "Breach of the audit: "), meta.breach) : null,
@@ -74,7 +76,8 @@
   const when = (time) => (time ? new Date(time * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–");
 
   const about = (record) => fold("About", table([...META.filter(([, name]) => record.meta[name] !== "" && record.meta[name] !== null).map(([title, name]) => [title, typeof record.meta[name] === "number" ? number(record.meta[name]) : record.meta[name]]), ["ended at", when(record.meta.time)]]),
-    Object.keys(record.numbers).length ? [el("h4", {}, "Counted"), table(Object.entries(record.numbers).map(([name, value]) => [name, number(value)]))] : null);
+    Object.keys(record.numbers).length ? [el("h4", {}, "Counted"), numbers(record.numbers)] : null,
+    record.score ? [el("h4", {}, "Scored"), numbers(record.score)] : null);
 
   const prompt = (record) => fold("Prompt · " + number(record.prompt_tokens) + " tokens",
     record.prompt.map((message) => el("div", { class: "message" }, el("b", {}, message.role + (message.name ? " " + message.name : "")), text(message.content || ""), message.calls ? text(message.calls) : null)),
