@@ -11,13 +11,8 @@ _OF_GROUPS = {
     *("safe_grpo", "safe_rloo", "safe_gdpo", "safe_passk", "dr_grpo", "group_baseline", "turn_group", "grpo_shuffled"),
 }
 """Estimators that compare the samples of one prompt with each other."""
-_BROKEN = {
-    "gdpo": "V1 does not hand over the reward parts; safe_gdpo is its safe form",
-    "remax": "V1 plays no greedy baseline; safe_remax is its safe form",
-    "optimal_token_baseline": "V1 does not compute sum_pi_squared",
-    "tir_optimal_token_baseline": "V1 does not compute sum_pi_squared",
-}
-"""Estimators of verl's that fail in the first step of its V1 trainers."""
+_OF_OUR_TRAINERS = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
+"""Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainers` does."""
 _ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
 
 
@@ -25,8 +20,13 @@ def estimator(run: PlannedRun) -> list[Verdict]:
     """Returns what an estimator lacks."""
     name, n = run.get("algorithm.adv_estimator"), run.number("actor_rollout_ref.rollout.n", 1)
     found = []
-    if name in _BROKEN:
-        found.append(fail(f"algorithm.adv_estimator={name} fails in the first step: {_BROKEN[name]}", "choose another"))
+    if name in _OF_OUR_TRAINERS and not str(run.get("trainer.v1.trainer_mode")).startswith("agentic_"):
+        found.append(
+            fail(
+                f"algorithm.adv_estimator={name} fails in the first step of verl's own V1 trainers",
+                "set trainer.v1.trainer_mode=agentic_sync (agentic_colocate_async, agentic_separate_async)",
+            )
+        )
     elif problem := _of_ours(run, str(name)):
         found.append(problem)
     if name in _OF_GROUPS and n < 2:
