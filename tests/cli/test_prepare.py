@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,26 @@ def test_files_are_checked_by_name_row_and_field(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == f"{good}: 3 rows, fine\n"
     assert main(["prepare", "python_math", "--check", str(good), str(bad)]) == 2
     assert f"{bad}: row 0, extra_info.tools_kwargs.calc: is None" in capsys.readouterr().err
+
+
+def test_rows_that_an_evaluation_always_or_never_solved_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["prepare", "python_math", "--train", "4", "--test", "2"]
+    assert main([*arguments, "--out", str(tmp_path / "all")]) == 0
+    tasks = [record["extra_info"]["task_id"] for record in read_records(tmp_path / "all" / "train.parquet")]
+    outcomes = {tasks[0]: (1.0, 1.0), tasks[1]: (0.0, 0.0), tasks[2]: (1.0, 0.0)}  # the fourth was not played
+    lines = [
+        json.dumps({"key": f"{task}/{n}", "task": "x", "task_id": task, "outcome": outcome, "void": False})
+        for task, both in outcomes.items()
+        for n, outcome in enumerate(both)
+    ]
+    played = tmp_path / "episodes.jsonl"
+    played.write_text("\n".join(lines))
+    assert main([*arguments, "--out", str(tmp_path / "kept"), "--learnable", str(played)]) == 0
+    kept = [record["extra_info"]["task_id"] for record in read_records(tmp_path / "kept" / "train.parquet")]
+    assert kept == tasks[2:] and len(read_records(tmp_path / "kept" / "test.parquet")) == 2
+    assert "2 of 4 training rows are left out" in capsys.readouterr().out
+    played.write_text(lines[0])
+    assert main([*arguments, "--out", str(tmp_path / "none"), "--learnable", str(played)]) == 2
+    assert "none of the 4 tasks has 2 attempts that count" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tools", metavar="NAME,...", help="give the policy only these (default: all)")
     parser.add_argument("--agent-name", default="env_agent", metavar="NAME", help="verl's agent loop (default "
                         "%(default)s)")  # fmt: skip
+    parser.add_argument("--learnable", type=Path, metavar="FILE", help="episodes.jsonl of an evaluation of these "
+                        "tasks: leave out those that it always or never solved")  # fmt: skip
     parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="write nothing; check these files")
 
 
@@ -64,10 +67,22 @@ def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
             rows = make_rows(package, split=split, count=count, seed=args.seed, options=options)
             records = to_records(rows, env_id=env_id, split=split, agent_name=args.agent_name, tool_selection=selection)
             asyncio.run(check_records(records, tools_of=names, where=f"{split}: "))
-            written[split] = records
+            written[split] = _learnable(records, args.learnable) if split == "train" and args.learnable else records
     for split, records in written.items():
         write_parquet(records, out / _FILES[split])
         print(f"{out / _FILES[split]}: {len(records)} rows")
     keys = {"train": "data.train_files", "test": "data.val_files"}
     print(" ".join(f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in written))
     return 0
+
+
+def _learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Returns the records that an evaluation sometimes solved, and those that it does not know."""
+    from verl_agentic.data.rows import read_json_lines
+    from verl_agentic.sampling.difficulty import is_learnable, pass_rates_of
+
+    played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]
+    rates = pass_rates_of(played, [record["extra_info"]["task_id"] for record in records])
+    kept = [record for record, keep in zip(records, is_learnable(rates), strict=True) if keep]
+    print(f"{path}: {len(records) - len(kept)} of {len(records)} training rows are left out, always or never solved")
+    return kept

@@ -9,7 +9,9 @@ import pytest
 
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
 from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
+from verl_agentic.diagnostics.preflight.checks.discount import discount
 from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
+from verl_agentic.diagnostics.preflight.checks.estimator import estimator
 from verl_agentic.diagnostics.preflight.checks.loggers import loggers
 from verl_agentic.diagnostics.preflight.checks.reward import reward
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
@@ -147,6 +149,32 @@ def test_a_filter_by_the_shaped_reward_is_warned_of_and_an_unknown_metric_is_not
     assert statuses(dynamic_sampling(planned(by))) == ["ok"]
     assert statuses(dynamic_sampling(planned(by, metrics=frozenset({"acc"})))) == ["fail"]
     assert statuses(dynamic_sampling(planned(by, metrics=frozenset({"own"})))) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "gamma", "tokens", "found"),
+    [
+        # 0.99 ** 300 = 0.049 of the outcome, 0.999 ** 300 = 0.741.
+        ("gae", 0.99, 300, ["warn"]),
+        ("gae", 0.999, 300, ["ok"]),
+        ("reinforce_plus_plus", 0.99, 300, ["warn"]),
+        ("gae", 1.0, 300, []),
+        ("grpo", 0.99, 300, []),
+    ],
+)
+def test_a_discount_that_eats_the_outcome_is_warned_of(name: str, gamma: float, tokens: int, found: list[str]) -> None:
+    values = {"algorithm.adv_estimator": name, "algorithm.gamma": gamma, "data.max_response_length": tokens}
+    verdicts = discount(planned(values))
+    assert statuses(verdicts) == found
+    assert "warn" not in found or "gamma 0.99 leaves 0.049 of an outcome after 300 steps" in verdicts[0].found
+
+
+@pytest.mark.parametrize("name", ["gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"])
+def test_what_verl_s_own_trainers_cannot_run_may_be_used_with_ours(name: str) -> None:
+    values = {"algorithm.adv_estimator": name, f"{ROLLOUT}.n": 4, "trainer.v1.trainer_mode": "sync"}
+    (refused,) = estimator(planned(values))
+    assert refused.status == "fail" and "agentic_sync" in refused.advice
+    assert statuses(estimator(planned({**values, "trainer.v1.trainer_mode": "agentic_sync"}))) == ["ok"]
 
 
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
