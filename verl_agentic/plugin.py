@@ -176,16 +176,16 @@ ADAPTERS = (
         chosen_by="data.curriculum",
     ),
     Adapter(
+        module="step_time",  # ahead of `run_log`, which writes and watches the metrics, time/* among them
+        needs="verl.trainer.ppo.v1.trainer_base",
+        gives="metrics time/*, tool_time/*, turn_time/*",
+        chosen_by="always",
+    ),
+    Adapter(
         module="run_log",
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="trajectory log, audit and health of a run",
         chosen_by="actor_rollout_ref.rollout.custom.agentic.{log, audit, health}",
-    ),
-    Adapter(
-        module="step_time",
-        needs="verl.trainer.ppo.v1.trainer_base",
-        gives="metrics time/*, tool_time/*, turn_time/*",
-        chosen_by="always",
     ),
     Adapter(
         module="waiting_trainer",

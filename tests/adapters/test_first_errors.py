@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from verl_agentic.adapters import first_errors
+from verl_agentic.adapters.first_errors import FirstErrors
+
 _PLAIN = """
 import logging, sys, threading
 from pathlib import Path
@@ -138,6 +141,17 @@ def test_a_process_keeps_each_kind_of_error_once_wherever_it_comes_from(tmp_path
     assert last["message"] == "'uncaught'" and last["where"].endswith("<string>:27")
     assert "KeyError" in process.stderr and "in a thread" in process.stderr, "the other hooks still run"
     assert "sk-12345678" not in path.read_text()
+
+
+def test_no_part_of_a_secret_is_kept_where_a_text_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-12345678")
+    most = first_errors._MAX_CHARS
+    kept = FirstErrors(tmp_path)
+    kept.add("E", "x" * (most - 6) + "sk-12345678", trace="sk-12345678" + "y" * (most - 6), where="a.py:1")
+    (path,) = tmp_path.iterdir()
+    one = json.loads(path.read_text())
+    assert len(one["message"]) == len(one["traceback"]) == most
+    assert "sk-" not in one["message"] and "5678" not in one["traceback"]
 
 
 def test_without_a_folder_the_driver_still_says_last_what_ended_it(tmp_path: Path) -> None:

@@ -408,7 +408,7 @@ def test_sessions_of_several_rows_count_once_and_greedy_ones_not_at_all(queue: Q
 
 
 def test_rows_are_read_once_each(queue: Queue, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_buffer, "_episodes", lambda keys, partition_id: [])
+    monkeypatch.setattr(replay_buffer, "_episodes", lambda keys, partition_id: {})
     for i in range(3):
         queue.put_group(f"dead{i}", [1, 1])
         queue.put_group(f"good{i}", [1, 0])

@@ -81,6 +81,11 @@ def test_import_verl_registers_everything_whatever_is_imported_first(
     assert len(order) == 15
 
 
+def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_read_them() -> None:
+    modules = [adapter.module for adapter in ADAPTERS]
+    assert modules.index("step_time") < modules.index("run_log")
+
+
 def test_without_an_entry_point_a_recipe_of_ours_stops_before_ray(tmp_path: Path) -> None:
     process = installs.without_entry_point(tmp_path).run_main_ppo(platform="")
     _assert_stopped(process)

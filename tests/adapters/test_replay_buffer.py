@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorStack
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from verl_agentic.adapters import replay_buffer
+from verl_agentic.adapters import replay_buffer, session_rows
 from verl_agentic.errors import ConfigError
 
 
@@ -56,7 +57,7 @@ def rows(**numbers: dict[str, Any]) -> dict[str, Any]:
 
 def metrics(monkeypatch: pytest.MonkeyPatch, stored: dict[str, Any], keys: list[str]) -> tuple[dict[str, float], Queue]:
     queue = Queue(stored)
-    monkeypatch.setattr(replay_buffer.tq, "kv_batch_get", queue.kv_batch_get)
+    monkeypatch.setattr(session_rows.tq, "kv_batch_get", queue.kv_batch_get)
     return replay_buffer.episode_metrics(keys, "train"), queue
 
 
@@ -101,8 +102,8 @@ def test_a_sampled_training_batch_brings_them_along(
     monkeypatch: pytest.MonkeyPatch, partition: str, has_metrics: bool
 ) -> None:
     queue = Queue(rows(u_0_0={"acc": 1.0}))
-    monkeypatch.setattr(replay_buffer.tq, "kv_batch_get", queue.kv_batch_get)
+    monkeypatch.setattr(session_rows.tq, "kv_batch_get", queue.kv_batch_get)
     sample = replay_buffer._sample(lambda self, steps, partition_id, size: (Batch(), {"verl": 1.0}))
-    batch, found = sample(object(), 1, partition, 1)
+    batch, found = sample(SimpleNamespace(), 1, partition, 1)
     assert isinstance(batch, Batch)
     assert found == ({"verl": 1.0, "episode/acc": 1.0} if has_metrics else {"verl": 1.0})

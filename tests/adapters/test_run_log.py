@@ -15,7 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from stored_rows import StoredRows, algorithm
 
 from verl_agentic.adapters import run_log
+from verl_agentic.adapters.session_rows import GROUP_SIZE, PLAYED_UID
 from verl_agentic.adapters.step_time import LOG_S
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.errors import AuditError, ConfigError, HealthError, InfrastructureError
 from verl_agentic.trajectory_log.lines import read_lines
 from verl_agentic.trajectory_log.metrics import read_metrics
@@ -89,6 +91,23 @@ def test_what_the_trainer_made_of_every_row_is_joined_to_what_was_played(queue: 
     assert second["num_trained_tokens"] == 1 and run.record(0)["num_trained_tokens"] == 3
     assert run.table("updates", ["uid"]).num_rows == 2, "rows that only fill the batch are not in it"
     assert vars(trainer)[LOG_S]["adv"] > 0, "the time ledger knows what the log costs"
+
+
+def test_what_is_replayed_is_an_update_of_what_was_played(queue: StoredRows, tmp_path: Path) -> None:
+    write_run(tmp_path, trajectories=[{"uid": "a", "session": 0, "step": 1, "split": "train"}])
+    put(queue, "fresh_0_0", [1.0], tag={PLAYED_UID: "a"})
+    advantages_of(Trainer(n=1, log={"dir": str(tmp_path)}), queue)
+    log_writer("updates", LogOptions(dir=str(tmp_path))).close()
+    assert RunLog(tmp_path).record(0)["trained_step"] == 3
+
+
+def test_sessions_that_a_gate_took_out_are_not_missed(queue: StoredRows) -> None:
+    for session in (0, 2):
+        put(queue, f"a_{session}_0", [1.0], tag={GROUP_SIZE: 2})
+    advantages_of(Trainer(n=3), queue)
+    put(queue, "b_0_0", [1.0])
+    with pytest.raises(AuditError, match="group b has 1 of 3 sessions"):
+        advantages_of(Trainer(n=3), queue)
 
 
 SEGMENTS = [[0, 2, "model", 0], [2, 3, "tool", 0], [3, 4, "model", 1]]
@@ -209,6 +228,27 @@ def test_an_alarm_that_is_to_stop_the_run_saves_a_checkpoint_first() -> None:
     assert trainer.num_checkpoints == 1 and trainer.logged[-1]["health/gradient"] == 1.0
 
 
+def test_a_checkpoint_that_verl_has_saved_is_not_saved_again_and_a_logger_that_fails_hides_no_reason() -> None:
+    trainer = Trainer(health={"actions": {"gradient": "stop"}})
+    trainer.config.trainer.save_freq = 3
+    trainer.logger = SimpleNamespace(log=broken_logger)
+    metrics_of(trainer, 2, **{"actor/grad_norm": 1.0})
+    with pytest.raises(HealthError, match="not well at step 3"):
+        metrics_of(trainer, 3, **{"actor/grad_norm": float("inf")})
+    assert trainer.num_checkpoints == 0
+
+
+def broken_logger(data: dict[str, Any], step: int) -> None:
+    raise NotImplementedError("a logger that cannot")
+
+
+def test_what_training_begins_with_is_known_to_alarms(tmp_path: Path) -> None:
+    trainer: Any = Trainer(log={"dir": str(tmp_path)})
+    trainer.global_steps = 0
+    run_log._validate(lambda self: {"val-core/tasks/acc/mean@1": 0.5})(trainer)
+    assert "val-core/tasks/acc/mean@1" in trainer._agentic_watch.health._history.names
+
+
 def test_config_and_tokenizer_stand_beside_the_log_before_the_first_step(tmp_path: Path) -> None:
     trainer: Any = Trainer(log={"dir": str(tmp_path / "run")})
 
@@ -219,10 +259,28 @@ def test_config_and_tokenizer_stand_beside_the_log_before_the_first_step(tmp_pat
 
     trainer.tokenizer = Tokenizer()
     seen = run_log._fit(lambda self: sorted(p.name for p in (tmp_path / "run").iterdir()))(trainer)
-    assert seen == ["config.yaml", "tokenizer"]
+    assert seen == ["config.yaml", "ended.jsonl", "tokenizer"]
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["actor_rollout_ref"]["rollout"]["n"] == 2
     assert run_log._fit(lambda self: "trained")(Trainer()) == "trained", "without a folder nothing is written"
+
+
+def test_an_end_is_noted_when_training_returned_and_not_when_it_failed(tmp_path: Path) -> None:
+    trainer: Any = Trainer(log={"dir": str(tmp_path)})
+    trainer.tokenizer = None
+
+    def train(self: Any) -> str:
+        self.global_steps += 5
+        return "trained"
+
+    def fail(self: Any) -> None:
+        raise RuntimeError("boom")
+
+    assert run_log._fit(train)(trainer) == "trained" and RunEvidence(tmp_path).ended is True
+    with pytest.raises(RuntimeError, match="boom"):
+        run_log._fit(fail)(trainer)
+    noted = [(line["step"], line["ended"]) for line in read_lines(tmp_path / "ended.jsonl")]
+    assert noted == [(3, False), (8, True), (8, False)] and RunEvidence(tmp_path).ended is False
 
 
 def test_what_validation_finds_before_the_first_step_is_in_the_log(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def sample(buffer: Any, monkeypatch: pytest.MonkeyPatch, voids: list[float], par
         {"reward_extra_info": {"void": v}, "error": "SandboxError: gone" if v else "", "stop_reason": "x"}
         for v in voids
     ]
-    monkeypatch.setattr(replay_buffer, "_episodes", lambda keys, partition_id: extra)
+    monkeypatch.setattr(replay_buffer, "_episodes", lambda keys, partition_id: dict(enumerate(extra)))
 
     class Batch:
         keys = ()

@@ -19,8 +19,7 @@ from verl.trainer.ppo.v1 import replay_buffer as verl_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from verl_agentic.adapters import replay_buffer as our_buffer
-from verl_agentic.adapters import waiting, waiting_trainer
+from verl_agentic.adapters import harmless, session_rows, waiting, waiting_trainer
 from verl_agentic.adapters.waiting import EPISODE_TIME, WaitingReporter
 from verl_agentic.adapters.waiting_trainer import PollWatch
 from verl_agentic.agent_loops import activity
@@ -71,6 +70,7 @@ async def test_what_hangs_is_in_the_file_and_in_one_warning_and_the_file_goes_wh
                 7,
             )
             assert abs(time.time() - episode["since"]) < 2 and report["num_running"] == 1
+            assert report["report_every_s"] == FAST.report_every_s
             await until(lambda: caplog.messages)
             await asyncio.sleep(0.1)  # it is not twice as old
         (line,) = caplog.messages
@@ -223,7 +223,7 @@ class Queue:
 def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def use(early: dict[str, Any], late: dict[str, Any]) -> None:
         queue = Queue(early, late)
-        for module in (verl_buffer, our_buffer):
+        for module in (verl_buffer, session_rows):
             monkeypatch.setattr(module, "tq", queue)
 
     return use
@@ -273,3 +273,30 @@ def test_a_trainer_without_a_folder_says_where_to_look_and_a_quick_one_says_noth
     made.sample(global_steps=2, partition_id="train", batch_size=1)
     assert not [m for m in caplog.messages if m.startswith("stuck")]
     assert waiting_trainer.oldest(Path("/nowhere"), now_at=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "missing"),
+    [({}, ", 4 of their episodes missing"), ({"curriculum": {"group_size": {"least": 2, "most": 8}}}, "")],
+)
+def test_what_is_missing_is_left_out_where_groups_have_different_sizes(data: dict[str, Any], missing: str) -> None:
+    rollout = {"n": 4, "val_kwargs": {"n": 1}}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": data})
+    made = waiting_trainer._build_replay_buffer(lambda self: buffer(run_dir=None))(SimpleNamespace(config=config))
+    made.running_keys["train"].add("u1")
+    made.poll_watch.begin(1)
+    made.poll_watch.began -= 200.0
+    said = made.poll_watch.look(made, "train")
+    assert said is not None and f"1 are played{missing}, 0 have not begun" in said
+
+
+def test_a_report_that_cannot_be_read_ends_no_wait_of_the_trainer_and_is_logged_once(
+    tmp_path: Path, polls: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harmless, "_told", set())
+    (tmp_path / "waiting-other-1-ab.json").write_text(json.dumps({"time": time.time(), "pid": 1}))
+    polls({"u1": prompt("running")}, {"u1": prompt("finished"), "u1_0_0": {}})
+    batch, _ = buffer(run_dir=tmp_path).sample(global_steps=1, partition_id="train", batch_size=1)
+    assert list(batch.keys) == ["u1_0_0"]
+    told = [m for m in caplog.messages if "cannot be told" in m]
+    assert told == ["what the trainer waits for cannot be told (said once); the run goes on"]

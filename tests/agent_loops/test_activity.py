@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from verl_agentic.agent_loops.activity import Span, Timeline
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.policy import Completion, ScriptedPolicy
+from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import ToolEnv, Transcript
 from verl_agentic.tools.base import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, ToolCall
@@ -195,6 +197,29 @@ def test_what_it_waits_for_is_the_oldest_of_the_innermost_spans() -> None:
     timeline.end(inner)
     timeline.end(first)
     assert timeline.waits_for() is step
+
+
+async def test_a_call_that_was_left_behind_is_not_blamed_for_what_follows() -> None:
+    release = asyncio.Event()
+
+    async def call() -> None:
+        with activity.span("tool", label="hangs", turn=0):
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await release.wait()
+            with activity.span("browser"):
+                await asyncio.sleep(0.01)
+
+    with activity.playing(uid="a") as timeline:
+        with activity.span("step", turn=0), pytest.raises(OverrunError):
+            await within(call(), 0.01, what="a call")
+        assert timeline.waits_for() is None, "nobody waits for the call"
+        with activity.span("generate", turn=1):
+            for _ in range(3):  # the call goes on, and begins something of its own
+                waits_for = timeline.waits_for()
+                assert waits_for is not None and waits_for.kind == "generate"
+                release.set()
+                await asyncio.sleep(0.005)
 
 
 def test_of_very_many_spans_the_longest_are_kept_in_order() -> None:

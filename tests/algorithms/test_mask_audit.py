@@ -50,16 +50,13 @@ def test_a_right_batch_is_silent() -> None:
         (with_value("rewards_BT", 0, 2, 0.25), "reward_off_mask", 0, (2, 3), "it would be lost"),
         (with_value("rollout_log_probs_BT", 1, 2, float("nan")), "log_probs_misaligned", 1, (2, 3), "of the rollout"),
         (with_value("old_log_probs_BT", 0, 5, 0.5), "log_probs_misaligned", 0, (5, 6), "of the trainer"),
-        (with_value("old_log_probs_BT", 0, 0, float("-inf")), None, 0, (0, 0), ""),
+        (with_value("old_log_probs_BT", 0, 0, float("-inf")), "log_probs_misaligned", 0, (0, 1), "of the trainer"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(
-    change: dict[str, Any], name: str | None, row: int, span: tuple[int, int], says: str
+    change: dict[str, Any], name: str, row: int, span: tuple[int, int], says: str
 ) -> None:
     found = {breach.name: breach for breach in audit(**batch(**change))}
-    if name is None:  # a token that the trainer's policy would never sample is possible, if sad
-        assert not found
-        return
     breach = found.pop(name)
     assert (breach.row, breach.start, breach.end) == (row, *span) and says in breach.message
     # A last token without mask loses its reward, too.
@@ -97,8 +94,8 @@ def test_log_probs_that_are_shifted_by_a_token_are_found(by: int, whose: str) ->
 
 def test_groups_of_which_sessions_are_missing_are_found() -> None:
     uids, sessions = ["a", "a", "a", "b", "b"], [0, 1, 1, 0, 2]
-    assert incomplete_groups(uids[:2], sessions[:2], expected=2) == []
-    found = incomplete_groups(uids, sessions, expected=3)
+    assert incomplete_groups(uids[:2], sessions[:2], expected={"a": 2}) == []
+    found = incomplete_groups(uids, sessions, expected={"a": 3, "b": 3})
     assert [(b.row, b.message) for b in found] == [
         (0, "group a has 2 of 3 sessions; missing: [2]"),
         (3, "group b has 2 of 3 sessions; missing: [1]"),

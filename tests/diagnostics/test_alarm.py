@@ -81,3 +81,10 @@ def test_a_policy_that_becomes_worse_at_everything_has_no_collapsed_boundary() -
             },
             steps=4,
         )
+
+
+def test_metrics_that_come_seldom_keep_their_first_values_and_the_history_stays_small() -> None:
+    history = History({"x": float(n), **({"val": float(n)} if n % 200 == 0 else {})} for n in range(20_000))
+    assert history.first("val", 3) == [0.0, 200.0, 400.0] and history.last("val", 2) == [19_600.0, 19_800.0]
+    assert history.first("x", 3) == [0.0, 1.0, 2.0] and history.last("x", 2) == [19_998.0, 19_999.0]
+    assert len(history) <= 100 + 300 + 100 and history.now["x"] == 19_999.0

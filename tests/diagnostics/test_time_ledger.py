@@ -53,6 +53,11 @@ def test_the_wait_is_told_by_the_episode_that_ended_last() -> None:
     )
 
 
+def test_a_kind_of_span_that_an_environment_has_made_up_is_the_environments() -> None:
+    spans = (Span("step", "", 0, 0.0, 4.0), Span("browser", "", 0, 1.0, 3.0))
+    assert own_times(spans, 0.0, 5.0) == pytest.approx({"env": 4.0, "loop": 1.0})
+
+
 def test_the_ledger_sums_to_the_step() -> None:
     found = time_ledger(TIMERS, waits=[WAIT], handing_out_s=0.25)
     assert sum(found.values()) == pytest.approx(30.0)

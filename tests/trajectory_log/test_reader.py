@@ -25,7 +25,7 @@ def test_a_trajectory_has_its_last_update_and_none_where_it_was_in_none(tmp_path
     rows = [trajectory("b", 0, step=2), trajectory("a", 1, reward=0.5), trajectory("a", 0), trajectory("v", 0, step=1)]
     rows[3]["split"] = "val"
     updates = [
-        {"uid": "a", "session": 1, "index": 0, "trained_step": step, "advantages": [step, -step]} for step in (1, 3)
+        {"uid": "a", "session": 1, "index": 0, "trained_step": step, "advantages": [step, -step]} for step in (3, 1)
     ]
     write_run(tmp_path, trajectories=rows, updates=updates, rows_per_batch=3)
     frame = diagnostics.load(tmp_path, ["uid", "session", "trained_step", "advantages"])
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         write_run(tmp_path / "b", trajectories=[{"colour": 1}])
 
 
-def test_metrics_come_back_step_by_step_and_a_step_that_was_done_again_counts_once(tmp_path: Path) -> None:
+def test_metrics_come_back_step_by_step_and_what_was_logged_twice_is_put_together(tmp_path: Path) -> None:
     first, again = MetricsLog(tmp_path / "a"), MetricsLog(tmp_path / "a")
     first.append(1, {"x": 1, "text": "no number"})
     first.append(2, {"x": float("nan")})
@@ -88,6 +88,10 @@ def test_metrics_come_back_step_by_step_and_a_step_that_was_done_again_counts_on
     path.write_text(path.read_text() + '{"step": 3, "metr')
     found = read_metrics(tmp_path)
     assert [(m["step"], m["x"]) for m in found] == [(1, 1.0), (2, 5.0)] and "text" not in found[0]
+    again.append(1, {"val": 0.5})  # as a resumed run's validation does
+    assert (read_metrics(tmp_path)[0]["x"], read_metrics(tmp_path)[0]["val"]) == (1.0, 0.5)
+    (tmp_path / "metrics-other.jsonl").write_text('{"step": 9, "metrics": {"x": null, "y": 1}}\n{"step": 9}\n[]\n')
+    assert read_metrics(tmp_path)[-1] == {"step": 9, "time": None, "y": 1.0}, "what has another form is left out"
     assert found[1]["y"] == float("-inf"), "what is not finite comes back, and the file is JSON all the same"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from verl_agentic.trajectory_log.lines import Lines
+from verl_agentic.trajectory_log.lines import Lines, read_lines
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.reader import load
 from verl_agentic.trajectory_log.run_files import write_config
@@ -31,6 +32,23 @@ def test_values_are_replaced_by_names_however_deep_they_stand() -> None:
         "a": ["x[OPENAI_API_KEY]y", {"b": ("[OPENAI_API_KEY]",)}],
     }
     assert secrets and not Secrets({"HOME": VALUE})
+
+
+def test_a_secret_within_json_is_replaced_too() -> None:
+    pem = 'BEGIN "KEY"\nabc\n'
+    told = json.dumps({"text": f"x{pem}y"})
+    assert json.loads(Secrets({"SERVICE_KEY": pem}).removed(told)) == {"text": "x[SERVICE_KEY]y"}
+
+
+def test_a_line_that_could_not_be_written_whole_takes_no_other_with_it(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "x.jsonl")
+    lines.append({"n": 1})
+    lines.append({"n": 2})
+    (tmp_path / "x.jsonl").write_text((tmp_path / "x.jsonl").read_text()[:-3])  # cut off by a full disk
+    lines._is_well = False
+    lines.append({"n": 3})
+    lines.append({"n": 4})
+    assert [line["n"] for line in read_lines(tmp_path / "x.jsonl")] == [1, 3, 4]
 
 
 def test_token_ids_that_spell_a_secret_are_withheld_span_by_span() -> None:

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -158,8 +159,41 @@ def test_files_are_rotated_and_the_oldest_are_removed(tmp_path: Path) -> None:
     assert load(tmp_path / "b")["session"].tolist() == [4, 5]
 
 
+def test_a_writer_whose_file_was_removed_begins_another_one(tmp_path: Path) -> None:
+    log = LogWriter("trajectories", LogOptions(dir=str(tmp_path)), secrets=Secrets({}))
+    log.append(lambda: [record(0)])
+    _wait_for(lambda: list(tmp_path.rglob("*.arrows")))
+    time.sleep(0.05)
+    next(tmp_path.rglob("*.arrows")).unlink()
+    log.append(lambda: [record(1)])
+    log.close()
+    assert load(tmp_path)["session"].tolist() == [1] and log.num_lost == 0
+
+
+def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(tmp_path: Path) -> None:
+    half = "a\ud83d"
+    call = {"name": half, "arguments": "{}"}
+    turn = {"index": 0, "text": half, "calls": [call], "observations": [half]}
+    written(tmp_path, record(tools=[half], final_answer=half, error=half, turns=[turn], numbers={half: 1.0}))
+    (back,) = load(tmp_path).to_dict("records")
+    assert (back["final_answer"], back["error"], back["tools"].tolist()) == ("a?", "a?", ["a?"])
+
+
+def test_a_disk_that_hangs_does_not_keep_the_process_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_CLOSE_S", 0.2)
+    log, hung = LogWriter("updates", LogOptions(dir=str(tmp_path)), secrets=Secrets({})), threading.Event()
+    for _ in range(20):  # whole batches: few of them may wait
+        log.append(lambda: hung.wait() and [])
+    started = time.monotonic()
+    log.close()
+    assert time.monotonic() - started < 10 and log.num_lost >= 20 - 8 - 8
+    hung.set()
+
+
 def test_a_queue_that_is_full_drops_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_MAX_WAITING", 2)
+    monkeypatch.setitem(writing._MAX_WAITING, "trajectories", 2)
     log = LogWriter("trajectories", LogOptions(dir=str(tmp_path)), secrets=Secrets({}))
     monkeypatch.setattr(log, "_thread", object())  # nobody takes anything out
     for session in range(5):

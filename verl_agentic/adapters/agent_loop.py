@@ -268,7 +268,9 @@ class EnvAgentLoop(AgentLoopBase):
         return await offload_if_long(num_tokens, text_breach, episode, decode=self._decode)
 
     def _decode(self, ids: Sequence[int]) -> str:
-        return cast("Any", self.tokenizer).decode(list(ids), skip_special_tokens=False)
+        # As codecs decode what was sampled: cleaned up, it would not be what the policy wrote.
+        decode = cast("Any", self.tokenizer).decode
+        return decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def _played(
         self,
@@ -280,11 +282,11 @@ class EnvAgentLoop(AgentLoopBase):
         seed: str,
         is_external: bool | None,
     ) -> Played:
-        is_greedy = not is_external and not _is_validation.get() and kwargs.get(GREEDY_SESSION) is not None
-        is_greedy = is_greedy and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id")
+        is_greedy = foreign_rows.is_greedy(kwargs, is_validation=_is_validation.get())
         columns = {
             **foreign_rows.place_columns(kwargs, is_validation=_is_validation.get()),
-            "step": step,
+            "weights_min": max(0, step - 1),
+            "weights_max": max(0, step - 1),
             "role": "external" if is_external else "greedy" if is_greedy else "policy",
             "loop": "env_agent",
             "env": env,

@@ -11,7 +11,7 @@ import torch
 import transfer_queue as tq
 
 from verl_agentic.adapters.run_watch import SECTION, Watch, watch_of
-from verl_agentic.adapters.session_rows import split_key
+from verl_agentic.adapters.session_rows import GROUP_SIZE, split_key
 from verl_agentic.agent_loops.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms import mask_audit
 from verl_agentic.algorithms.mask_audit import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, Breach
@@ -62,14 +62,16 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
     ]
     uids, sessions, _ = zip(*map(split_key, keys), strict=True)
     sizes = _group_sizes(trainer, watch, uids, sessions)
+    tags = [batch.tags[row] for row in rows]
+    sizes |= {uid: tag[GROUP_SIZE] for uid, tag in zip(uids, tags, strict=True) if GROUP_SIZE in tag}
     breaches += mask_audit.incomplete_groups(uids, [int(session) for session in sessions], expected=sizes)
     metrics.update({f"audit/{name}": value for name, value in mask_audit.mask_coverage(mask_BT, lengths_B).items()})
     metrics["audit/breaches"] = float(len(breaches))
-    if not bool(mask_BT.any()):
+    action = watch.audit or ("stop" if all(PLACE in extra for extra in extras) else "warn")
+    if action == "stop" and not bool(mask_BT.any()):
         _refuse_void_batch(extras, step=trainer.global_steps)
     if breaches:
-        is_ours = all(PLACE in extra for extra in extras)
-        _tell(watch, breaches, keys, step=trainer.global_steps, action=watch.audit or ("stop" if is_ours else "warn"))
+        _tell(watch, breaches, keys, step=trainer.global_steps, action=action)
 
 
 def _tell(watch: Watch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str) -> None:
@@ -119,9 +121,12 @@ def _observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> tor
     return torch.from_numpy(observed)
 
 
-def _group_sizes(trainer: Any, watch: Watch, uids: Sequence[str], sessions: Sequence[str]) -> int | dict[str, int]:
-    if not watch.has_varying_groups:
-        return int(trainer.config.actor_rollout_ref.rollout.n)
+def _group_sizes(trainer: Any, watch: Watch, uids: Sequence[str], sessions: Sequence[str]) -> dict[str, int]:
+    """Returns how many sessions every group had."""
+    dataset = getattr(getattr(trainer, "train_dataset", None), "dataframe", None)
+    is_told_by_rows = "__rollout_n__" in getattr(dataset, "column_names", ())
+    if not watch.has_varying_groups and not is_told_by_rows:
+        return dict.fromkeys(uids, int(trainer.config.actor_rollout_ref.rollout.n))
     sizes: dict[str, int] = {}
     for uid, session in zip(uids, sessions, strict=True):
         sizes[uid] = max(sizes.get(uid, 0), int(session) + 1)

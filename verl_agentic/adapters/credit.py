@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ from verl_agentic.algorithms.groups import group_counts
 from verl_agentic.algorithms.handover import current_handover
 from verl_agentic.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 Tensor = torch.Tensor
 BY_GROUP = {
     *("gdpo", "gpg", "grpo", "grpo_passk", "grpo_shuffled", "grpo_vectorized", "opo", "reinforce_plus_plus_baseline"),
@@ -58,8 +60,11 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
             estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
         given = estimate(estimator, batch, _settings(kwargs.get("config")))
         handover.metrics.update(given.metrics)
-        known = dataclasses.replace(batch, **handover.for_metrics)
-        handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
+        try:
+            known = dataclasses.replace(batch, **handover.for_metrics)
+            handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
+        except Exception:  # numbers for people must not end a run
+            logger.exception("the metrics batch/* of this step are missing")
         data.batch["advantages"] = given.advantages_BT
         data.batch["returns"] = given.returns_BT
         return data

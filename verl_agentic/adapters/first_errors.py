@@ -28,7 +28,7 @@ from uuid import uuid4
 from omegaconf import OmegaConf, open_dict
 
 from verl_agentic.adapters.hooks import when_imported
-from verl_agentic.adapters.run_dir import VARIABLE, run_dir_of
+from verl_agentic.adapters.run_dir import KEY, VARIABLE, run_dir_of
 from verl_agentic.diagnostics.root_causes import ErrorRecord, is_sent, read_errors, root_of, tell
 from verl_agentic.trajectory_log.secrets import Secrets
 
@@ -74,13 +74,14 @@ class FirstErrors:
             if len(self._records) < _MOST:
                 process = _process()
                 found = re.match(r"ray::(?:IDLE$)?([\w.<>]*)", process)
+                # Secrets are removed before the text is cut: no half of one is recognized.
                 self._records[kind, where] = {
                     "time": time.time(),
                     "process": f"{process} (pid {os.getpid()} on {socket.gethostname()})",
                     "actor": found.group(1).split(".")[0] if found else "",
                     "type": kind,
-                    "message": self._secrets.removed(message[:_MAX_CHARS]),
-                    "traceback": self._secrets.removed(trace[-_MAX_CHARS:]),
+                    "message": self._secrets.removed(message)[:_MAX_CHARS],
+                    "traceback": self._secrets.removed(trace)[-_MAX_CHARS:],
                     "where": where,
                     "count": 1,
                 }
@@ -199,15 +200,20 @@ def watch_driver(config: Any, main: dict[str, Any]) -> None:
         config: of the run.
         main: the globals of verl's entry point, whose `run_ppo` is what may fail; others are left alone.
     """
+    if not callable(main.get("run_ppo")):
+        return
     folder = run_dir_of(config)
     if folder is not None:
+        if OmegaConf.select(config, KEY):
+            with open_dict(config):  # a worker may have another working folder
+                OmegaConf.update(config, KEY, str(folder))
         os.environ[VARIABLE] = str(folder)
         if OmegaConf.select(config, "ray_kwargs.ray_init") is not None:
             with open_dict(config):
                 key = f"ray_kwargs.ray_init.runtime_env.env_vars.{VARIABLE}"
                 OmegaConf.update(config, key, str(folder), force_add=True)
         install(folder)
-    if callable(main.get("run_ppo")) and not hasattr(main["run_ppo"], "__wrapped__"):
+    if not hasattr(main["run_ppo"], "__wrapped__"):
         main["run_ppo"] = telling(main["run_ppo"], folder)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.secrets import Decode, own_secrets, withhold
 from verl_agentic.trajectory_log.writer import log_writer
@@ -54,6 +55,12 @@ def place_columns(kwargs: Mapping[str, Any], *, is_validation: bool) -> dict[str
     }
 
 
+def is_greedy(kwargs: Mapping[str, Any], *, is_validation: bool) -> bool:
+    """Tells whether a session is a baseline that is never trained on; arguments as above."""
+    session = kwargs.get(GREEDY_SESSION)
+    return not is_validation and session is not None and int(session) == kwargs.get("session_id")
+
+
 def _run_agent_loop(original: Any) -> Any:
     @functools.wraps(original)
     async def run(self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any) -> Any:
@@ -64,12 +71,12 @@ def _run_agent_loop(original: Any) -> Any:
             return await original(self, sampling_params, trajectory, **kwargs)
         columns = {
             **place_columns(kwargs, is_validation=bool(trajectory["validate"])),
-            "role": "policy",
+            "role": "greedy" if is_greedy(kwargs, is_validation=bool(trajectory["validate"])) else "policy",
             "loop": str(kwargs.get("agent_name", "")),
             "data_source": str(kwargs.get("data_source", "")),
             "temperature": float(sampling_params.get("temperature") or 0.0),
         }
-        decode = functools.partial(self.tokenizer.decode, skip_special_tokens=False)
+        decode = functools.partial(self.tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         token = _session.set(_Session(columns=columns, options=options, decode=decode))
         try:
             return await original(self, sampling_params, trajectory, **kwargs)

@@ -24,6 +24,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.group_replay import ReplayedGroups, ReplayOptions, check_trainer
 from verl_agentic.adapters.played_groups import PlayedGroup, aged, read_groups, session_of
+from verl_agentic.adapters.session_rows import GROUP_SIZE
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.sampling.gate import Decision, Gate, decide, decide_together, to_gates
@@ -278,6 +279,7 @@ class GatedBuffer:
             if gone:
                 tq.kv_clear(partition_id=partition_id, keys=gone)
             left = {key: tag for key, tag in left.items() if session_of(key) not in dropped}
+            left = _with_sizes(left, cut={uid for uid, _ in dropped})
         batch = self._verl._materialize_batch(partition_id, selected_prompt_uids, left)
         if self._replay is not None:
             self._replay.keep(batch, judged)
@@ -445,6 +447,15 @@ def _check(config: Any, needs: set[str]) -> None:
                 f"gates judge groups before components that see them have spoken, got the outcomes {late}; make them "
                 "`kind: shaping` beside an outcome"
             )
+
+
+def _with_sizes(snapshot: Any, *, cut: set[str]) -> Any:
+    """Returns a snapshot in which rows of groups that were cut tell what is left: an audit shall not miss the rest."""
+    left = Counter(uid for uid, _ in {session_of(key) for key in snapshot if session_of(key)[0] in cut})
+    return {
+        key: {**tag, GROUP_SIZE: left[session_of(key)[0]]} if session_of(key)[0] in cut else tag
+        for key, tag in snapshot.items()
+    }
 
 
 def _init_dataloader(original: Any) -> Any:

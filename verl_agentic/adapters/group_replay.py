@@ -20,6 +20,7 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from verl_agentic.adapters.session_rows import PLAYED_UID
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable
 
@@ -140,7 +141,7 @@ class ReplayedGroups(Generic[J]):
             keys=[f"{uid}_{suffix}" for suffix in stored.suffixes],
             partition_id=partition_id,
             fields=list_of_dict_to_tensordict(rows),
-            tags=[{**tag, "uses": group.uses} for tag in stored.tags],
+            tags=[{**tag, "uses": group.uses, PLAYED_UID: group.key} for tag in stored.tags],
         )
         # verl takes groups of earlier steps first: what is new goes ahead of what is replayed.
         state = {"is_prompt": True, "status": "finished", "global_steps": step + 1}

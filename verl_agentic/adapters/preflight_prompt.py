@@ -27,7 +27,7 @@ from verl_agentic.types import Message
 
 _DEADLINE_S = 60.0
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
-_WRITTEN = ("log", "samples_dir")
+_WRITTEN = ("log",)
 """Keys of that section that would have this look at a run recorded as a part of it."""
 _QUESTION = {"role": "user", "content": "0"}
 

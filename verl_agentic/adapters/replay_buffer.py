@@ -13,10 +13,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import transfer_queue as tq
 from verl.trainer.ppo.v1 import replay_buffer
 
-from verl_agentic.adapters.session_rows import last_rows
+from verl_agentic.adapters.session_rows import LAST_ROWS, extras_of, last_rows
 from verl_agentic.agent_loops.breaker import CircuitBreaker
 from verl_agentic.agent_loops.call_statistics import tool_metrics
 from verl_agentic.errors import ConfigError, ScoringError
@@ -43,8 +42,11 @@ def _sample(original: Any) -> Any:
         batch, metrics = original(self, global_steps, partition_id, batch_size)
         if partition_id != "val":
             episodes = _episodes(batch.keys, partition_id)
-            metrics = {**metrics, **mean_numbers(episodes)}
-            _watch(self, episodes)
+            metrics = {**metrics, **mean_numbers(list(episodes.values()))}
+            step, of_step = getattr(self, LAST_ROWS, (None, {}))
+            # A step may have several batches.
+            setattr(self, LAST_ROWS, (global_steps, {**(of_step if step == global_steps else {}), **episodes}))
+            _watch(self, list(episodes.values()))
         return batch, metrics
 
     return sample
@@ -52,15 +54,12 @@ def _sample(original: Any) -> Any:
 
 def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
     """Returns the means over episodes of the numbers that their last rows carry; empty for other agent loops."""
-    return mean_numbers(_episodes(keys, partition_id))
+    return mean_numbers(list(_episodes(keys, partition_id).values()))
 
 
-def _episodes(keys: list[str], partition_id: str) -> list[dict[str, Any]]:
-    """Returns what the last row of every episode carries (`extra_fields`)."""
-    rows = list(last_rows(keys).values())
-    fetched = tq.kv_batch_get(keys=rows, partition_id=partition_id, select_fields=["extra_fields"]) if rows else {}
-    columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else []
-    return [getattr(column, "data", column) for column in columns]
+def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
+    """Returns key -> what the last row of every episode carries (`extra_fields`)."""
+    return extras_of(list(last_rows(keys).values()), partition_id=partition_id)
 
 
 def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,15 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batch_audit import audit_batch
 from verl_agentic.adapters.run_watch import SECTION, watch_of
-from verl_agentic.adapters.session_rows import split_key
+from verl_agentic.adapters.session_rows import PLAYED_UID, split_key
 from verl_agentic.adapters.step_time import LOG_S
 from verl_agentic.adapters.stored_columns import stored_columns
 from verl_agentic.algorithms.handover import told_to_metrics
 from verl_agentic.diagnostics.finding import Finding
 from verl_agentic.errors import HealthError
+from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.options import LogOptions
-from verl_agentic.trajectory_log.run_files import write_config, write_tokenizer
+from verl_agentic.trajectory_log.run_files import ENDED, write_config, write_tokenizer
 from verl_agentic.trajectory_log.writer import log_writer
 
 logger = logging.getLogger(__name__)
@@ -50,10 +52,15 @@ def _fit(original: Any) -> Any:
     @functools.wraps(original)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         folder = watch_of(self).options.dir
-        if folder is not None:
-            write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
-            write_tokenizer(Path(folder), self.tokenizer)
-        return original(self, *args, **kwargs)
+        if folder is None:
+            return original(self, *args, **kwargs)
+        write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
+        write_tokenizer(Path(folder), self.tokenizer)
+        ends = Lines(Path(folder) / ENDED)
+        ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
+        found = original(self, *args, **kwargs)
+        ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
+        return found
 
     return fit
 
@@ -99,7 +106,9 @@ def _validate(original: Any) -> Any:
         found = original(self)
         watch = watch_of(self)
         if watch.metrics is not None:
-            watch.metrics.append(self.global_steps, found)  # those of the step follow, with these in them
+            watch.metrics.append(self.global_steps, found)  # those of the step follow, and are put together with them
+        if self.global_steps == 0:
+            watch.health.observe(0, found)  # what training begins with
         return found
 
     return validate
@@ -107,8 +116,12 @@ def _validate(original: Any) -> Any:
 
 def _stop(trainer: Any, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
     """Saves a checkpoint and ends the run."""
-    trainer.logger.log(data=metrics, step=trainer.global_steps)
-    trainer._save_checkpoint()
+    every = int(trainer.config.trainer.get("save_freq") or 0)
+    if every < 1 or trainer.global_steps % every:  # else verl has just saved one
+        trainer._save_checkpoint()
+    with contextlib.suppress(Exception):  # the reason is in the error, whatever a logger says
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
+        trainer.logger.log(data=numbers, step=trainer.global_steps)
     told = "; ".join(f"{finding.name}: {finding.message}" for finding in findings if finding.level == "stop")
     raise HealthError(
         f"the run is not well at step {trainer.global_steps}, got {told}; a checkpoint was saved in "
@@ -130,24 +143,25 @@ def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(_COLUMNS))
     columns = {name: fetched[name].unbind() for name in _COLUMNS if name in fetched}
     has_critic = "values" in columns
+    # What is replayed has a new uid in the queue, and the old one in the log.
+    uids = [batch.tags[row].get(PLAYED_UID) or split_key(batch.keys[row])[0] for row in rows]
 
     def records() -> list[dict[str, Any]]:
-        return [
-            _update(key, {n: rows[i] for n, rows in columns.items()}, step, has_critic) for i, key in enumerate(keys)
-        ]
+        per_row = [{name: column[row] for name, column in columns.items()} for row in range(len(keys))]
+        told = [_update(key, row, step, has_critic) for key, row in zip(keys, per_row, strict=True)]
+        return [{**update, "uid": uid} for uid, update in zip(uids, told, strict=True)]
 
     log_writer("updates", options).append(records)
 
 
 def _update(key: str, row: Mapping[str, torch.Tensor], step: int, has_critic: bool) -> dict[str, Any]:
-    uid, session, index = split_key(key)
+    _, session, index = split_key(key)
     mask = row["response_mask"].bool()
     count = int(mask.sum())
     named = {"advantages": "advantages", "old_log_probs": "old_log_probs", "entropies": "entropy"}
     named |= {"returns": "returns", "values": "values"} if has_critic else {}
     arrays = {ours: row[theirs].float().numpy() for ours, theirs in named.items() if theirs in row}
     return {
-        "uid": uid,
         "session": int(session),
         "index": index,
         "trained_step": step,

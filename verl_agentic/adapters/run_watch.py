@@ -38,16 +38,20 @@ class Watch:
         folder = self.options.dir
         self.metrics = None if folder is None else MetricsLog(folder)
         self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
-        self._is_resumed = False
+        self._is_known = False
         self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
 
     def remember(self, *, before: int) -> None:
         """Lets alarms know, once, what a run that is resumed logged of its steps before this one."""
-        if not self._is_resumed and self.options.dir is not None:
-            for logged in read_metrics(self.options.dir):
-                if 0 < logged["step"] < before:
+        is_new, self._is_known = not self._is_known, True
+        if not is_new or before <= 1 or self.options.dir is None:
+            return
+        try:
+            for logged in read_metrics(self.options.dir, with_verls=False):
+                if 0 <= logged["step"] < before:
                     self.health.observe(logged["step"], logged)
-        self._is_resumed = True
+        except (OSError, ValueError):
+            logger.exception("alarms do not know what was logged before step %d", before)
 
     def find(self, finding: Finding) -> None:
         """Keeps and tells a finding."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import transfer_queue as tq
 
 from verl_agentic.rewards.scored import PLACE
+
+LAST_ROWS = "agentic_last_rows"
+"""Attribute of a replay buffer: a step, and key -> `extra_fields` of the last rows of the episodes sampled in it."""
+
+GROUP_SIZE = "agentic_group_size"
+"""Tag of a row whose group a gate has cut: the sessions that are left."""
+PLAYED_UID = "agentic_played_uid"
+"""Tag of a row that is replayed: the uid under which it was played."""
 
 
 def split_key(key: str) -> tuple[str, str, int]:
@@ -24,6 +33,15 @@ def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:
         if known is None or split_key(known)[2] < index:
             last[uid, session] = key
     return last
+
+
+def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, Any]]:
+    """Returns row -> its `extra_fields`; empty when the rows have none."""
+    if not keys:
+        return {}
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
+    columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else []
+    return {key: getattr(column, "data", column) for key, column in zip(keys, columns, strict=bool(columns))}
 
 
 def repeats(keys: Sequence[str], *, partition_id: str) -> list[bool]:

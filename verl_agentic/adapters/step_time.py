@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from verl_agentic.adapters.session_rows import last_rows
+from verl_agentic.adapters.harmless import harmless
+from verl_agentic.adapters.session_rows import LAST_ROWS, extras_of, last_rows
 from verl_agentic.adapters.waiting import EPISODE_TIME
 from verl_agentic.diagnostics.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
 
 LOG_S = "agentic_log_s"
 """Attribute of the trainer: timer of verl's -> seconds of it that went into the log and the audit in this step."""
+_WHAT = "where the time of a step went"
 
 
 def _recorded(original: Any) -> Any:
@@ -35,9 +36,10 @@ def _recorded(original: Any) -> Any:
             found = original(self, global_steps, partition_id, *args, **kwargs)
         finally:
             self.is_waiting = False
-        # Of a wait for groups that are not taken yet, nothing is known of the episodes.
-        keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
-        self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
+        with harmless(_WHAT):
+            # Of a wait for groups that are not taken yet, nothing is known of the episodes.
+            keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
+            self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
         return found
 
     return wait
@@ -59,28 +61,36 @@ def _compute_metrics(original: Any) -> Any:
     @functools.wraps(original)
     def compute(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         original(self, batch, metrics, *args, **kwargs)
-        waits = to_waits(getattr(self.replay_buffer, "waits", []), batch)
-        self.replay_buffer.waits = []
-        episodes = [episode for wait in waits for episode in wait.episodes]
-        spent = {"handing_out_s": self.__dict__.pop("handing_out_s", 0.0), "log_s": self.__dict__.pop(LOG_S, None)}
-        metrics.update(time_ledger(metrics, waits=waits, **spent))
-        metrics.update({**tool_times(episodes), **turn_times(episodes)})
+        with harmless(_WHAT):
+            metrics.update(_times(self, batch, metrics))
 
     return compute
 
 
-def to_waits(recorded: Sequence[tuple[float, float, list[str]]], batch: Any) -> list[Wait]:
+def _times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics of a step; what they are made of is taken, and gone for the next one."""
+    kept, own = vars(trainer.replay_buffer), vars(trainer)
+    recorded, known = kept.pop("waits", []), kept.pop(LAST_ROWS, (0, {}))[1]
+    spent = {"handing_out_s": own.pop("handing_out_s", 0.0), "log_s": own.pop(LOG_S, None)}
+    waits = to_waits(recorded, batch, known=known)
+    episodes = [episode for wait in waits for episode in wait.episodes]
+    return {**time_ledger(metrics, waits=waits, **spent), **tool_times(episodes), **turn_times(episodes)}
+
+
+def to_waits(
+    recorded: Sequence[tuple[float, float, list[str]]], batch: Any, *, known: Mapping[str, Mapping[str, Any]]
+) -> list[Wait]:
     """Returns the waits of a step, with the episodes of their batches.
 
     Args:
         recorded: begin and end of each, in seconds since 1970, and the keys of the last rows.
         batch: what the step trained on; still in the queue.
+        known: key -> `extra_fields` of last rows; those of others are fetched.
     """
     wanted = set(batch.keys)
     keys = [key for _, _, waited in recorded for key in waited if key in wanted]
-    found = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"]) if keys else {}
-    columns: list[Any] = list(found["extra_fields"]) if "extra_fields" in found else []
-    times = dict(zip(keys, (getattr(column, "data", column).get(EPISODE_TIME) for column in columns), strict=False))
+    fetched = extras_of([key for key in keys if key not in known], partition_id=batch.partition_id)
+    times = {key: {**known, **fetched}.get(key, {}).get(EPISODE_TIME) for key in keys}
     return [
         Wait(
             began_at=began_at,

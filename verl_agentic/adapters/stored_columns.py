@@ -42,12 +42,16 @@ def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
     infos = [extra.get("reward_extra_info") or {} for extra in extras]
     names = sorted({name for info in infos for name, value in info.items() if isinstance(value, Real)})
     # NaN where a row lacks a part that others have: void rows lack those of the rubric.
-    parts = {name: torch.tensor([float(info.get(name, math.nan)) for info in infos]) for name in names}
+    parts = {name: torch.tensor([_number(info.get(name)) for info in infos]) for name in names}
     columns: dict[str, Any] = {"parts": parts}
     if all(PLACE in extra for extra in extras):
         columns["is_side_B"] = torch.tensor([extra[PLACE] == "side" for extra in extras])
         columns["steps"] = steps_of([extra.get("steps") or [] for extra in extras], torch.device("cpu"))
     return columns
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, Real) else math.nan
 
 
 def _padded(nested: torch.Tensor, *, width: int, filler: int) -> torch.Tensor:

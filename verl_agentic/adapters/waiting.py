@@ -4,7 +4,7 @@ A thread of its own looks, so that an event loop that is blocked is seen, too: b
 agent loops are watched as well: their turns, their tool calls, their rewards. The timeline of every episode, of
 whatever loop, travels in `extra_fields["episode_time"]` of its last row.
 
-    rollout.custom.agentic.waiting: {stuck_after_s: 120, report_every_s: 10}
+    rollout.custom.agentic.waiting: {stuck_after_s: 120, stuck_generate_s: 600, report_every_s: 10}
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WaitingReporter:
         self._loop_thread = threading.get_ident()
         name = f"waiting-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.json"
         self._path = None if folder is None else folder / name
-        self._watch = StuckWatch(options.stuck_after_s)
+        self._watch = StuckWatch(options)
         self._answered = self._asked = time.monotonic()
         self._is_asked = self._is_told = False
         self._blocked_by: list[str] = []
@@ -90,7 +90,8 @@ class WaitingReporter:
             self._report(states(episodes, now=now, now_at=time.time()), len(episodes), now)
 
     def _run(self) -> None:
-        every_s = min(self._options.report_every_s, self._options.stuck_after_s / 4, self._blocked_s / 4, 2.0)
+        stuck_s = min(self._options.stuck_after_s, self._options.stuck_generate_s)
+        every_s = min(self._options.report_every_s, stuck_s / 4, self._blocked_s / 4, 2.0)
         while not self._stopped.wait(every_s) and not self._loop.is_closed():
             try:
                 self.look()
@@ -132,6 +133,7 @@ class WaitingReporter:
             return
         report = {
             "time": time.time(),
+            "report_every_s": self._options.report_every_s,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "num_running": num_running,

@@ -20,15 +20,14 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from verl_agentic.adapters.harmless import harmless
 from verl_agentic.adapters.run_dir import run_dir_of
 from verl_agentic.adapters.session_rows import split_key
 from verl_agentic.adapters.waiting import SECTION
-from verl_agentic.diagnostics.stuck import Doubling, WaitingOptions, describe
+from verl_agentic.diagnostics.stuck import Doubling, WaitingOptions, describe, is_fresh
 
 logger = logging.getLogger(__name__)
 _OLDEST = 3
-_FRESH_S = 60.0
-"""A file that is older, and not written since, is of a process that is gone."""
 
 
 @dataclass(kw_only=True)
@@ -38,7 +37,7 @@ class PollWatch:
     options: WaitingOptions
     run_dir: Path | None
     group_sizes: Mapping[str, int]
-    """Sessions per prompt, by partition."""
+    """Sessions per prompt, by partition; a partition whose prompts have different numbers of them is left out."""
     began: float = 0.0
     num_wanted: int = 0
     ages: Doubling | None = None
@@ -56,25 +55,27 @@ class PollWatch:
             buffer,
             partition_id,
             num_wanted=self.num_wanted,
-            group_size=self.group_sizes[partition_id],
+            group_size=self.group_sizes.get(partition_id),
             age_s=age_s,
             oldest=[] if self.run_dir is None else oldest(self.run_dir, now_at=time.time()),
         )
 
 
 def waits_for(
-    buffer: Any, partition_id: str, *, num_wanted: int, group_size: int, age_s: float, oldest: list[str]
+    buffer: Any, partition_id: str, *, num_wanted: int, group_size: int | None, age_s: float, oldest: list[str]
 ) -> str:
     """Returns what a replay buffer waits for, as one line, with the oldest episodes."""
     playing = buffer.running_keys[partition_id]
     sessions = {split_key(key)[:2] for key in buffer.partitions[partition_id]}
     ended = Counter(uid for uid, _ in sessions if uid in playing)
-    num_missing = sum(max(0, group_size - ended[uid]) for uid in playing)
+    missing = ""
+    if group_size is not None:
+        missing = f", {sum(max(0, group_size - ended[uid]) for uid in playing)} of their episodes missing"
     done, failed = len(buffer.finished_keys[partition_id]), len(buffer.failure_keys[partition_id])
     told = "; ".join(oldest) or "unknown: look for `stuck` in the log of the agent-loop workers"
     return (
         f"the trainer has waited {age_s:.0f} s for {num_wanted} groups: {done} have ended, {failed} failed, "
-        f"{len(playing)} are played, {num_missing} of their episodes missing, "
+        f"{len(playing)} are played{missing}, "
         f"{len(buffer.pending_keys[partition_id])} have not begun. The oldest: {told}"
     )
 
@@ -87,7 +88,7 @@ def oldest(run_dir: Path, *, now_at: float) -> list[str]:
             report = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # just removed
             continue
-        if now_at - report["time"] < _FRESH_S:
+        if is_fresh(report, now_at=now_at):
             where = f"on {report['host']}, pid {report['pid']}"
             found += [({**episode, "age_s": now_at - episode["since"]}, where) for episode in report["episodes"]]
     found.sort(key=lambda pair: -pair[0]["age_s"])
@@ -98,8 +99,9 @@ def _waiting(original: Any) -> Any:
     @functools.wraps(original)
     def wait(self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
         watch = getattr(self, "poll_watch", None)
-        if watch is not None:
-            watch.begin(batch_size)
+        with harmless("what the trainer waits for"):
+            if watch is not None:
+                watch.begin(batch_size)
         return original(self, global_steps, partition_id, batch_size)
 
     return wait
@@ -109,9 +111,10 @@ def _wait_for_next_poll(original: Any) -> Any:
     @functools.wraps(original)
     def wait(self: Any, partition_id: str, last_debug_time: float) -> float:
         watch = getattr(self, "poll_watch", None)
-        said = None if watch is None else watch.look(self, partition_id)
-        if said is not None:
-            logger.warning("stuck: %s", said)
+        with harmless("what the trainer waits for"):
+            said = None if watch is None else watch.look(self, partition_id)
+            if said is not None:
+                logger.warning("stuck: %s", said)
         return original(self, partition_id, last_debug_time)
 
     return wait
@@ -124,10 +127,11 @@ def _build_replay_buffer(original: Any) -> Any:
         written = OmegaConf.select(self.config, SECTION)
         values: Any = OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written or {}
         rollout = self.config.actor_rollout_ref.rollout
+        has_varying_groups = OmegaConf.select(self.config, "data.curriculum.group_size") is not None
         buffer.poll_watch = PollWatch(
             options=WaitingOptions.from_mapping(values, section=SECTION),
             run_dir=run_dir_of(self.config),
-            group_sizes={"train": rollout.n, "val": rollout.val_kwargs.n},
+            group_sizes={"val": rollout.val_kwargs.n} | ({} if has_varying_groups else {"train": rollout.n}),
         )
         return buffer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,14 +95,24 @@ class Timeline:
     def waits_for(self) -> OpenSpan | None:
         """Returns what it has waited for longest: of the spans without another one inside, the oldest.
 
+        A span that lies in one that has ended is work that was left behind (`deadlines.within`): nobody waits for it.
         None between two spans: then its own code runs, or waits for the event loop. Safe to call from other threads.
         """
-        innermost = [span for span in list(self._open) if not span.num_inside]
+        still_open = self._open.copy()
+        innermost = [span for span in still_open if not span.num_inside and _is_awaited(span, still_open)]
         return min(innermost, key=lambda span: span.start, default=None)
 
     def last_end(self) -> float:
         """Returns when it last began or ended something, on the monotonic clock."""
         return self.began + self._spans[-1].end_s if self._spans else self.began
+
+
+def _is_awaited(span: OpenSpan, still_open: Collection[OpenSpan]) -> bool:
+    """Tells whether all that a span lies in is open."""
+    parent = span.parent
+    while parent is not None and parent in still_open:
+        parent = parent.parent
+    return parent is None
 
 
 _running: dict[int, Timeline] = {}

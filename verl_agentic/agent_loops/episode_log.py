@@ -25,7 +25,8 @@ class Played:
     """What is known of an episode before it is played, as columns of the log."""
 
     columns: Mapping[str, Any]
-    """`uid`, `session`, `step`, `split`, `role`, `loop`, `env`, `temperature`, `seed`."""
+    """`uid`, `session`, `step`, `split`, `role`, `loop`, `env`, `temperature`, `seed`; `weights_min` and `weights_max`
+    as they are where the policy does not tell them."""
     append: Append
     """Takes what makes the records."""
     decode: Decode
@@ -91,11 +92,11 @@ class EpisodeLog:
     def _of_episode(self) -> dict[str, Any]:
         episode = self.episode
         calls = [call for action in episode.actions for call in action.tool_calls]
+        versions = {"weights_min": episode.min_weights_version, "weights_max": episode.max_weights_version}
         return {
+            **{name: version for name, version in versions.items() if version is not None},
             "task_id": self._id().rpartition("/")[0],
             "data_source": self.row.data_source,
-            "weights_min": episode.min_weights_version or 0,
-            "weights_max": episode.max_weights_version or 0,
             "stop_reason": episode.stop_reason.value,
             "is_void": episode.is_void,
             "error": episode.error or "",

@@ -14,6 +14,8 @@ LAST_TOKEN_UNTRAINED = "last_token_untrained"
 REWARD_OFF_MASK = "reward_off_mask"
 LOG_PROBS_MISALIGNED = "log_probs_misaligned"
 GROUP_INCOMPLETE = "group_incomplete"
+_MIN_TOKENS = 64
+"""Of fewer tokens, a shift cannot be told from noise."""
 _MIN_GAP = 0.05
 """Mean difference of log-probs below which a shift by a token is not looked for, in nats."""
 
@@ -73,22 +75,20 @@ def audit(
     for whose, log_probs_BT in (("rollout", rollout_log_probs_BT), ("trainer", old_log_probs_BT)):
         if log_probs_BT is not None:
             # A sum of probabilities may exceed 1 by rounding, the more so in bfloat16.
-            wrong_BT = mask_BT & ~(log_probs_BT <= 0.01)
+            wrong_BT = mask_BT & ~(log_probs_BT.isfinite() & (log_probs_BT <= 0.01))
             breaches += _found(LOG_PROBS_MISALIGNED, wrong_BT, f"have log-probs of the {whose} that cannot be")
     if rollout_log_probs_BT is not None and old_log_probs_BT is not None:
         breaches += _shifted(mask_BT, rollout_log_probs_BT, old_log_probs_BT)
     return breaches
 
 
-def incomplete_groups(
-    uids: Sequence[str], sessions: Sequence[int], *, expected: int | Mapping[str, int]
-) -> list[Breach]:
+def incomplete_groups(uids: Sequence[str], sessions: Sequence[int], *, expected: Mapping[str, int]) -> list[Breach]:
     """Returns the groups of which sessions are missing.
 
     Args:
         uids: `[B]` group of every row.
         sessions: `[B]` number of the row's session in its group.
-        expected: how many sessions a group has; by group where they differ.
+        expected: how many sessions each group has.
     """
     found: dict[str, set[int]] = defaultdict(set)
     first: dict[str, int] = {}
@@ -97,7 +97,7 @@ def incomplete_groups(
         first.setdefault(uid, row)
     breaches = []
     for uid, present in found.items():
-        size = expected if isinstance(expected, int) else expected.get(uid, len(present))
+        size = expected[uid]
         if len(present) < size:
             missing = sorted(set(range(size)) - present)
             message = f"group {uid} has {len(present)} of {size} sessions; missing: {missing[:8]}"
@@ -130,7 +130,7 @@ def _shifted(mask_BT: Tensor, rollout_BT: Tensor, old_BT: Tensor) -> list[Breach
     """Returns a breach when log-probs of rollout and trainer fit much better with one of them moved by a token."""
     is_sound_BT = mask_BT & rollout_BT.isfinite() & old_BT.isfinite()
     both_BT = is_sound_BT[:, 1:-1] & is_sound_BT[:, :-2] & is_sound_BT[:, 2:]
-    if int(both_BT.sum()) == 0:
+    if int(both_BT.sum()) < _MIN_TOKENS:
         return []
     here = rollout_BT[:, 1:-1]
     gaps = [

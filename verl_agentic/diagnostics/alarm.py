@@ -7,13 +7,13 @@ import functools
 import inspect
 import math
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import ConfigError
 from verl_agentic.registry import check_options, load_from, names_in
 
 Row = Mapping[str, float]
@@ -38,16 +38,24 @@ class Seen:
 
 
 class History:
-    """The rows of a run that alarms look at: the first 100 steps and the last 300."""
+    """The rows of a run that alarms look at: the first 100 steps and the last 300.
+
+    Of metrics that are there at some steps only, as those of validation, the first 100 rows that have them stay, too.
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         """Makes one of the rows of consecutive steps."""
         self._head: list[dict[str, float]] = []
+        self._kept: Counter[str] = Counter()
         self._tail: deque[dict[str, float]] = deque(maxlen=_TAIL)
         self.names: set[str] = set()
         """All metrics that there have been."""
         for row in rows:
             self.add(row)
+
+    def __len__(self) -> int:
+        """Returns how many rows there are."""
+        return len(self._head) + len(self._tail)
 
     @property
     def now(self) -> Row:
@@ -57,7 +65,18 @@ class History:
     def add(self, row: Row) -> None:
         """Appends the row of the next step."""
         self.names.update(row)
-        (self._head if len(self._head) < _HEAD else self._tail).append(dict(row))
+        if len(self._tail) == _TAIL:
+            self._keep(self._tail.popleft())
+        if len(self._head) < _HEAD and not self._tail:
+            self._keep(row)
+        else:
+            self._tail.append(dict(row))
+
+    def _keep(self, row: Row) -> None:
+        """Puts a row to the first ones, when there are fewer than 100 of them with one of its metrics."""
+        if any(self._kept[name] < _HEAD for name in row):
+            self._kept.update(row.keys())
+            self._head.append(dict(row))
 
     def matching(self, pattern: str) -> list[str]:
         """Returns the names of metrics that match a pattern such as `episode/stop/*`."""
@@ -83,25 +102,9 @@ class History:
 
     def best(self, quantity: Quantity, window: int) -> float | None:
         """Returns the highest median of `window` consecutive values before the last `window`; None without one."""
-        values = self.first(quantity, _HEAD + _TAIL)
+        values = self.first(quantity, len(self))
         medians = (statistics.median(values[end - window : end]) for end in range(window, len(values) - window + 1))
         return max(medians, default=None)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` needs."""
-        return {"head": list(self._head), "tail": list(self._tail)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken.
-
-        Raises:
-            DataError: it is none.
-        """
-        try:
-            rows = [{str(k): float(v) for k, v in row.items()} for part in ("head", "tail") for row in state[part]]
-        except (AttributeError, KeyError, TypeError, ValueError) as cause:
-            raise DataError(f"not a history of metrics, got {type(cause).__name__}: {cause}; begin anew") from cause
-        self.__init__(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

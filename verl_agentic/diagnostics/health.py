@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from verl_agentic.diagnostics.alarm import Alarm, History, Row, Seen, load_alarms
 from verl_agentic.diagnostics.finding import LEVELS, Finding
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import ConfigError
 
 Action = Literal["log", "warn", "stop", "off"]
 _ACTIONS = (*LEVELS, "off")
@@ -142,28 +142,6 @@ class HealthMonitor:
     def metrics(self) -> dict[str, float]:
         """Returns `health/<alarm>`: 1 from when it is raised until its condition is over, else 0."""
         return {f"health/{name}": float(watch.raised is not None) for name, watch in self._watches.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` needs, as JSON can hold it but for numbers that are not finite."""
-        return {
-            "num_steps": self._num_steps,
-            "history": self._history.state_dict(),
-            "watches": {name: dict(vars(watch)) for name, watch in self._watches.items()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken; alarms that were off then begin anew.
-
-        Raises:
-            DataError: it is no such state.
-        """
-        try:
-            watches = {name: _Watch(**values) for name, values in state["watches"].items()}
-            self._num_steps = int(state["num_steps"])
-            self._history.load_state_dict(state["history"])
-        except (AttributeError, KeyError, TypeError) as cause:
-            raise DataError(f"not a state of health, got {type(cause).__name__}: {cause}; begin anew") from cause
-        self._watches |= {name: watch for name, watch in watches.items() if name in self._alarms}
 
     def _watched(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Returns the numbers among the metrics that an alarm reads."""

@@ -104,7 +104,11 @@ def read_errors(run_dir: Path, *, since: float = 0.0) -> list[ErrorRecord]:
     """Returns the errors that the processes of a run have kept, as `adapters.first_errors` writes them."""
     found = []
     for path in run_dir.rglob("errors-*.jsonl"):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has just gone
+            continue
+        for line in text.splitlines():
             try:
                 fields: Mapping[str, Any] = json.loads(line)
                 record = ErrorRecord(**fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,6 +12,9 @@ from verl_agentic.agent_loops.activity import OpenSpan, Timeline
 from verl_agentic.errors import ConfigError
 
 _MOST = 50
+_NAMED = 3
+"""Of the episodes that are warned of at once; the others are counted."""
+_FRESH_S, _FRESH_TIMES = 60.0, 3.0
 _WHAT = {
     "start": "the start of its environment",
     "generate": "a turn of the policy",
@@ -31,6 +35,8 @@ class WaitingOptions:
     stuck_after_s: float = 120.0
     """An episode, and the trainer, that has waited longer for one thing is warned of, in seconds; again whenever that
     has doubled."""
+    stuck_generate_s: float = 600.0
+    """The same for turns of the policy, which wait for each other when the servers are full."""
     report_every_s: float = 10.0
     """Seconds between two reports of what episodes wait for, in the run's folder."""
 
@@ -80,22 +86,34 @@ class Doubling:
 class StuckWatch:
     """Says once, and again whenever its age has doubled, what an episode waits for too long."""
 
-    def __init__(self, stuck_after_s: float) -> None:
+    def __init__(self, options: WaitingOptions) -> None:
         """Nothing has been said yet."""
-        self._ages = Doubling(stuck_after_s)
+        self._ages = Doubling(options.stuck_after_s)
+        self._generate_ages = Doubling(options.stuck_generate_s)
 
     def warnings(self, episodes: Sequence[Timeline], *, now: float) -> list[str]:
-        """Returns what is to be said at `now` (monotonic clock)."""
-        lines, keys = [], []
+        """Returns what is to be said at `now` (monotonic clock): the oldest three by name, how many more there are."""
+        due, keys = [], []
         for episode in episodes:
-            # A span that has ended is another one than the next; between spans, so is the time since the last.
+            # A span that has ended is another one than the next; between spans, so is the time since the last. Not
+            # their ids: those of the ended ones are used again.
             waits_for = episode.waits_for()
-            key = (id(episode), id(waits_for) if waits_for is not None else episode.last_end())
+            key = (episode, episode.last_end() if waits_for is None else waits_for)
             keys.append(key)
-            if self._ages.is_due(key, now - _since(episode, waits_for)):
-                lines.append(describe(state(episode, now=now, now_at=0.0)))
+            is_turn = waits_for is not None and waits_for.kind == "generate"
+            ages = self._generate_ages if is_turn else self._ages
+            if ages.is_due(key, now - _since(episode, waits_for)):
+                due.append(state(episode, now=now, now_at=0.0))
         self._ages.keep(keys)
-        return lines
+        self._generate_ages.keep(keys)
+        due.sort(key=lambda one: -one["age_s"])
+        return [*map(describe, due[:_NAMED]), *_counted(due[_NAMED:])]
+
+
+def _counted(states: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns for each thing how many episodes wait for it."""
+    waits = Counter(_what({**one, "tool": one["tool"] if one["activity"] == "tool" else ""}) for one in states)
+    return [f"and {count} more wait for {what}" for what, count in waits.most_common()]
 
 
 def _since(episode: Timeline, waits_for: OpenSpan | None) -> float:
@@ -135,16 +153,34 @@ def states(episodes: Sequence[Timeline], *, now: float, now_at: float) -> list[d
     return sorted(found, key=lambda one: -one["age_s"])[:_MOST]
 
 
+def is_fresh(report: Mapping[str, Any], *, now_at: float) -> bool:
+    """Tells whether what a worker said of its waiting episodes still holds.
+
+    A worker that is killed, as Ray ends its own, leaves its last report behind: one that is older than three of its
+    intervals, and than a minute, is of a process that is gone.
+
+    Args:
+        report: one of `waiting-*.json`.
+        now_at: seconds since 1970.
+    """
+    patience_s = max(_FRESH_S, _FRESH_TIMES * report.get("report_every_s", 0.0))
+    return now_at - report.get("time", 0.0) <= patience_s
+
+
 def describe(found: Mapping[str, Any]) -> str:
     """Returns a state as one sentence."""
     who = f"episode {found['uid']}/{found['session']}"
-    kind, tool = found["activity"], found["tool"]
-    what = f"tool {tool!r}" if kind == "tool" else str(_WHAT.get(kind, kind))
-    if kind == "step" and tool:
-        what += f" (tool {tool!r})"
     where = [f"environment {found['env']!r}"] if found["env"] else [f"agent loop {found['agent']!r}"]
     where += [f"turn {found['turn']}"] if found["turn"] >= 0 else []
     return (
-        f"{who} ({', '.join(where)}) has waited {found['age_s']:.0f} s for {what}; it began {found['episode_s']:.0f} s "
-        "ago"
+        f"{who} ({', '.join(where)}) has waited {found['age_s']:.0f} s for {_what(found)}; "
+        f"it began {found['episode_s']:.0f} s ago"
     )
+
+
+def _what(found: Mapping[str, Any]) -> str:
+    kind, tool = found["activity"], found["tool"]
+    if kind == "tool":
+        return f"tool {tool!r}"
+    what = str(_WHAT.get(kind, kind))
+    return f"{what} (tool {tool!r})" if kind == "step" and tool else what

@@ -157,7 +157,8 @@ def own_times(spans: Iterable[Span], start_s: float, end_s: float) -> dict[str, 
     """Returns where an episode's time from `start_s` to `end_s` went; the seconds sum to the difference.
 
     At every moment the innermost span counts: the turn of a sub-agent, then the tool call that it is in, then the
-    step. `loop` is what lies in no span: rendering, parsing, and waiting for the event loop.
+    step. `loop` is what lies in no span: rendering, parsing, and waiting for the event loop. Kinds of span that an
+    environment has made up are its own.
     """
     inside = [span for span in spans if span.end_s > start_s and span.start_s < end_s]
     bounds = {start_s, end_s} | {t for span in inside for t in (span.start_s, span.end_s) if start_s < t < end_s}
@@ -166,7 +167,7 @@ def own_times(spans: Iterable[Span], start_s: float, end_s: float) -> dict[str, 
         active = [span for span in inside if span.start_s <= left and span.end_s >= right]
         # Of equal starts (times are rounded), the one that is in the other.
         innermost = max(active, key=lambda span: (span.start_s, span.kind != "step", -span.end_s), default=None)
-        found["loop" if innermost is None else _OF_KIND[innermost.kind]] += right - left
+        found["loop" if innermost is None else _OF_KIND.get(innermost.kind, "env")] += right - left
     return dict(found)
 
 

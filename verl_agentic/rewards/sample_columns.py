@@ -62,7 +62,7 @@ def _to_message(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
     return {
         "role": message["role"],
-        "content": _encodable(message["content"]),
+        "content": message["content"],
         "name": message.get("name", ""),
         "calls": _json(calls) if calls else "",
     }
@@ -74,22 +74,7 @@ def _from_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [
-        {
-            **call,
-            "arguments": _json(call["arguments"]),
-            "result": None if call["result"] is None else _encodable(call["result"]),
-        }
-        for call in turn["calls"]
-    ]
-    observations = [_encodable(text) for text in turn["observations"]]
-    return {
-        **turn,
-        "text": _encodable(turn["text"]),
-        "content": _encodable(turn["content"]),
-        "calls": calls,
-        "observations": observations,
-    }
+    return {**turn, "calls": [{**call, "arguments": _json(call["arguments"])} for call in turn["calls"]]}
 
 
 def _from_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,8 +90,3 @@ def _to_list(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _encodable(text: str) -> str:
-    """Returns a text that UTF-8 can hold: half a surrogate pair is replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")

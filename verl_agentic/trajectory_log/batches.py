@@ -28,7 +28,19 @@ def _column(records: Sequence[Mapping[str, Any]], field: pa.Field) -> pa.Array:
     values = [record.get(field.name, empty) for record in records]
     if pa.types.is_map(field.type):
         values = [list(value.items()) if isinstance(value, Mapping) else value for value in values]
-    return pa.array(values, type=field.type)
+    try:
+        return pa.array(values, type=field.type)
+    except UnicodeEncodeError:
+        return pa.array(_encodable(values), type=field.type)
+
+
+def _encodable(value: Any) -> Any:
+    """Returns a value whose texts UTF-8 can hold: half a surrogate pair, which models do write, is replaced."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {key: _encodable(item) for key, item in value.items()}
+    return type(value)(_encodable(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def _empty(kind: pa.DataType) -> Any:

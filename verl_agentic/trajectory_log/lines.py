@@ -27,7 +27,8 @@ class Lines:
             line = json.dumps(own_secrets().removed(dict(record)), default=str)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+                # What a failed write has left must not take this line with it.
+                file.write(line + "\n" if self._is_well else f"\n{line}\n")
             self._is_well = True
         except (OSError, ValueError) as cause:
             if self._is_well:

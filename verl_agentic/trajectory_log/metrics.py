@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -28,24 +29,26 @@ class MetricsLog:
         self._lines.append({"step": step, "time": time.time(), "metrics": _numbers(metrics)})
 
 
-def read_metrics(run_dir: Path | str) -> list[dict[str, Any]]:
+def read_metrics(run_dir: Path | str, *, with_verls: bool = True) -> list[dict[str, Any]]:
     """Returns the metrics of every step below a folder, ascending: `{"step", "time", name: number, ...}`.
 
-    Of a step that was logged twice, the later one counts. A line that was cut off is left out. Also read is what verl's
-    logger `file` has written (`{"step", "data"}`), where nothing of ours is there.
+    What was logged of a step more than once is put together; of a name that stands there twice, the later value counts.
+    A line that was cut off is left out.
+
+    Args:
+        run_dir: folder of the run.
+        with_verls: read what verl's logger `file` has written (`{"step", "data"}`), where there is nothing of ours.
     """
     root = Path(run_dir)
-    found = [line for path in sorted(root.rglob("metrics-*.jsonl")) for line in _steps(path)]
-    records = [
-        {"step": line["step"], "time": line["time"], **{name: float(v) for name, v in line["metrics"].items()}}
-        for line in found
-        if "metrics" in line
-    ]
-    if not records:
-        lines = [line for path in sorted(root.rglob("*.jsonl")) for line in _steps(path)]
-        records = [{"step": line["step"], "time": None, **line["data"]} for line in lines if _is_of_verl(line)]
-    records.sort(key=lambda record: record["time"] or 0.0)
-    return [record for _, record in sorted({record["step"]: record for record in records}.items())]
+    records = [line for path in sorted(root.rglob("metrics-*.jsonl")) for line in _steps(path, "metrics")]
+    if not records and with_verls:
+        lines = [line for path in sorted(root.rglob("*.jsonl")) for line in _steps(path, "data")]
+        # verl's SFT trainer logs in the same form.
+        records = [line for line in lines if not any(name.startswith("train/") for name in line)]
+    steps: dict[int, dict[str, Any]] = {}
+    for record in sorted(records, key=lambda record: record["time"] or 0.0):
+        steps.setdefault(record["step"], {}).update(record)
+    return [steps[step] for step in sorted(steps)]
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | str]:
@@ -59,11 +62,18 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | str]:
     return found
 
 
-def _steps(path: Path) -> Iterator[dict[str, Any]]:
-    return (record for record in read_lines(path) if isinstance(record.get("step"), int))
+def _steps(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Yields the steps of a file, their metrics under a key; what has another form is left out."""
+    for record in read_lines(path):
+        values, written = record.get(key), record.get("time")
+        if isinstance(record.get("step"), int) and isinstance(values, dict):
+            when = float(written) if isinstance(written, Real) else None
+            yield {"step": record["step"], "time": when, **_floats(values)}
 
 
-def _is_of_verl(line: Mapping[str, Any]) -> bool:
-    # verl's SFT trainer logs in the same form.
-    data = line.get("data")
-    return isinstance(data, dict) and not any(name.startswith("train/") for name in data)
+def _floats(values: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, value in values.items():
+        with contextlib.suppress(TypeError, ValueError):
+            found[name] = float(value)
+    return found

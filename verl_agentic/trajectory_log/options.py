@@ -18,7 +18,8 @@ class LogOptions:
     file_mb: float = 256.0
     """A file is closed, and the next one begun, at this size in MiB."""
     total_gb: float | None = None
-    """The oldest files of a table are removed when all of its files are larger than this, in GiB; None keeps all."""
+    """The oldest files of a table are removed when all of its files are larger than this, in GiB; None keeps all. Every
+    process keeps the file that it writes, so that less than `file_mb` for each of them is never reached."""
 
     def __post_init__(self) -> None:
         for name in ("file_mb", "total_gb"):

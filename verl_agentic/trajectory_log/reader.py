@@ -39,8 +39,10 @@ def load(run_dir: Path | str, columns: Sequence[str] | None = None) -> pd.DataFr
         raise DataError(f"the log has no such columns, got {unknown}; known: {TRAJECTORIES.names + UPDATES.names}")
     log = RunLog(run_dir)
     trajectories = log.table("trajectories", [*KEY, *(n for n in wanted if n in TRAJECTORIES.names and n not in KEY)])
-    updates = [n for n in wanted if n in UPDATES.names and n not in KEY]
-    table = _joined(trajectories, log.table("updates", [*KEY, *updates])) if updates else trajectories
+    updates = [n for n in UPDATES.names if n == "trained_step" or (n in wanted and n not in KEY)]
+    table = (
+        _joined(trajectories, log.table("updates", [*KEY, *updates])) if set(updates) & set(wanted) else trajectories
+    )
     return table.select(wanted).to_pandas()
 
 
@@ -225,7 +227,9 @@ def _keys(table: pa.Table) -> pa.Array:
 
 
 def _last_of_each(updates: pa.Table) -> pa.Array:
-    last = {key: row for row, key in enumerate(_keys(updates).to_pylist())}
+    order = np.argsort(updates["trained_step"].to_numpy(), kind="stable").tolist()
+    keys = _keys(updates).to_pylist()
+    last = {keys[row]: row for row in order}
     return pa.array(sorted(last.values()), type=pa.int64())
 
 

@@ -1,4 +1,4 @@
-"""What stands in a run's folder once: its configuration and its tokenizer."""
+"""What stands in a run's folder once: its configuration and its tokenizer; and whether it has ended."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import yaml
 from verl_agentic.trajectory_log.secrets import own_secrets
 
 logger = logging.getLogger(__name__)
+ENDED = "ended.jsonl"
+"""When the trainer began (`"ended": false`) and returned (`true`), a line each; its last line holds."""
 _SECRET_KEY = re.compile(r"api_?key|token$|secret|passw", re.IGNORECASE)
 
 

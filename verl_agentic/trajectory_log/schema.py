@@ -90,7 +90,7 @@ _TRAJECTORY_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {
     "prompt_ids": (_INTS, False, "token ids of the prompt"),
     "response_ids": (_INTS, False, "token ids of the response: sampled tokens and observations"),
     "response_mask": (pa.list_(pa.int8()), False, "1 on tokens that are trained on"),
-    "turn_ids": (_INTS, False, "turn of every response token; empty for other loops than env_agent"),
+    "turn_ids": (_INTS, False, "turn of every response token; of verl's own loops, as the mask tells"),
     "rollout_log_probs": (_FLOATS, False, "log-probs under the policy that sampled; empty when it gave none"),
     "token_rewards": (_FLOATS, False, "what every response token earns"),
     "segments": (pa.list_(_SEGMENT), False, "spans [start, end) of the response of one author and turn, without gaps"),

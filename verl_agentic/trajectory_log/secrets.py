@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ class Secrets:
             for name, value in found.items()
             if _NAME.search(name) and not _NOT_SECRET.search(name) and len(value) >= _MIN_CHARS
         }
+        # Within JSON, quotes and line breaks are written otherwise.
+        values |= {json.dumps(value)[1:-1]: mark for value, mark in values.items()}
         self._marks = values
         # Longer ones first: one may be part of another.
         escaped = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))

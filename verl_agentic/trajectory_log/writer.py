@@ -26,7 +26,9 @@ from verl_agentic.trajectory_log.secrets import Secrets, own_secrets
 logger = logging.getLogger(__name__)
 FOLDER = "trajectories"
 """Of a run's folder."""
-_MAX_WAITING, _MAX_PER_BATCH = 4096, 256
+_MAX_WAITING = {"trajectories": 1024, "updates": 8}
+"""What may wait to be written: episodes, or whole batches of the trainer, which a slow disk must not keep in memory."""
+_MAX_PER_BATCH, _CLOSE_S = 256, 60.0
 _OLD_S = 600.0
 """A file that nobody has written for so long is finished, or its process is gone."""
 Record = Mapping[str, Any]
@@ -56,7 +58,8 @@ class LogWriter:
         self._schema = SCHEMAS[table]
         self._name = f"{table}-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._secrets = own_secrets() if secrets is None else secrets
-        self._waiting: queue.Queue[Records | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.Queue[Records | None] = queue.Queue(_MAX_WAITING[table])
+        self._most = min(_MAX_PER_BATCH, _MAX_WAITING[table])
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._path = self._folder
@@ -67,7 +70,7 @@ class LogWriter:
         """Records that could not be written."""
 
     def append(self, make: Records) -> None:
-        """Has the records that a function makes written soon; returns at once. Past 4,096 that wait, they are lost."""
+        """Has the records that a function makes written soon; returns at once. Where too many wait, they are lost."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write_all, name=f"{self._table} log", daemon=True)
@@ -78,18 +81,19 @@ class LogWriter:
             self._lose(1, "the disk is too slow")
 
     def close(self) -> None:
-        """Returns when all is written."""
+        """Returns when all is written, or after a minute of a disk that hangs."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
-            self._waiting.put(None)
-            thread.join()
+            with contextlib.suppress(queue.Full):
+                self._waiting.put(None, timeout=_CLOSE_S)
+            thread.join(_CLOSE_S)
 
     def _write_all(self) -> None:
         is_open = True
         while is_open:
             taken = [self._waiting.get()]
-            while len(taken) < _MAX_PER_BATCH and taken[-1] is not None:
+            while len(taken) < self._most and taken[-1] is not None:
                 try:
                     taken.append(self._waiting.get_nowait())
                 except queue.Empty:
@@ -119,6 +123,8 @@ class LogWriter:
     def _write_batch(self, batch: pa.RecordBatch) -> None:
         end = 0
         try:
+            if self._file is not None and not self._path.exists():
+                self._finish()  # another process has made room
             file = self._begin() if self._file is None else self._file
             end = file.tell()
             self._stream.write_batch(batch)
@@ -127,7 +133,8 @@ class LogWriter:
             raise
         if file.tell() >= self._options.file_mb * 2**20:
             self._finish()
-            self._remove_oldest()
+            with contextlib.suppress(OSError):  # others make room, too
+                self._remove_oldest()
 
     def _begin(self) -> Any:
         """Opens the next file."""

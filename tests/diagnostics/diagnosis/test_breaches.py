@@ -101,5 +101,13 @@ def test_what_a_protocol_keeps_out_of_the_loss_is_no_mismatch() -> None:
     assert list(breaches(record, _tokenizer())) == []
 
 
+def test_a_withheld_secret_is_no_mismatch_and_other_turns_are_compared() -> None:
+    turns = [{"index": 0, "text": "[API_KEY]<end>"}, {"index": 1, "text": "the answer<end>"}]
+
+    assert list(breaches(_record(response_ids=[-1, -1, 2, 3, 4, 1], turns=turns), _tokenizer())) == []
+    ((found, _),) = breaches(_record(response_ids=[-1, -1, 2, 0, 4, 1], turns=turns), _tokenizer())
+    assert found == "text_mismatch"
+
+
 def test_text_is_not_compared_where_turns_are_not_known() -> None:
     assert list(breaches(_record(turns=[]), _tokenizer())) == []

@@ -8,10 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from verl_agentic.diagnostics.diagnosis import files
 from verl_agentic.diagnostics.diagnosis.checklist import diagnose
 from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
+from verl_agentic.diagnostics.diagnosis.checks.tool_distribution import tool_distribution
 from verl_agentic.diagnostics.diagnosis.checks.waiting import waiting
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.root_causes import read_errors
+from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.trajectory_log.schema import TRAJECTORIES
 
 
 def test_verls_own_file_logger_is_enough(tmp_path: Path) -> None:
@@ -77,6 +84,89 @@ def test_a_blocked_event_loop_is_named_with_its_code(broken_runs: Any, tmp_path:
     verdict = waiting(RunEvidence(folder))
 
     assert verdict.status == "fail" and "env.py:12 in step" in verdict.found and "event loop" in verdict.advice
+
+
+def _noted(folder: Path, *ended: bool, now: float) -> None:
+    """Notes beginnings and ends of the trainer, a minute between them, the last one now."""
+    lines = [{"step": 24, "time": now - 60 * i, "ended": one} for i, one in enumerate(reversed(ended))]
+    (folder / "ended.jsonl").write_text("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+
+
+def _left_behind(broken_runs: Any, tmp_path: Path) -> Path:
+    """A run that does not say how many steps it was to make, with an error and a report of a worker."""
+    folder = broken_runs.make("crashed_actor", tmp_path)
+    report = {"time": time.time() - 3600, "pid": 1, "loop_lag_s": 60.0, "blocked_by": [], "episodes": [_EPISODE]}
+    (folder / "waiting-h-1-ab.json").write_text(json.dumps(report))
+    (folder / "config.yaml").write_text("trainer: {total_training_steps: null}")
+    return folder
+
+
+_EPISODE = {"uid": "a", "session": 0, "agent": "x", "env": "e", "activity": "tool", "tool": "t", "turn": 0}
+_EPISODE |= {"age_s": 5000.0, "episode_s": 5000.0, "since": 0.0}
+
+
+def test_a_run_that_noted_its_end_has_ended_whatever_was_left_behind(broken_runs: Any, tmp_path: Path) -> None:
+    folder, now = _left_behind(broken_runs, tmp_path), time.time()
+    later = now + 10_000
+
+    unknown = run_state(RunEvidence(folder, now=later))
+    assert unknown.status == "unknown" and unknown.evidence["state"] == "stopped"
+
+    _noted(folder, False, True, now=now)
+    ended = RunEvidence(folder, now=later)
+    assert run_state(ended).evidence["state"] == "ended" and waiting(ended).status == "ok"
+    assert diagnose(ended)["first_errors"].status == "warn"
+
+
+def test_a_run_that_was_resumed_after_its_end_lives_or_has_died(broken_runs: Any, tmp_path: Path) -> None:
+    folder, now = _left_behind(broken_runs, tmp_path), time.time()
+    _noted(folder, False, True, False, now=now)
+
+    assert run_state(RunEvidence(folder, now=now + 10)).evidence["state"] == "running"
+    died = run_state(RunEvidence(folder, now=now + 10_000))
+    assert died.status == "fail" and "no end of it was noted" in died.found
+
+
+def test_a_report_of_a_worker_that_is_gone_is_no_wait_of_a_live_run(broken_runs: Any, tmp_path: Path) -> None:
+    folder, now = _left_behind(broken_runs, tmp_path), time.time()
+    verdict = waiting(RunEvidence(folder, now=now))
+    assert verdict.status == "ok" and "1 reports are old" in verdict.found
+
+    (path,) = folder.glob("waiting-*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "report_every_s": 1300.0}))
+    assert waiting(RunEvidence(folder, now=now)).status == "fail", "within three of its intervals it holds"
+
+
+def test_files_that_vanish_or_cannot_be_read_while_it_looks_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("said")
+    os.utime(tmp_path / "run.log", (1000.0, 1000.0))
+    for name in ("gone.log", "errors-h-1-ab.jsonl", "health.jsonl", "waiting-h-1-ab.json"):
+        (tmp_path / name).symlink_to(tmp_path / "nothing")
+    (tmp_path / "waiting-h-1-ab.tmp").write_text("")
+
+    assert files.read_output(tmp_path) == "said" and files.last_touched(tmp_path) == 1000.0
+    assert read_errors(tmp_path) == [] == RunEvidence(tmp_path).findings == RunEvidence(tmp_path).waiting
+
+
+def test_the_newest_output_comes_last(tmp_path: Path) -> None:
+    for name, written in (("a.log", 2000.0), ("b.log", 1000.0)):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (written, written))
+
+    assert files.read_output(tmp_path) == "b.log\na.log"
+
+
+@pytest.mark.parametrize("column", ["prompt_ids", "response_ids"])
+def test_a_withheld_secret_ends_no_diagnosis(broken_runs: Any, tmp_path: Path, column: str) -> None:
+    folder = broken_runs.make("healthy", tmp_path / "run")
+    found = RunEvidence(folder).sample[0]
+    record = {name: found[name] for name in TRAJECTORIES.names} | {column: [-1] * len(found[column])}
+    write_run(tmp_path / "other", trajectories=[record])
+    (folder / "tokenizer").rename(tmp_path / "other" / "tokenizer")
+
+    run = RunEvidence(tmp_path / "other")
+
+    assert diagnose(run)["mask"].status == "ok" and tool_distribution(run).evidence["calls"]
 
 
 def test_records_that_were_cut_off_leave_the_others(broken_runs: Any, tmp_path: Path) -> None:

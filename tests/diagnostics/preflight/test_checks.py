@@ -177,6 +177,14 @@ def test_what_verl_s_own_trainers_cannot_run_may_be_used_with_ours(name: str) ->
     assert statuses(estimator(planned({**values, "trainer.v1.trainer_mode": "agentic_sync"}))) == ["ok"]
 
 
+def test_our_trainers_have_the_arithmetic_of_verl_s() -> None:
+    ours = planned({**SIZES, "trainer.v1.trainer_mode": "agentic_sync", "data.gen_batch_size": 8})
+    verls = planned({**SIZES, "data.gen_batch_size": 8})
+    assert judge(ours, ["batch_sizes", "dead_knobs"]) == judge(verls, ["batch_sizes", "dead_knobs"])
+    mode = {"trainer.v1.trainer_mode": "agentic_separate_async", "trainer.v1.separate_async.parameter_sync_step": 4}
+    assert planned({**SIZES, **mode}).parameter_sync_step == 4
+
+
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
     turns = f"{ROLLOUT}.multi_turn"
     values = {

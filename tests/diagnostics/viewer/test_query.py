@@ -54,6 +54,13 @@ def test_a_text_is_looked_for_in_what_was_said(view: RunView) -> None:
     assert all(f == r for f, r, h, v in zip(found, right, hostile, void, strict=True) if not h and not v)
 
 
+def test_a_task_and_a_text_are_looked_for_together(view: RunView) -> None:
+    task, text = {"task": ["kyoto"]}, {"text": ["the answer is 3367"]}
+    of_task, of_text, of_both = (view.matches(Query.from_params(p)).to_pylist() for p in (task, text, task | text))
+    assert of_both == [a and b for a, b in zip(of_task, of_text, strict=True)]
+    assert 0 < sum(of_both) < sum(of_task)
+
+
 @pytest.mark.parametrize(
     "params",
     [{"reward_min": ["high"]}, {"step_max": ["nan"]}, {"void": ["1"]}, {"sort": ["color"]}, {"order": ["up"]}],

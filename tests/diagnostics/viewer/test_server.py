@@ -5,10 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
+import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from stored_runs import stored_run
 
 from verl_agentic.diagnostics.viewer.page_files import FILES
 from verl_agentic.diagnostics.viewer.run_view import RunView
@@ -66,11 +70,15 @@ def test_other_machines_need_the_secret_of_the_address(view: RunView, serve: Any
         assert secret.startswith("secret=") and len(secret) > 30
         assert ask(local, "/api/run")[0] == 403
         assert ask(local, "/?secret=guess")[0] == 403
-        assert ask(local, "/api/run", Cookie="verl_agentic_view=guess")[0] == 403
+        assert ask(local, "/api/run", Cookie=f"verl_agentic_view_{server.server_port}=guess")[0] == 403
         status, headers, _ = ask(local, f"/?{secret}")
         cookie = headers["set-cookie"]
         assert status == 200 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
         assert ask(local, "/api/run", Cookie=cookie.split(";")[0])[0] == 200
+        with serve(view, "0.0.0.0") as other:  # a browser sends the cookies of all ports
+            _, headers, _ = ask(f"http://127.0.0.1:{other.server_port}", f"/?{urlsplit(other.url).query}")
+            names = [one.partition("=")[0] for one in (cookie, headers["set-cookie"])]
+            assert names[0] != names[1]
 
 
 def test_it_listens_where_it_was_told_and_nowhere_else(view: RunView, serve: Any) -> None:
@@ -119,3 +127,45 @@ def test_data_of_a_link_come_back_for_that_link(url: str) -> None:
 def test_a_link_that_leads_nowhere_is_answered_with_the_reason(url: str, name: str, params: Any, said: str) -> None:
     status, answer = data(url, name, **params)
     assert status == 400 and said in answer["error"]
+
+
+def test_a_trajectory_whose_file_was_rotated_away_is_answered_with_the_reason(tmp_path: Path, serve: Any) -> None:
+    view = RunView(stored_run(tmp_path, None, steps=3))
+    key = {"split": "train", "step": 3, "uid": "g0003-01", "session": 2, "index": 0}
+    for path in tmp_path.rglob("*.arrows"):
+        path.unlink()
+    with serve(view) as server:
+        status, answer = data(server.url, "trajectory", **key)
+        assert status == 500 and "rotated away: refresh" in answer["error"]
+        assert data(server.url, "run")[0] == 200
+
+
+def test_a_fault_of_the_viewer_is_answered_and_told(
+    view: RunView, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def about(self) -> Any:
+            return {"number": float("nan")}
+
+    with serve(Broken()) as server:
+        status, answer = data(server.url, "run")
+    assert status == 500 and "the viewer has failed, got ValueError" in answer["error"]
+    assert "no answer to /api/run" in caplog.text
+
+
+def test_a_browser_that_goes_before_its_answer_is_not_told_of(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    answered: list[bool] = []
+
+    class Slow:
+        def about(self) -> Any:
+            time.sleep(0.2)
+            answered.append(True)
+            return {"text": "x" * 10_000_000}
+
+    with serve(Slow()) as server:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as browser:
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            browser.sendall(b"GET /api/run HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(0.05)
+        time.sleep(0.6)
+    assert answered and capfd.readouterr().err == ""

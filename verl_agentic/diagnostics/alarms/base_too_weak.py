@@ -24,9 +24,10 @@ def base_too_weak(history: History, *, never_solved: float = 0.95, window: int =
         told = f"{share:.0%} of the prompts seen were never solved (limit {never_solved:.0%})"
         evidence = {"never_solved_share": share}
     else:
-        if outcome is None or outcome > 0:
+        best = max(history.first(_OUTCOME, len(history)), default=0.0)
+        if outcome is None or best > 0:
             return None
-        told, evidence = f"the outcome of all episodes is {outcome:g} (limit: above 0)", {"outcome": outcome}
+        told, evidence = f"the outcome of all episodes so far is {best:g} (limit: above 0)", {"outcome": best}
     return Seen(
         what=f"base too weak: {told}",
         evidence=evidence,

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from verl_agentic.trajectory_log.secrets import WITHHELD
+
 OBSERVATION_TRAINED = "observation_trained"
 LAST_TOKEN_UNTRAINED = "last_token_untrained"
 REWARD_OFF_MASK = "reward_off_mask"
@@ -107,7 +109,10 @@ def _texts(record: Mapping[str, Any], tokenizer: Any) -> Iterator[tuple[str, str
     """Compares what is trained on with what the turns say that the policy wrote: each run of tokens is a part of it."""
     written = {turn["index"]: turn["text"] for turn in record.get("turns") or ()}
     for turn, start, end in _runs(record):
-        told = tokenizer.decode(record["response_ids"][start:end], skip_special_tokens=False)
+        ids = list(record["response_ids"][start:end])
+        if WITHHELD in ids:
+            continue  # the turn's text has the secret's name instead
+        told = tokenizer.decode(ids, skip_special_tokens=False)
         if turn in written and _bare(told) not in _bare(written[turn]):
             where = f"tokens {start}-{end - 1} of turn {turn} decode to {told[:_SHOWN]!r}"
             yield TEXT_MISMATCH, f"{where}, the policy wrote {written[turn][:_SHOWN]!r}"

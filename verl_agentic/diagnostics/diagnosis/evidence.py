@@ -16,6 +16,7 @@ import yaml
 from verl_agentic.diagnostics.diagnosis import files
 from verl_agentic.diagnostics.root_causes import ErrorRecord, merged, read_errors
 from verl_agentic.trajectory_log.reader import RunLog
+from verl_agentic.trajectory_log.run_files import ENDED
 from verl_agentic.trajectory_log.schema import SUMMARY
 
 Series = list[tuple[int, float]]
@@ -113,6 +114,13 @@ class RunEvidence:
     def waiting(self) -> list[dict[str, Any]]:
         """What each agent-loop worker last said of its episodes that wait."""
         return files.read_reports(self.run_dir)
+
+    @cached_property
+    def ended(self) -> bool | None:
+        """Whether the trainer has noted its end; False when it, or one that resumed it, has only noted its beginning,
+        None when neither is noted."""
+        noted = [line for line in files.read_json_lines(self.run_dir, ENDED) if _is_number(line.get("time"))]
+        return bool(max(noted, key=lambda line: line["time"]).get("ended")) if noted else None
 
     @cached_property
     def output(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +45,12 @@ def _console_number(pair: str) -> tuple[str, float | None]:
 def read_output(run_dir: Path) -> str:
     """Returns the end of the newest `*.log` files, the newest last."""
     texts = []
-    for path in sorted(run_dir.rglob("*.log"), key=lambda path: path.stat().st_mtime):
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _OUTPUT_BYTES))
-            texts.append(file.read().decode("utf-8", errors="replace"))
-    return "\n".join(texts)
+    for path in run_dir.rglob("*.log"):
+        with contextlib.suppress(OSError), path.open("rb") as file:  # it may have just gone
+            known = os.fstat(file.fileno())
+            file.seek(max(0, known.st_size - _OUTPUT_BYTES))
+            texts.append((known.st_mtime, file.read().decode("utf-8", errors="replace")))
+    return "\n".join(text for _, text in sorted(texts, key=lambda pair: pair[0]))
 
 
 def read_json_lines(run_dir: Path, pattern: str) -> list[dict[str, Any]]:
@@ -57,7 +60,11 @@ def read_json_lines(run_dir: Path, pattern: str) -> list[dict[str, Any]]:
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
     objects = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has just gone
+        return []
+    for line in text.splitlines():
         try:
             value = json.loads(line)
         except ValueError:
@@ -109,7 +116,13 @@ def read_tokenizer(run_dir: Path) -> Any:
 
 def last_touched(run_dir: Path) -> float | None:
     """Returns when a file below was last written; None when there is none."""
-    return max((path.stat().st_mtime for path in run_dir.rglob("*") if path.is_file()), default=None)
+    times = []
+    for folder, _, names in os.walk(run_dir):
+        for name in names:
+            if not name.endswith(".tmp"):
+                with contextlib.suppress(OSError):  # it may have just gone
+                    times.append(os.stat(os.path.join(folder, name)).st_mtime)
+    return max(times, default=None)
 
 
 def read_or_none(path: Path, parse: Callable[[str], Any]) -> Any:

@@ -74,7 +74,7 @@ def _of_tokens(run: PlannedRun) -> Iterator[Number]:
 def concurrent_episodes(run: PlannedRun) -> tuple[int, str]:
     """Returns how many episodes may be played at the same time, and why."""
     prompts, n = int(run.number("data.train_batch_size")), int(run.number(f"{_ROLLOUT}.n", 1))
-    mode = str(run.get("trainer.v1.trainer_mode", "sync")).removeprefix("agentic_")
+    mode = run.trainer_mode
     if mode != "sync":
         ahead = 1 + run.number(f"trainer.v1.{mode}.num_warmup_batches", 1)
         return int(prompts * ahead) * n, f"{prompts} prompts x {n}, {ahead:g} batches ahead ({mode})"

@@ -121,6 +121,11 @@ class PlannedRun:
         return found if isinstance(found, int | float) and not isinstance(found, bool) else default
 
     @property
+    def trainer_mode(self) -> str:
+        """verl's name of the trainer, which ours are known by, too."""
+        return str(self.get("trainer.v1.trainer_mode", "sync")).removeprefix("agentic_")
+
+    @property
     def agent_loop(self) -> str:
         """The agent loop of the first row."""
         return self.prompt.agent_loop if self.prompt else self.get(_DEFAULT_LOOP, "single_turn_agent")
@@ -144,7 +149,7 @@ class PlannedRun:
     @property
     def parameter_sync_step(self) -> int:
         """Local updates between two pushes of the weights."""
-        mode = self.get("trainer.v1.trainer_mode", "sync")
+        mode = self.trainer_mode
         return int(self.number(f"trainer.v1.{mode}.parameter_sync_step", 1))
 
 

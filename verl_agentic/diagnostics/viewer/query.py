@@ -90,8 +90,8 @@ class Query:
             passed.append(pc.equal(pc.fill_null(has, False), wanted))
         if self.task:
             columns = [table[name] for name in ("task_id", "data_source", "uid")]
-            found = [pc.match_substring(column, self.task, ignore_case=True) for column in columns]
-            passed.append(pc.or_(pc.or_(found[0], found[1]), found[2]))
+            named = [pc.match_substring(column, self.task, ignore_case=True) for column in columns]
+            passed.append(pc.or_(pc.or_(named[0], named[1]), named[2]))
         if self.text:
             passed.append(_lines(found, table.num_rows))
         result: pa.Array | pa.ChunkedArray = pa.array([True] * table.num_rows, pa.bool_())

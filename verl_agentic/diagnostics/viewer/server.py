@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import secrets
 import socket
 import socketserver
+import sys
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -20,6 +22,7 @@ from verl_agentic.diagnostics.viewer.query import Query
 from verl_agentic.diagnostics.viewer.run_view import Key, RunView
 from verl_agentic.errors import ConfigError, DataError
 
+logger = logging.getLogger(__name__)
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -33,7 +36,6 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-_COOKIE = "verl_agentic_view"
 _Params = Mapping[str, Sequence[str]]
 
 
@@ -65,6 +67,17 @@ class PageServer(ThreadingHTTPServer):
         """Binds without asking a name server for this machine's name, as `HTTPServer` would."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says what went wrong, unless a browser has just gone."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie that holds the secret. Cookies are of all ports of a host: each of its pages has its
+        own."""
+        return f"verl_agentic_view_{self.server_port}"
 
     @property
     def url(self) -> str:
@@ -108,34 +121,44 @@ class _Request(BaseHTTPRequestHandler):
     def _answer(self, name: str, params: _Params) -> None:
         answer = _ANSWERS.get(name)
         if answer is None:
-            return self._send_json(HTTPStatus.NOT_FOUND, {"error": "no such data"})
+            return self._send(HTTPStatus.NOT_FOUND, "application/json", _json({"error": "no such data"}))
         try:
-            self._send_json(HTTPStatus.OK, answer(self.server.view, params))
+            status, content = HTTPStatus.OK, _json(answer(self.server.view, params))
         except DataError as error:
-            self._send_json(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            status, content = HTTPStatus.BAD_REQUEST, _json({"error": str(error)})
+        except OSError as error:  # a log with a limit of size removes its oldest files
+            told = f"the log's file cannot be read, got {error}; it may have been rotated away: refresh"
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
+        except Exception as error:
+            logger.exception("no answer to %s", self.path)
+            told = f"the viewer has failed, got {type(error).__name__}: {error}; its terminal shows where"
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
+        self._send(status, "application/json", content)
 
     def _is_welcome(self, params: _Params) -> bool:
         if not self.server.secret:
             return is_loopback(_host_name(self.headers.get("Host", "")))
         try:
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
         except CookieError:
             cookie = None
         shown = [*params.get("secret", ()), *([cookie.value] if cookie else ())]
         return any(hmac.compare_digest(value.encode(), self.server.secret.encode()) for value in shown)
-
-    def _send_json(self, status: HTTPStatus, value: Any) -> None:
-        content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        self._send(status, "application/json", content.encode("utf-8", errors="replace"))
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes, *, cookie: bool = False) -> None:
         self.send_response(status)
         for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         if cookie and self.server.secret:
-            self.send_header("Set-Cookie", f"{_COOKIE}={self.server.secret}; Path=/; HttpOnly; SameSite=Strict")
+            said = f"{self.server.cookie}={self.server.secret}; Path=/; HttpOnly; SameSite=Strict"
+            self.send_header("Set-Cookie", said)
         self.end_headers()
         self.wfile.write(content)
+
+
+def _json(value: Any) -> bytes:
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return content.encode("utf-8", errors="replace")
 
 
 def _host_name(host: str) -> str:

@@ -10,7 +10,10 @@ from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 
 _QUIET_S = 120.0
 """A run that has written nothing for longer, and for longer than three of its steps, is not running."""
+_GONE_S = 1800.0
+"""One that began, and whose first step is not over, has died when it has written nothing for so long."""
 _DONE = ("Final validation metrics", "Training Progress: 100%")
+_STEP_S = ("timing_s/step", "perf/time_per_step")
 _ERROR = re.compile(r"^\S*(?:Error|Exception|Killed)\b.*$", re.MULTILINE)
 
 
@@ -29,7 +32,7 @@ def run_state(run: RunEvidence) -> Verdict:
     signs = _signs_of_death(run)
     ago = f"{quiet_s / 60:.0f} min ago"
     if not signs:
-        found = f"stopped at {step}, {ago}; whether that is its end is not known (trainer.total_training_steps)"
+        found = f"stopped at {step}, {ago}; whether that is its end is not known (no ended.jsonl says so)"
         return Verdict(status="unknown", found=found, evidence={**evidence, "state": "stopped"})
     return Verdict(
         status="fail",
@@ -44,25 +47,32 @@ def is_running(run: RunEvidence) -> bool:
     """Tells whether the run lives: it has not reached its end, and files were written lately."""
     if run.touched is None or _has_ended(run):
         return False
-    times = run.series("timing_s/step", "perf/time_per_step")
+    times = run.series(*_STEP_S)
     patience_s = max(_QUIET_S, 3 * recent_mean(times)) if times else _QUIET_S
     return run.now - run.touched <= patience_s
 
 
 def _has_ended(run: RunEvidence) -> bool:
+    if run.ended is not None:
+        return run.ended
     total = run.setting("trainer.total_training_steps")
     return bool(total and run.last_step >= total) or any(sign in run.output for sign in _DONE)
 
 
 def _signs_of_death(run: RunEvidence) -> list[str]:
+    """Returns what shows that the run did not end by itself; nothing where only errors and reports were left behind:
+    runs that end well leave those, too."""
     total = run.setting("trainer.total_training_steps")
     signs = [f"{run.last_step} of {total} steps were made"] if total else []
+    has_gone = run.touched is not None and run.now - run.touched > _GONE_S
+    if run.ended is False and (run.series(*_STEP_S) or has_gone):
+        signs.append("it began, and no end of it was noted")
     if cut := files.cut_off(run.run_dir):
         signs.append(f"{cut[0].name} ends in the middle of a record")
-    if run.waiting:
-        signs.append(f"{sum(len(report['episodes']) for report in run.waiting)} episodes were still waiting")
-    if run.errors:
-        signs.append(f"{len(run.errors)} kinds of errors were kept")
     if raised := _ERROR.findall(run.output):
         signs.append(f"its output ends with {raised[-1][:160]}")
+    if signs and run.waiting:
+        signs.append(f"{sum(len(report['episodes']) for report in run.waiting)} episodes were still waiting")
+    if signs and run.errors:
+        signs.append(f"{len(run.errors)} kinds of errors were kept")
     return signs

@@ -11,6 +11,7 @@ from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean, since
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.trajectory_log.secrets import WITHHELD
 
 _RARE = 0.02
 """Calls per episode, of what they were: fewer, and the policy has stopped to use its tools."""
@@ -147,7 +148,8 @@ def _offered(run: RunEvidence) -> list[str]:
     for record in run.sample[:4]:
         text = " ".join(message["content"] or "" for message in record["prompt"] or ())
         if run.tokenizer is not None:
-            text += run.tokenizer.decode(list(record["prompt_ids"]), skip_special_tokens=False)
+            ids = [token for token in record["prompt_ids"] if token != WITHHELD]
+            text += run.tokenizer.decode(ids, skip_special_tokens=False)
         names.update(dict.fromkeys(_OFFERED.findall(text)))
     return list(names)
 

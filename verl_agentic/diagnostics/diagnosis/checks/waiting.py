@@ -7,7 +7,7 @@ from typing import Any
 from verl_agentic.diagnostics.diagnosis.checks.run_state import is_running
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-from verl_agentic.diagnostics.stuck import WaitingOptions, describe
+from verl_agentic.diagnostics.stuck import WaitingOptions, describe, is_fresh
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
 _TIMES = 5.0
@@ -23,14 +23,17 @@ _DEADLINES = (
 def waiting(run: RunEvidence) -> Verdict:
     """Returns the episodes that have waited longest, with what for and since when."""
     is_alive = is_running(run)
-    episodes = _oldest_first(run, is_alive=is_alive)
+    # Of a run that is not alive, those count that held when it ended.
+    reports = [report for report in run.waiting if is_fresh(report, now_at=run.now if is_alive else run.touched or 0.0)]
+    episodes = _oldest_first(run, reports, is_alive=is_alive)
     if not episodes:
-        return Verdict(status="ok", found="no episode waits (no waiting-*.json)")
+        why = f"{len(run.waiting)} reports are old: of workers that are gone" if run.waiting else "no waiting-*.json"
+        return Verdict(status="ok", found=f"no episode waits ({why})")
     if not is_alive:
         found = f"the run is not alive; {len(episodes)} episodes waited when it ended: {describe(episodes[0])}"
         return Verdict(status="ok", found=found, evidence={"waiting": len(episodes), "oldest": episodes[0]})
     limit_s = run.setting(f"{_SECTION}.stuck_after_s") or WaitingOptions().stuck_after_s
-    oldest, blocked = episodes[0], [r for r in run.waiting if r.get("loop_lag_s", 0.0) > _BLOCKED_S]
+    oldest, blocked = episodes[0], [r for r in reports if r.get("loop_lag_s", 0.0) > _BLOCKED_S]
     found = f"{len(episodes)} episodes wait: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
     evidence = {"waiting": len(episodes), "oldest": oldest, "age_s": oldest["age_s"]}
     if blocked:
@@ -44,10 +47,10 @@ def waiting(run: RunEvidence) -> Verdict:
     return Verdict(status=status, found=found, advice=_DEADLINES, evidence=evidence)
 
 
-def _oldest_first(run: RunEvidence, *, is_alive: bool) -> list[dict[str, Any]]:
+def _oldest_first(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:
     """Returns the episodes that wait, with their age as of now, or as of the end of a run that is not alive."""
     episodes = []
-    for report in run.waiting:
+    for report in reports:
         later_s = max(0.0, run.now - report.get("time", run.now)) if is_alive else 0.0
         episodes += [{**episode, "age_s": episode["age_s"] + later_s} for episode in report["episodes"]]
     return sorted(episodes, key=lambda episode: -episode["age_s"])

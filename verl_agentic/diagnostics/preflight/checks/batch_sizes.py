@@ -48,7 +48,7 @@ def _of_sampling(run: PlannedRun) -> list[Verdict]:
             )
         )
     generated = run.get("data.gen_batch_size")
-    is_one_by_one = run.get("trainer.v1.trainer_mode") != "sync" or run.get("algorithm.filter_groups.enable")
+    is_one_by_one = run.trainer_mode != "sync" or run.get("algorithm.filter_groups.enable")
     if generated and not is_one_by_one and size % generated:
         found.append(
             fail(f"data.train_batch_size={size} is no multiple of data.gen_batch_size={generated}", "unset the latter")
@@ -141,7 +141,7 @@ def _of_token_budgets(run: PlannedRun) -> list[Verdict]:
 
 
 def _of_separate(run: PlannedRun) -> list[Verdict]:
-    if run.get("trainer.v1.trainer_mode") not in ("separate_async", "agentic_separate_async"):
+    if run.trainer_mode != "separate_async":
         return []
     size, mini = run.number("data.train_batch_size", 1), run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)
     steps, found = run.parameter_sync_step, []

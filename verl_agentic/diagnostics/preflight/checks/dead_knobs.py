@@ -25,7 +25,7 @@ def _has_custom_sampler(run: PlannedRun) -> bool:
 
 
 def _is_refilled(run: PlannedRun) -> bool:
-    return run.get("trainer.v1.trainer_mode") != "sync" or bool(run.get("algorithm.filter_groups.enable"))
+    return run.trainer_mode != "sync" or bool(run.get("algorithm.filter_groups.enable"))
 
 
 @dataclass(frozen=True, kw_only=True)

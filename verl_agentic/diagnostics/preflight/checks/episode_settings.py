@@ -29,7 +29,7 @@ def episode_settings(run: PlannedRun) -> list[Verdict]:
         section = run.get(SECTION, {})
         return [
             warn(f"{SECTION} is set and no row is played by env_agent", "set agent.default_agent_loop=env_agent")
-        ] if set(section) - {"required", "log", "audit", "health"} else []  # fmt: skip
+        ] if set(section) - {"required", "log", "audit", "health", "waiting"} else []  # fmt: skip
     try:
         settings = loop_settings(run)
     except ConfigError as refused:
