@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from queues import Queue, install
 
 from verl_agentic.adapters.gated_buffer import GatedReplayBuffer
+from verl_agentic.adapters.session_rows import PLAYED_UID
 from verl_agentic.errors import ConfigError, DataError, StarvationError
 
 REPLAY = "training/gate/replay/"
@@ -134,7 +135,7 @@ def test_a_dropped_group_is_replaced_by_one_that_was_trained_on(queue: Queue, pl
         for name in ("rollout_log_probs", "prompts", "rm_scores"):
             assert torch.equal(row[name], old_row[name]), name
         assert row["extra_fields"] == old_row["extra_fields"]
-        assert second.tags[second.keys.index(key)] == {**old_tag, "uses": 2}
+        assert second.tags[second.keys.index(key)] == {**old_tag, "uses": 2, PLAYED_UID: "old"}
     assert metrics[REPLAY + "used_groups"] == 1 and metrics[REPLAY + "uses"] == 2
     assert metrics[REPLAY + "lag/mean"] == metrics["training/gate/lag/max"] == 2
     assert metrics["training/gate/lag/mean"] == 1

@@ -10,6 +10,7 @@ from verl_runs import Run
 from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.data.rows import write_rows
 from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.diagnostics import load
 from verl_agentic.env_package import known_envs, load_env_package
 from verl_agentic.paths import recipes_dir
 
@@ -54,4 +55,22 @@ def _train(tmp_path: Path, env: str, recipe: str) -> list[dict[str, float]]:
     assert [step["step"] for step in steps] == [1, 2]
     for step in steps:
         assert step["training/rollout_probs_diff_max"] < 1e-4
+        assert step["audit/breaches"] == 0
+        assert sum(
+            value for name, value in step.items() if name.startswith("time/") and name != "time/validation_s"
+        ) == pytest.approx(step["timing_s/step"], rel=1e-3)
+    _check_log(tmp_path, steps)
     return steps
+
+
+def _check_log(folder: Path, steps: list[dict[str, float]]) -> None:
+    """Checks that every trajectory is in the log, with what the trainer made of it."""
+    frame = load(folder, ["session", "reward", "acc", "paid", "trained_step", "turns", "advantages", "response_mask"])
+    for step in steps:
+        own = frame[frame.trained_step == step["step"]]
+        assert sorted(own.session) == [0] * 4 + [1] * 4
+        assert own.reward.mean() == pytest.approx(own.paid.mean()) == pytest.approx(step["critic/score/mean"], abs=1e-5)
+        assert own.acc.mean() == pytest.approx(step["episode/acc"])
+        assert all(map(len, own.turns)) and all(
+            len(a) == len(m) for a, m in zip(own.advantages, own.response_mask, strict=True)
+        )
