@@ -128,6 +128,19 @@ def test_messages_do_as_well_with_ids_that_say_they_are_approximate(
     assert {r["token_ids"] for r in records(tmp_path / "second")} == {"approximate"}
 
 
+def test_success_is_drawn_over_the_number_of_turns(
+    evaluate: Callable[..., Any], tiny_model: Path, tmp_path: Path
+) -> None:
+    told = evaluate("--count", "2", "--tokenizer", str(tiny_model), "--turns", "4,1,2")
+    # The tool takes a turn, and its result is told in the next one.
+    assert [(point["max_turns"], point["mean"]) for point in told] == [(1, 0.0), (2, 1.0), (4, 1.0)]
+    assert json.loads((tmp_path / "out" / "turns.json").read_text()) == told
+    assert "<polyline" in (tmp_path / "out" / "turns.svg").read_text()
+    assert len(records(tmp_path / "out" / "turns-2")) == 2
+    refused = evaluate("--turns", "1,x", code=2)
+    assert "--turns must be numbers from 1 on, such as 1,2,4,8, got '1,x'" in refused["error"]
+
+
 def test_an_evaluation_is_taken_up_where_it_ended_and_only_with_its_own_settings(
     evaluate: Callable[..., dict[str, Any]], solver: Solver, tmp_path: Path
 ) -> None:

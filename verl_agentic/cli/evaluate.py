@@ -36,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="argument of make_env")
     play.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="budget or deadline of an "
                       "episode, such as max_turns=8")  # fmt: skip
+    play.add_argument("--turns", metavar="N,N,...", help="play all of it with each of these max_turns, and draw "
+                      "success over them")  # fmt: skip
     play.add_argument("--temperature", type=float, metavar="T", help="default: the server's")
     play.add_argument("--top-p", type=float, metavar="P", help="default: the server's")
     play.add_argument("--sampling-seed", type=int, metavar="S", help="makes sampling repeatable, where the server can")
@@ -65,12 +67,43 @@ def run(args: argparse.Namespace) -> int:
 
     if args.samples < 1 or args.concurrency < 1:
         raise ConfigError(f"--samples and --concurrency must be positive, got {args.samples} and {args.concurrency}")
+    if args.turns:
+        return _curve(args)
     summary = asyncio.run(_evaluate(args))
     if args.json:
         print(json.dumps(summary))
     else:
         _show(summary)
     return 0 if summary["episodes"] > summary["void"] else 1
+
+
+def _curve(args: argparse.Namespace) -> int:
+    """Plays everything once for each number of turns; returns 1 when for one of them no episode counts."""
+    import json
+
+    from verl_agentic.diagnostics.report import chart
+    from verl_agentic.errors import ConfigError
+
+    try:
+        turns = sorted({int(number) for number in args.turns.split(",")})
+    except ValueError:
+        turns = [0]
+    if turns[0] < 1:
+        raise ConfigError(f"--turns must be numbers from 1 on, such as 1,2,4,8, got {args.turns!r}")
+    folder, points = _folder(args), []
+    for number in turns:
+        own = {"limit": [*args.limit, f"max_turns={number}"], "out": folder / f"turns-{number}"}
+        summary = asyncio.run(_evaluate(argparse.Namespace(**{**vars(args), **own})))
+        if not args.json:
+            _show(summary)
+        success = summary.get("success") or {"mean": None, "stderr": None}
+        points.append({"step": number, **success, "episodes": summary["episodes"], "void": summary["void"]})
+    drawn = [{"step": point["step"], "success": point["mean"]} for point in points]
+    (folder / "turns.svg").write_text(chart(drawn, {"success": ("success", "#0b6e4f")}), encoding="utf-8")
+    told = [{"max_turns": point.pop("step"), **point} for point in points]
+    (folder / "turns.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(told) if args.json else f"success over max_turns: {folder}/turns.json, turns.svg")
+    return 0 if all(point["episodes"] > point["void"] for point in told) else 1
 
 
 async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
