@@ -6,8 +6,7 @@ A log of 50,000 trajectories (groups of 8; 5,000 with --quick) is generated. Ope
 with all its imports, to the first lines of the list and the first trajectory's tokens on the screen; the browser is
 already open, and the machine has the log in its cache from writing it. Beside it a run of 800 trajectories is opened,
 alternating. Scrolling is by 300 pixels in every frame. What counts is the share of frames that come late (after more
-than 50 ms) over that of an empty page which is scrolled in the same way, in turn: a busy machine is late with every
-page.
+than 50 ms); that of an empty page, which is scrolled in the same way and in turn, tells how busy the machine is.
 """
 
 from __future__ import annotations

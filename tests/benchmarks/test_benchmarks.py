@@ -70,3 +70,12 @@ def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_t
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| quickstart")]
     assert [row[1] for row in rows] == ["GRPO (verl's)", "GiGPO"]
     assert all(float(row[6]) > 0 and row[7:9] == ["2", "32"] for row in rows)
+
+
+@pytest.mark.slow
+def test_what_log_and_audit_cost_is_measured_beside_the_least_step() -> None:
+    printed, done = run("trajectory_log")
+    assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target
+    assert set(printed["targets"]) == {"log_share_of_step", "audit_share_of_step"}
+    assert all(0 < target["value"] < 0.1 for target in printed["targets"].values())
+    assert printed["figures"]["bytes_per_token"] < 30
