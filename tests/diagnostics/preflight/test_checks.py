@@ -12,6 +12,7 @@ from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_kno
 from verl_agentic.diagnostics.preflight.checks.discount import discount
 from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
 from verl_agentic.diagnostics.preflight.checks.estimator import estimator
+from verl_agentic.diagnostics.preflight.checks.holdout import holdout
 from verl_agentic.diagnostics.preflight.checks.loggers import loggers
 from verl_agentic.diagnostics.preflight.checks.reward import reward
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
@@ -183,6 +184,14 @@ def test_our_trainers_have_the_arithmetic_of_verl_s() -> None:
     assert judge(ours, ["batch_sizes", "dead_knobs"]) == judge(verls, ["batch_sizes", "dead_knobs"])
     mode = {"trainer.v1.trainer_mode": "agentic_separate_async", "trainer.v1.separate_async.parameter_sync_step": 4}
     assert planned({**SIZES, **mode}).parameter_sync_step == 4
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "found"),
+    [("a", "b", ["ok"]), ("a", "a", ["warn"]), (["a", "b"], ["c", "b"], ["warn"]), ("a", None, [])],
+)
+def test_validation_on_training_rows_is_warned_of(train: Any, val: Any, found: list[str]) -> None:
+    assert statuses(holdout(planned({"data.train_files": train, "data.val_files": val}))) == found
 
 
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:

@@ -1,0 +1,30 @@
+"""Whether validation is on rows that are not trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
+
+
+def holdout(run: PlannedRun) -> list[Verdict]:
+    """Returns which files are both trained on and validated with."""
+    train, val = (_files(run.get(f"data.{name}_files")) for name in ("train", "val"))
+    if not train or not val:
+        return []
+    if shared := sorted(train & val):
+        return [
+            warn(
+                f"validation plays rows that are trained on: {', '.join(shared)}; it cannot tell learning from "
+                "learning by heart",
+                "set data.val_files to held-out rows (verl-agentic prepare writes both)",
+            )
+        ]
+    return [ok("validation has files of its own")]
+
+
+def _files(written: Any) -> set[str]:
+    if written is None:
+        return set()
+    return {str(file) for file in written} if isinstance(written, list | tuple) else {str(written)}
