@@ -100,10 +100,13 @@ def test_a_folder_without_a_log_says_what_is_missing(tmp_path: Path, capsys: pyt
 
 def test_the_page_is_served_until_ctrl_c(run_dir: Path) -> None:
     command = ["view", str(run_dir), "--no-browser"]
-    code = f"import sys; from verl_agentic.cli import main; sys.exit(main({command!r}))"
-    with subprocess.Popen(
+    # Whoever runs the tests may have Ctrl-C ignored, and that is inherited.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heard}; import sys; from verl_agentic.cli import main; sys.exit(main({command!r}))"
+    server = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "NO_PROXY": "*"}
-    ) as server:
+    )
+    try:
         assert server.stdout is not None
         address = server.stdout.readline().split()[0]
         assert address.startswith("http://127.0.0.1:")
@@ -112,3 +115,6 @@ def test_the_page_is_served_until_ctrl_c(run_dir: Path) -> None:
             assert json.load(answer)["trajectories"] == 49
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 130
+    finally:
+        server.kill()
+        server.communicate()
