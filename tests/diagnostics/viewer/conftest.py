@@ -76,7 +76,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
     def open_(url: str, **options: Any) -> Any:
         context = browser.new_context(viewport={"width": 1300, "height": 850}, **options)
-        context.set_default_timeout(8_000)
+        context.set_default_timeout(30_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
