@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +26,14 @@ def tiny_chat(tiny_model: Path) -> tuple[Any, Any]:
     from verl_agentic.adapters.chat import load_codec
 
     return load_codec(str(tiny_model))
+
+
+@pytest.fixture(scope="session")
+def broken_runs() -> Any:
+    """Returns the module that makes runs with a fault each."""
+    path = Path(__file__).parent / "fixtures" / "broken_runs" / "make.py"
+    spec = importlib.util.spec_from_file_location("broken_runs_make", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

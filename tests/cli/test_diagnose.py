@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,15 +14,6 @@ from verl_agentic.cli import main
 from verl_agentic.trajectory_log.reader import write_run
 
 _MAKE = Path(__file__).parents[1] / "fixtures" / "broken_runs" / "make.py"
-
-
-@pytest.fixture(scope="module")
-def broken_runs() -> Any:
-    spec = importlib.util.spec_from_file_location("broken_runs_make", _MAKE)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(autouse=True)

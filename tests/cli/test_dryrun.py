@@ -162,7 +162,7 @@ def test_a_recipe_without_model_and_rows_gets_both_and_a_script(tmp_path: Path) 
     assert "quickstart's tokenizer" in plan.model.said and "32 rows that python_math makes" in plan.rows
     assert plan.policy.startswith("the environment's solution plays 1 of 4 sessions")
     assert plan.expected.scripted
-    path = plan.write(tmp_path / "out", ray_folder="/tmp/x")
+    path = plan.write(tmp_path / "out", ray_folder=str(tmp_path / "ray"))
     written = yaml.safe_load(path.read_text())
     assert written["actor_rollout_ref"]["rollout"]["custom"]["agentic"]["external_sessions"] == 1
     # The plugin is still asked for when the run starts.

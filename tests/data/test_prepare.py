@@ -95,7 +95,7 @@ def test_what_verls_dataset_reads_of_the_file_is_the_row_that_was_made(
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    from verl_agentic.adapters.agent_loop import _to_row
+    from verl_agentic.data.columns import env_row
 
     path = tmp_path / "train.parquet"
     write_parquet(records_of(), path)
@@ -108,7 +108,7 @@ def test_what_verls_dataset_reads_of_the_file_is_the_row_that_was_made(
     for index, row in enumerate(rows_of(split="train", count=4, seed=0)):
         item = dataset[index]
         assert (item["agent_name"], item["index"]) == ("env_agent", index)
-        played = _to_row(item)
+        played = env_row(item)
         assert (played.prompt, played.ground_truth, played.data_source) == (row.prompt, row.ground_truth, "two")
         more = {"split": "train", "env": "two", "tool_selection": [], "index": index}
         assert played.extra == {**row.extra, **more}

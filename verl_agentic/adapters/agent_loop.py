@@ -41,7 +41,7 @@ from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.agent_loops.settings import GREEDY_SESSION, LoopSettings
 from verl_agentic.agent_loops.step_keys import step_keys
 from verl_agentic.agent_loops.text_audit import text_breach
-from verl_agentic.data.columns import extra_of, ground_truth_of
+from verl_agentic.data.columns import env_row
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
@@ -213,7 +213,7 @@ class EnvAgentLoop(AgentLoopBase):
         Raises:
             ConfigError, DataError: what no retry can help; verl marks the whole group as failed.
         """
-        row = _to_row(kwargs)
+        row = env_row(kwargs)
         env_id = row.extra.get("env") or self._settings.env
         if not env_id:
             raise ConfigError(f"no environment chosen; set {_SECTION}.env, or extra_info.env in every row")
@@ -351,15 +351,6 @@ def _section(rollout_config: Any) -> dict[str, Any]:
 def _plain(values: Any) -> dict[str, Any]:
     plain = OmegaConf.to_container(values, resolve=True) if isinstance(values, DictConfig) else values
     return dict(cast("Mapping[str, Any]", plain))
-
-
-def _to_row(kwargs: Mapping[str, Any]) -> EnvRow:
-    return EnvRow(
-        prompt=tuple(Message.from_dict(message) for message in kwargs["raw_prompt"]),
-        ground_truth=ground_truth_of(kwargs.get("reward_model")),
-        data_source=str(kwargs.get("data_source", "")),
-        extra=extra_of(kwargs.get("extra_info")),
-    )
 
 
 def _sample_id(row: EnvRow, kwargs: Mapping[str, Any]) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight_prompt import Worker, env_row
+from verl_agentic.adapters.preflight_prompt import Worker
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.data.collect import scripted
+from verl_agentic.data.columns import env_row
 from verl_agentic.data.gold_answers import gold_of
 from verl_agentic.diagnostics.preflight.planned import GoldTrial
 from verl_agentic.env import EnvRow

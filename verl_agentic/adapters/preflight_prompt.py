@@ -18,12 +18,10 @@ from verl.tools.tool_registry import load_all_tools
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
-from verl_agentic.data.columns import extra_of, ground_truth_of
+from verl_agentic.data.columns import env_row
 from verl_agentic.diagnostics.preflight.planned import CallTrial, Model, Prompt
-from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import DataError
-from verl_agentic.types import Message
 
 _DEADLINE_S = 60.0
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
@@ -121,16 +119,6 @@ class Worker:
             max_tokens=None if length is None else int(length * factor),
             kv_bytes_per_token=4 * math.prod(map(int, filter(None, sizes))) if all(sizes) else None,
         )
-
-
-def env_row(row: Mapping[str, Any]) -> EnvRow:
-    """Returns a row of verl's data set as environments take it."""
-    return EnvRow(
-        prompt=tuple(Message.from_dict(message) for message in row["raw_prompt"]),
-        ground_truth=ground_truth_of(row.get("reward_model")),
-        data_source=str(row.get("data_source", "")),
-        extra=extra_of(row.get("extra_info")),
-    )
 
 
 def agent_name(worker: Worker, row: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batch_audit import audit_batch
+from verl_agentic.adapters.harmless import harmless
 from verl_agentic.adapters.run_watch import SECTION, watch_of
 from verl_agentic.adapters.session_rows import PLAYED_UID, split_key
 from verl_agentic.adapters.step_time import LOG_S
@@ -75,7 +76,7 @@ def _compute_advantage(original: Any) -> Any:
         with told_to_metrics(metrics, lambda: stored_columns(batch)):
             batch = original(self, batch, metrics)
         if watch.options.dir is not None:
-            with _timed(self, "adv"):
+            with _timed(self, "adv"), harmless("the log of updates"):
                 log_updates(watch.options, batch, step=self.global_steps)
         return batch
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError
+from verl_agentic.types import Message
 
 EXTRA_JSON = "extra_json"
 VERL_KEYS = ("tools_kwargs", "interaction_kwargs")
@@ -71,6 +72,20 @@ def ground_truth_of(reward_model: Mapping[str, Any] | None, where: str = "row") 
     if reward_model.get("format") == "json" and value is not None:
         return _from_json(value, f"{where}: reward_model.ground_truth")
     return value
+
+
+def env_row(row: Mapping[str, Any]) -> EnvRow:
+    """Returns a row of verl's data set, as an agent loop gets it, for an environment.
+
+    Raises:
+        DataError: a message or a ground truth is none.
+    """
+    return EnvRow(
+        prompt=tuple(Message.from_dict(message) for message in row["raw_prompt"]),
+        ground_truth=ground_truth_of(row.get("reward_model")),
+        data_source=str(row.get("data_source", "")),
+        extra=extra_of(row.get("extra_info")),
+    )
 
 
 def _simple_keys(rows: Sequence[EnvRow]) -> set[str]:

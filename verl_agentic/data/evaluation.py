@@ -13,8 +13,8 @@ from verl_agentic.agent_loops.breaker import CircuitBreaker
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.play import Setting
+from verl_agentic.algorithms.pass_at_k import Mean, clustered_mean, pass_at_k, pass_hat_k
 from verl_agentic.data.journal import Journal, fingerprint
-from verl_agentic.data.pass_at_k import Mean, clustered_mean, pass_at_k, pass_hat_k
 from verl_agentic.data.sample_log import STORED_SAMPLE, stored_episode
 from verl_agentic.env import EnvFactory, EnvRow
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,6 @@ import yaml
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.trajectory_log.reader import write_run
-
-_MAKE = Path(__file__).parents[2] / "fixtures" / "broken_runs" / "make.py"
-
-
-@pytest.fixture(scope="session")
-def broken_runs() -> Any:
-    """Returns the module that makes the fixtures."""
-    spec = importlib.util.spec_from_file_location("broken_runs_make", _MAKE)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

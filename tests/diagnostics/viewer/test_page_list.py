@@ -170,7 +170,7 @@ def test_the_address_is_a_link_to_what_is_seen(open_page: Callable[..., Any], ur
     assert fresh.inner_text(".uid") == uid and fresh.input_value("#sort") == "step"
 
 
-def test_a_link_that_is_put_in_is_followed_and_one_to_nothing_says_so(open_page: Callable[..., Any], url: str) -> None:
+def test_a_link_that_is_put_in_is_followed(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     page.evaluate("location.hash = 'split=train&step=2&uid=g0002-01&session=3&index=0'")
     page.wait_for_selector(".trajectory-head >> text=step 2 · session 3")

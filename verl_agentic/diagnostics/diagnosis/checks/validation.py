@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from verl_agentic.algorithms.pass_at_k import pass_at_k, pass_hat_k
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, Series
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 
@@ -44,17 +43,14 @@ def validation(run: RunEvidence) -> Verdict:
 def pass_k(played: Frame) -> dict[str, float]:
     """Returns pass@k and pass^k, as means over prompts, for k = 1, 2, 4, ... up to the attempts that every prompt has.
 
-    With c of n attempts right they are `1 - C(n-c, k) / C(n, k)` and `C(c, k) / C(n, k)`; pass^k is how often k
-    attempts in a row would all be right.
-
-    Paper: https://arxiv.org/abs/2107.03374 (eq. 1), https://arxiv.org/abs/2406.12045
+    See `algorithms.pass_at_k`.
     """
     prompt = played["task_id"].where(played["task_id"] != "", played["uid"])
     counts = [(len(group), int((group >= _SUCCESS).sum())) for _, group in played["acc"].groupby(prompt)]
     ks = [2**power for power in range(min(n for n, _ in counts).bit_length())]
     found = {}
     for k in ks:
-        found[f"pass@{k}"] = sum(1 - math.comb(n - c, k) / math.comb(n, k) for n, c in counts) / len(counts)
+        found[f"pass@{k}"] = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
     for k in ks[1:]:
-        found[f"pass^{k}"] = sum(math.comb(c, k) / math.comb(n, k) for n, c in counts) / len(counts)
+        found[f"pass^{k}"] = sum(pass_hat_k(n, c, k) for n, c in counts) / len(counts)
     return found

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from verl_agentic.data.pass_at_k import Mean, clustered_mean, pass_at_k, pass_hat_k
+from verl_agentic.algorithms.pass_at_k import Mean, clustered_mean, pass_at_k, pass_hat_k
 from verl_agentic.errors import ConfigError
 
 
