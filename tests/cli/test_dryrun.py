@@ -9,8 +9,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from verl_agentic.adapters.preflight_compose import compose
 from verl_agentic.cli import main
-from verl_agentic.cli.dryrun.compose import compose_config
 from verl_agentic.cli.dryrun.model import make_model
 from verl_agentic.cli.dryrun.plan import Options, Plan, make_plan
 from verl_agentic.cli.dryrun.translate import Translation, cpu_settings, translate
@@ -60,7 +60,7 @@ trainer: {n_gpus_per_node: 8, nnodes: 4, logger: [console, wandb], save_freq: 20
 
 def _translated(folder: Path, text: str = _GPU, *overrides: str, own_tokenizer: bool = True) -> Translation:
     (folder / "run.yaml").write_text(text)
-    config = compose_config(folder, "run", overrides)
+    config = compose(folder, "run", overrides).config
     return translate(config, out=folder / "out", own_tokenizer=own_tokenizer)
 
 
@@ -102,7 +102,7 @@ def test_a_configuration_for_many_gpus_becomes_one_for_a_cpu(tmp_path: Path) -> 
 
 def test_what_was_chosen_stays_and_every_change_is_told(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(_GPU)
-    before = compose_config(tmp_path, "run", ["algorithm.gamma=0.9"])
+    before = compose(tmp_path, "run", ["algorithm.gamma=0.9"]).config
     made = _translated(tmp_path, _GPU, "algorithm.gamma=0.9")
     for key in (
         *("algorithm", "reward", "actor_rollout_ref.actor.policy_loss", "actor_rollout_ref.actor.optim.lr"),
@@ -219,4 +219,4 @@ def test_a_configuration_that_hydra_refuses_is_an_error_of_the_user(
     assert main(["dryrun", *recipe, "algorithm.no_such_key=1", "--out", str(tmp_path)]) == 2
     assert "no_such_key" in capsys.readouterr().err
     assert main(["dryrun", "--config-dir", str(tmp_path), "--config-name", "none", "--out", str(tmp_path)]) == 2
-    assert "no such configuration" in capsys.readouterr().err
+    assert "cannot be composed" in capsys.readouterr().err

@@ -30,6 +30,10 @@ def settled(page: Any, count: str) -> None:
     page.wait_for_function("text => document.getElementById('count').textContent.startsWith(text)", arg=count)
 
 
+def loaded(page: Any) -> None:
+    page.wait_for_selector("#list:not([aria-busy])")
+
+
 def test_only_the_lines_that_are_seen_are_in_the_page_and_the_last_of_many_can_be_reached(
     open_page: Callable[..., Any], long_url: str
 ) -> None:
@@ -121,15 +125,15 @@ def test_the_list_is_sorted_both_ways(open_page: Callable[..., Any], url: str) -
     page = open_page(url)
     for sort in ("reward", "acc", "spread", "advantage", "length", "step"):
         page.select_option("#sort", sort)
-        page.wait_for_timeout(150)
+        loaded(page)
         down = titles(page)
         page.click("#order")
-        page.wait_for_timeout(150)
+        loaded(page)
         assert page.get_attribute("#order", "aria-label") == "Ascending; turn around"
         assert titles(page) != down
         page.click("#order")
     page.select_option("#sort", "reward")
-    page.wait_for_timeout(150)
+    loaded(page)
     rewards = [float(text) for text in page.locator(".group .reward").all_inner_texts()]
     assert rewards == sorted(rewards, reverse=True) and len(rewards) > 8
 
@@ -148,6 +152,7 @@ def test_slash_searches_in_what_was_said(open_page: Callable[..., Any], url: str
 def test_the_address_is_a_link_to_what_is_seen(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url, permissions=["clipboard-read", "clipboard-write"])
     page.select_option("#sort", "length")
+    loaded(page)
     page.click("#group-6")
     page.click(".card[data-session='2']")
     page.wait_for_selector(".trajectory-head >> text=session 2")
@@ -168,6 +173,23 @@ def test_the_address_is_a_link_to_what_is_seen(open_page: Callable[..., Any], ur
     fresh = open_page(link)
     fresh.wait_for_selector(".trajectory-head >> text=session 2")
     assert fresh.inner_text(".uid") == uid and fresh.input_value("#sort") == "step"
+
+
+def test_a_group_that_is_chosen_while_the_list_is_sorted_is_the_one_that_is_marked(
+    open_page: Callable[..., Any], url: str
+) -> None:
+    page = open_page(url)
+    held: list[Any] = []
+    page.route("**/api/groups?**", lambda route: held.append(route), times=1)
+    page.select_option("#sort", "length")
+    page.wait_for_selector("#list[aria-busy]")
+    page.click("#group-6")
+    title = page.inner_text("#group-6 .task")
+    while not held:
+        page.wait_for_timeout(10)
+    held[0].continue_()
+    loaded(page)
+    page.wait_for_selector(f"[aria-selected=true] >> text={title}")
 
 
 def test_a_link_that_is_put_in_is_followed(open_page: Callable[..., Any], url: str) -> None:

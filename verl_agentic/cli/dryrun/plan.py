@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from verl_agentic.cli.dryrun.compose import compose_config, verl_config_dir
+from verl_agentic.adapters.preflight_compose import Composed, compose
 from verl_agentic.cli.dryrun.model import DryrunModel, make_model
 from verl_agentic.cli.dryrun.translate import Translation, translate
 from verl_agentic.data.rows import read_json_lines, row_of_columns, write_rows
@@ -67,15 +68,17 @@ def make_plan(options: Options) -> Plan:
     Raises:
         AgenticError: what is wrong with the configuration, or with what it names.
     """
-    config = compose_config(options.config_dir, options.config_name, options.overrides)
-    path = _chosen(Translation(config=config), "actor_rollout_ref.model.path", "model/hf_model.yaml", "path")
+    composed = compose(options.config_dir, options.config_name, options.overrides)
+    config = composed.config
+    path = _chosen(composed, "actor_rollout_ref.model.path")
+    named = _chosen(composed, "data.train_files")
     model = make_model(options.out / "model", choice=options.model, path=path)
     translation = translate(config, out=options.out, own_tokenizer=model.has_own_tokenizer)
     if translation.untranslated:
         raise ConfigError("no CPU can run this, got " + "; ".join(translation.untranslated))
     _set_model(translation, model)
     package = _package(translation)
-    files, rows = _rows(translation, package, options)
+    files, rows = _rows(translation, named, package, options)
     said = _choose_policy(translation, package, files, options.policy)
     return Plan(translation=translation, model=model, rows=rows, policy=said, expected=_expected(translation))
 
@@ -91,10 +94,14 @@ def _set_model(made: Translation, model: DryrunModel) -> None:
         made.set("data.tokenizer", None, "a tiny model")
 
 
-def _chosen(made: Translation, key: str, file: str, name: str) -> Any:
+def _chosen(composed: Composed, key: str) -> Any:
     """Returns a value that the user chose; None where it is verl's default: ??? in a later file leaves that there."""
-    value = made.get(key)
-    return None if value == yaml.safe_load((verl_config_dir() / file).read_text())[name] else value
+    value, default = (functools.reduce(_part, key.split("."), tree) for tree in (composed.plain, composed.defaults))
+    return None if value == default else value
+
+
+def _part(tree: Any, name: str) -> Any:
+    return tree.get(name) if isinstance(tree, Mapping) else None
 
 
 def _package(made: Translation) -> EnvPackage | None:
@@ -102,9 +109,8 @@ def _package(made: Translation) -> EnvPackage | None:
     return None if env is None else load_env_package(str(env))
 
 
-def _rows(made: Translation, package: EnvPackage | None, options: Options) -> tuple[list[str], str]:
+def _rows(made: Translation, named: Any, package: EnvPackage | None, options: Options) -> tuple[list[str], str]:
     """Returns the files of training rows, and what to say of them."""
-    named = _chosen(made, "data.train_files", "data/legacy_data.yaml", "train_files")
     if named is None:
         if package is None or package.make_rows is None:
             raise ConfigError("the configuration names no rows, got data.train_files of verl itself; set it")

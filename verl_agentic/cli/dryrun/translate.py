@@ -10,7 +10,7 @@ from typing import Any, cast
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl_agentic.cli.dryrun.compose import compose_config
+from verl_agentic.adapters.preflight_compose import compose
 
 PROMPTS = 2
 GROUP_SIZE = 4
@@ -206,7 +206,7 @@ def _to_fsdp(made: Translation) -> None:
     foreign = [engine for engine in _ENGINES if made.get(f"{engine}.strategy") not in (None, *_DP)]
     if not foreign:
         return
-    fresh = compose_config(None, "ppo_trainer", ["actor_rollout_ref.rollout.name=agentic"])
+    fresh = compose(None, "ppo_trainer", ["actor_rollout_ref.rollout.name=agentic"]).config
     for engine in foreign:
         section = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.select(fresh, engine), resolve=False))
         theirs = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.select(made.config, engine), resolve=False))

@@ -59,8 +59,10 @@
   /** Lists what the filters pass; the group that is looked at stays, else the first one is looked at. */
   const relist = async ({ keepsPlace = false } = {}) => {
     try {
-      const place = await viewer.list.load(state.key(), { keepsPlace });
+      const key = state.key();
+      const place = await viewer.list.load(key, { keepsPlace });
       if (place === null) return;
+      if (state.key().uid !== key.uid) return await relist({ keepsPlace }); // chosen in the old list meanwhile
       if (state.key().uid === undefined && viewer.list.total()) await viewer.list.choose(0);
       else if (!viewer.list.total() && state.key().uid === undefined) viewer.trajectory.nothing("No trajectories here yet.");
     } catch (error) {
