@@ -14,7 +14,7 @@ _SHAPED = (
     "reward.reward_manager.name=rubric",
     # A success earns at least 0.8, a failure at most 0, and less the longer it is.
     "+reward.rubric.components=[{use: math, weight: 1.0, options: {must_be_evaluated: true}}, "
-    "{use: length_linear, weight: 0.2, options: {target: 0, per_step: 0.02, max_penalty: 1.0, unit: tokens}}]",
+    "{use: length_linear, weight: 0.2, options: {target: 0, per_step: 0.002, max_penalty: 1.0, unit: tokens}}]",
 )
 _FRAGILE = (
     "+actor_rollout_ref.rollout.custom.agentic.limits.max_retries=0",

@@ -471,8 +471,11 @@ USES = (
         overrides={**_BUFFER_OVERRIDES, "wait_for_sampleable": "global_steps, partition_id, target_count"},
         has=_BUFFER_HAS,
     ),
-    Use(adapter="gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer", has="config, replay_buffer"),
-    Use(adapter="gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer._init_dataloader", replaced="self"),
+    Use(adapter="gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer", has="config, global_steps, replay_buffer"),
+    *(
+        Use(adapter="gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer.{name}", replaced="self")
+        for name in ("_init_dataloader", "_save_checkpoint", "_load_checkpoint")
+    ),
     Use(
         adapter="group_replay",
         symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",

@@ -330,6 +330,15 @@ def test_sessions_of_low_entropy_leave_the_batch_and_the_queue(queue: Queue, pla
     assert metrics[GATE + "low_entropy/dropped_sessions"] == 1
 
 
+def test_what_a_script_played_stays_and_says_nothing_of_the_policy(queue: Queue, play: Play) -> None:
+    shown, high = logged([0.0] * 4), logged([-0.8] * 4)  # a script writes with certainty
+    queue.put_group("g", [1, 0, 0], columns=[shown, high, high])
+    queue.rows["g_0_0"]["extra_fields"]["reward_extra_info"]["external"] = 1.0
+    batch, metrics = buffer(play, gates=["low_entropy", "zero_variance"]).sample(1, "train", 1)
+    assert sorted(batch.keys) == ["g_0_0", "g_1_0", "g_2_0"]
+    assert metrics[GATE + "acc"] == 0 and metrics[GATE + "all_0_rate"] == 1
+
+
 def test_gates_see_what_earlier_ones_have_left(queue: Queue, play: Play) -> None:
     low, high = logged([-0.02] * 4), logged([-0.8] * 4)
     queue.put_group("g", [0, 1, 1], columns=[low, high, high])  # without the first, they are all the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -246,6 +247,66 @@ def test_draws_by_weight_go_by_the_mean_reward(queue: Queue, play: Play) -> None
     assert [float(batch.rows[f"{copy}_{i}_0"]["rm_scores"].sum()) for i in (0, 1)] == pytest.approx([0.9, 0.1])
 
 
+def test_draws_by_value_go_by_what_is_left_to_gain_times_the_spread(queue: Queue, play: Play) -> None:
+    gated = buffer(play, "colocate_async", weight="value", capacity=8)
+    passes = {f"p{number}": [1.0] * number + [0.0] * (5 - number) for number in range(6)}
+    for uid, rewards in passes.items():
+        put(queue, uid, [1.0, 0.0, 0.0, 0.0, 0.0], rewards=rewards)
+    sample(gated, play, 1, 6)
+    weights = [group.weight for group in gated._replay._memory._groups.values()]
+    assert weights == pytest.approx([0.0, 0.32, 0.293939, 0.195959, 0.08, 0.0], abs=1e-6)
+    doubled = buffer(play, "colocate_async", weight="value", max_reward=2)
+    train(doubled, play, {"high": [2, 1]})
+    assert doubled._replay._memory.get("high").weight == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_resumed_run_draws_what_the_other_would_have_drawn(
+    queue: Queue, play: Play, mode: str, tmp_path: Path
+) -> None:
+    gated = buffer(play, mode, max_lag=None, capacity=3)
+    train(gated, play, {f"g{number}": [number / 4, 0] for number in range(4)})
+    put(queue, "dead", [0, 0], step=2)
+    put(queue, "good", [1, 0], step=2)
+    batch, _ = sample(gated, play, 2, 2)
+    assert len(replayed(batch)) == 1
+    gated.save(tmp_path / "global_step_2")
+    resumed = buffer(play, mode, max_lag=None, capacity=3)
+    resumed.load(tmp_path / "global_step_2")
+    memory, other = gated._replay._memory, resumed._replay._memory
+    assert other.keys == memory.keys == ("g2", "g3", "good")
+    for _ in range(3):
+        draws = [[(group.key, group.uses) for group in one.draw(2, version=3)] for one in (memory, other)]
+        assert draws[0] == draws[1]
+    put(queue, "dead", [0, 0], step=3)
+    put(queue, "new", [1, 0], step=3)
+    batch, metrics = sample(resumed, play, 3, 2)
+    (copy,) = replayed(batch)
+    assert {float(batch.rows[f"{copy}_0_0"]["rm_scores"].sum())} <= {0.5, 0.75, 1.0} and play.handed_out == 0
+    assert metrics[REPLAY + "lag/mean"] in (1, 2)
+
+
+@pytest.mark.parametrize(("mode", "uses"), [("sync", 1), ("colocate_async", 2)])
+def test_a_copy_that_waited_in_the_queue_is_used_if_the_queue_is_back(
+    queue: Queue, play: Play, mode: str, uses: int, tmp_path: Path
+) -> None:
+    gated = buffer(play, mode)
+    train(gated, play, {"old": [1, 0]})
+    group = gated._replay.draw(step=2, batch_size=2)
+    uid = gated._replay.put_back(group, step=2, partition_id="train")
+    gated.save(tmp_path)
+    resumed = buffer(play, mode, capacity=1)
+    resumed.load(tmp_path)
+    assert resumed._replay._memory.get("old").uses == uses
+    assert set(resumed._replay.in_queue) == ({uid} if uses == 2 else set())
+
+
+def test_a_checkpoint_without_a_memory_is_told(play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gated = buffer(play)
+    gated.load(tmp_path)
+    assert len(gated._replay) == 0 and "has no replayed groups" in caplog.text
+
+
 def test_what_was_put_back_and_not_needed_is_no_surplus_to_keep(queue: Queue, play: Play) -> None:
     gated = buffer(play, keep_surplus=4)
     train(gated, play, {"old": [1, 0]})
@@ -290,6 +351,8 @@ def test_rows_that_no_loss_could_weigh_are_refused(queue: Queue, play: Play) -> 
         ({"size": 3}, r"replay must be a mapping with capacity, and of \['capacity',"),
         ({"share": 1.0}, "replay.share must be above 0 and below 1, got 1.0"),
         ({"share": "half"}, "replay.share must be a number, got 'half'"),
+        ({"weight": "age"}, r"replay.weight must be one of \('reward', 'value'\), got 'age'"),
+        ({"max_reward": "1"}, "replay.max_reward must be a number, got '1'"),
         ({"priority_share": 2}, "priority_share must be from 0 to 1, got 2"),
         ({"max_lag": 0}, "max_lag must be at least 1, got 0"),
     ],

@@ -13,6 +13,7 @@ from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.sampling.replay import GroupReplay, check_replayable
 
 REWARDS = {"a": 1.0, "b": 0.0, "c": 1.0}
+VSPO_VALUES = {"none": 0.0, "one": 0.32, "two": 0.293939, "three": 0.195959, "four": 0.08}
 
 
 def replay(weights: dict[str, float], *, capacity: int = 3, version: int = 1, **options: object) -> GroupReplay[str]:
@@ -32,14 +33,24 @@ def test_a_full_memory_gives_up_the_group_that_came_first() -> None:
     assert second is not None and second.key == "b", "being drawn does not make a group younger"
 
 
-@pytest.mark.parametrize("weights", [REWARDS, {"a": 3.0, "b": 1.0, "c": 0.5}])
+@pytest.mark.parametrize("weights", [REWARDS, {"a": 3.0, "b": 1.0, "c": 0.5}, VSPO_VALUES])
 def test_draws_by_weight_come_as_often_as_their_weight_within_three_sigma(weights: dict[str, float]) -> None:
-    memory, total, draws = replay(weights, priority_share=1.0, seed=5), sum(weights.values()), 4000
+    memory = replay(weights, capacity=len(weights), priority_share=1.0, seed=5)
+    total, draws = sum(weights.values()), 4000
     counts = Counter(group.key for _ in range(draws) for group in memory.draw(1, version=1))
     for key, weight in weights.items():
         share = weight / total
         sigma = math.sqrt(draws * share * (1 - share))
         assert abs(counts[key] - draws * share) <= 3 * sigma, (key, counts)
+
+
+def test_a_memory_that_holds_less_takes_over_what_came_last() -> None:
+    memory = replay(REWARDS)
+    memory.draw(3, version=1)
+    smaller = replay({}, capacity=2)
+    smaller.load_state_dict(memory.state_dict())
+    assert smaller.keys == ("b", "c") and smaller.get("a") is None
+    assert [group.uses for group in smaller.draw(1, version=1)] == [3]
 
 
 def test_the_second_of_two_draws_goes_by_the_weights_that_are_left() -> None:

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, cast
 
 import transfer_queue as tq
@@ -179,6 +180,16 @@ class GatedBuffer:
             logger.warning(f"data.gen_batch_size={config.data.gen_batch_size} is overridden to 1: refills are exact")
         with open_dict(config):
             config.data.gen_batch_size = 1
+
+    def save(self, folder: Path) -> None:
+        """Writes what a resumed run needs of the memory of replayed groups."""
+        if self._replay is not None:
+            self._replay.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Takes that over."""
+        if self._replay is not None:
+            self._replay.load(folder, has_queue=not self.is_sync)  # verl saves the queue of asynchronous trainers
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
         """Returns a batch of groups that passed the gates, and metrics."""
@@ -468,4 +479,32 @@ def _init_dataloader(original: Any) -> Any:
     return init
 
 
-PPOTrainer._init_dataloader = _init_dataloader(PPOTrainer._init_dataloader)
+def _save_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def save(self: Any) -> None:
+        if isinstance(self.replay_buffer, GatedBuffer):
+            # First: verl ends with the note that the checkpoint is whole.
+            self.replay_buffer.save(Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"))
+        original(self)
+
+    return save
+
+
+def _load_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def load(self: Any) -> None:
+        original(self)
+        if isinstance(self.replay_buffer, GatedBuffer) and self.global_steps:
+            trainer = self.config.trainer
+            folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+            self.replay_buffer.load(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else folder)
+
+    return load
+
+
+for _name, _wrap in (
+    ("_init_dataloader", _init_dataloader),
+    ("_save_checkpoint", _save_checkpoint),
+    ("_load_checkpoint", _load_checkpoint),
+):
+    setattr(PPOTrainer, _name, _wrap(getattr(PPOTrainer, _name)))

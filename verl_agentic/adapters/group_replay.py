@@ -2,7 +2,7 @@
 
 What is put back is whole and as old as it is: log-probs of the weights that sampled it (`rollout_log_probs`), their
 version (`min_global_steps`), and, as a tag, how often it is then used (`uses`). verl computes `old_log_probs` anew.
-The memory is the driver's, and is not part of a checkpoint.
+The memory is the driver's, and goes into the checkpoint.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_args
 from uuid import uuid4
 
+import numpy as np
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
@@ -22,9 +24,12 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_agentic.adapters.session_rows import PLAYED_UID
 from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.curricula.value import task_values
 from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable
 
 J = TypeVar("J")
+Weight = Literal["reward", "value"]
+_FILE = "replay.pt"
 logger = logging.getLogger(__name__)
 
 
@@ -37,7 +42,15 @@ class ReplayOptions:
     share: float = 0.5
     """Greatest share of a batch that may be replayed, rounded down; below 1, or nothing new would ever be learned."""
     priority_share: float = 0.5
-    """Chance of a draw to go by weight, which is a group's mean reward; the others go in order."""
+    """Chance of a draw to go by weight; the others go in order."""
+    weight: Weight = "reward"
+    """A group's mean reward; or `value`, VSPO's `(max_reward - mean) * std`, which with `priority_share: 1`, the gate
+    `zero_variance` and the estimator `vspo` is its replacement of prompts without advantage. It draws from what was
+    trained on in earlier steps; what else the authors' could draw from, the summary that we have does not say.
+
+    Paper: https://arxiv.org/abs/2512.07478"""
+    max_reward: float = 1.0
+    """The greatest reward there is, for `value`."""
     max_lag: int | None = 4
     """Greatest age in versions of the weights; None: any."""
     seed: int = 0
@@ -56,9 +69,11 @@ class ReplayOptions:
         for key in ("capacity", "max_lag", "seed"):
             if type(getattr(made, key)) is not int and not (key == "max_lag" and made.max_lag is None):
                 raise ConfigError(f"{name}.{key} must be a whole number, got {getattr(made, key)!r}")
-        for key in ("share", "priority_share"):
+        for key in ("share", "priority_share", "max_reward"):
             if isinstance(getattr(made, key), bool) or not isinstance(getattr(made, key), int | float):
                 raise ConfigError(f"{name}.{key} must be a number, got {getattr(made, key)!r}")
+        if made.weight not in get_args(Weight):
+            raise ConfigError(f"{name}.weight must be one of {get_args(Weight)}, got {made.weight!r}")
         if not 0 < made.share < 1:
             raise ConfigError(f"{name}.share must be above 0 and below 1, got {made.share}")
         return made
@@ -81,7 +96,7 @@ class ReplayedGroups(Generic[J]):
 
     def __init__(self, options: ReplayOptions) -> None:
         """Makes an empty one."""
-        self._share = options.share
+        self._options = options
         self._memory: GroupReplay[StoredGroup[J]] = GroupReplay(
             options.capacity, priority_share=options.priority_share, max_lag=options.max_lag, seed=options.seed
         )
@@ -119,14 +134,14 @@ class ReplayedGroups(Generic[J]):
             self._memory.add(
                 uid,
                 version=min(int(tag["min_global_steps"]) for tag in tags),
-                weight=_mean_reward(suffixes, own),
+                weight=_weight(_earned(suffixes, own), self._options),
                 rows=StoredGroup(suffixes=suffixes, rows=own, tags=tags, judged=judged[uid]),
             )
 
     def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
         """Returns a group to train on again in that step; None when the batch has its share, or there is none."""
         if self._drawn is None:
-            count = max(0, int(self._share * batch_size) - len(self.in_queue))
+            count = max(0, int(self._options.share * batch_size) - len(self.in_queue))
             drawn = self._memory.draw(count, version=step - 1)
             queued = {group.key for group in self.in_queue.values()}
             self._drawn = [group for group in drawn if group.key not in queued]
@@ -157,6 +172,31 @@ class ReplayedGroups(Generic[J]):
         """Notes that the batch is full: what was drawn for it and not needed was not used."""
         _unused(self._drawn or ())
         self._drawn = None
+
+    def save(self, folder: Path) -> None:
+        """Writes the memory into the folder of a checkpoint."""
+        in_queue = {uid: group.key for uid, group in self.in_queue.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save({"memory": self._memory.state_dict(), "in_queue": in_queue}, folder / _FILE)
+
+    def load(self, folder: Path, *, has_queue: bool) -> None:
+        """Goes on with the memory of a checkpoint.
+
+        Args:
+            folder: of the checkpoint; one without a memory leaves this one empty, with a warning.
+            has_queue: what was in the queue then is there again.
+        """
+        if not (folder / _FILE).exists():
+            logger.warning(f"the checkpoint has no replayed groups, got no {folder / _FILE}; the memory begins empty")
+            return
+        # Like verl's data.pt beside it: a checkpoint is trusted as code is.
+        state = torch.load(folder / _FILE, weights_only=False)
+        self._memory.load_state_dict(state["memory"])
+        queued = {uid: group for uid, key in state["in_queue"].items() if (group := self._memory.get(key))}
+        if has_queue:
+            self.in_queue = queued
+        else:
+            _unused(queued.values())
 
 
 def check_trainer(config: Any) -> None:
@@ -204,8 +244,17 @@ def _values(column: Any) -> list[Any]:
     return [getattr(value, "data", value) for value in column]
 
 
-def _mean_reward(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
-    """Returns the mean over sessions of what all rows of each earned; 0 where that is negative or not finite."""
-    sessions = {suffix.rsplit("_", 1)[0] for suffix in suffixes}
-    mean = sum(float(row["rm_scores"].float().sum()) for row in rows) / len(sessions)
-    return mean if math.isfinite(mean) and mean > 0 else 0.0
+def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:
+    """Returns what all rows of each session earned."""
+    sums: dict[str, float] = defaultdict(float)
+    for suffix, row in zip(suffixes, rows, strict=True):
+        sums[suffix.rsplit("_", 1)[0]] += float(row["rm_scores"].float().sum())
+    return list(sums.values())
+
+
+def _weight(earned: list[float], options: ReplayOptions) -> float:
+    """Returns the chance of a group to be drawn; 0 where that would be negative or not finite."""
+    weight = mean = float(np.mean(earned))
+    if options.weight == "value":
+        (weight,) = task_values(np.array([mean]), np.array([np.std(earned)]), max_reward=options.max_reward).tolist()
+    return weight if math.isfinite(weight) and weight > 0 else 0.0

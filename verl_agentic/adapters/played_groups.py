@@ -104,6 +104,7 @@ def _session(
     acc = numbers.get("acc")
     return Session(
         is_void=bool(numbers.get("void", 0)),
+        is_external=bool(numbers.get("external", 0)),
         acc=None if acc is None else float(acc),
         lag=max(step - 1 - _oldest_weights(tag) for tag in tags),
         num_tokens=sum(int(tag["response_len"]) for tag in tags),

@@ -23,6 +23,8 @@ class Session:
 
     is_void: bool = False
     """It says nothing about the policy: its environment or its scorer failed."""
+    is_external: bool = False
+    """A script played it in the policy's place: a sibling to compare with, and no evidence of what the policy does."""
     acc: float | None = None
     """The raw outcome, without shaping."""
     reward: float | None = None
@@ -53,13 +55,22 @@ class Group:
         """The sessions that are not void."""
         return tuple(session for session in self.sessions if not session.is_void)
 
-    def known(self, name: str) -> list[float]:
+    @cached_property
+    def own(self) -> tuple[Session, ...]:
+        """The valid sessions that the policy played."""
+        return tuple(session for session in self.valid if not session.is_external)
+
+    def known(self, name: str, *, own: bool = False) -> list[float]:
         """Returns what the valid sessions have under a name.
+
+        Args:
+            name: a field of `Session`.
+            own: leaves out what the policy did not play.
 
         Raises:
             DataError: one of them has nothing.
         """
-        values = [getattr(session, name) for session in self.valid]
+        values = [getattr(session, name) for session in (self.own if own else self.valid)]
         if any(value is None for value in values):
             raise DataError(f"group {self.uid} cannot be judged: {name!r} of its sessions is not known, got {values}")
         return values
@@ -76,6 +87,15 @@ class Verdict:
 
 
 KEEP = Verdict()
+
+
+def without(group: Group, is_bad: Callable[[Session], bool], *, reason: str) -> Verdict:
+    """Returns that those of the policy's valid sessions are dropped of which this holds, or the group if it is all."""
+    own = [(place, s) for place, s in enumerate(group.sessions) if not s.is_void and not s.is_external]
+    bad = [place for place, session in own if is_bad(session)]
+    if bad and len(bad) == len(own):
+        return Verdict(dropped=reason)
+    return Verdict(sessions=frozenset(bad)) if bad else KEEP
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,14 +56,14 @@ class GateStats:
 def group_health(groups: Sequence[Group]) -> dict[str, float]:
     """Returns what groups are like: how many say nothing, and how length goes with being right.
 
-    `zero_variance_rate` splits into `all_0_rate`, `all_1_rate` and rest, over groups with two valid sessions or more;
-    `length_acc_corr` is Pearson's coefficient over valid sessions. What is not defined is left out.
+    `zero_variance_rate` splits into `all_0_rate`, `all_1_rate` and rest, over groups with two valid sessions of the
+    policy or more; `length_acc_corr` is Pearson's coefficient over these. What is not defined is left out.
     """
-    outcomes = [[s.acc for s in group.valid if s.acc is not None] for group in groups]
+    outcomes = [[s.acc for s in group.own if s.acc is not None] for group in groups]
     compared = [values for values in outcomes if len(values) > 1]
     same = [values[0] for values in compared if all(value == values[0] for value in values)]
     sessions = [session for group in groups for session in group.sessions]
-    known = [(float(s.num_tokens), s.acc) for group in groups for s in group.valid if s.acc is not None]
+    known = [(float(s.num_tokens), s.acc) for group in groups for s in group.own if s.acc is not None]
     health: dict[str, float] = {}
     if compared:
         health["zero_variance_rate"] = len(same) / len(compared)

@@ -72,6 +72,19 @@ class GroupReplay(Generic[T]):
         """The groups, in the order they came."""
         return tuple(self._groups)
 
+    def get(self, key: str) -> ReplayGroup[T] | None:
+        """Returns a group; None where it is not in the memory any more."""
+        return self._groups.get(key)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` needs: the groups themselves, not copies."""
+        return {"groups": list(self._groups.values()), "rng": self._rng.getstate()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what another memory held; of more groups than there is room for, those that came last."""
+        self._groups = {group.key: group for group in state["groups"][-self.capacity :]}
+        self._rng.setstate(state["rng"])
+
     def add(self, key: str, *, version: int, weight: float, rows: T) -> ReplayGroup[T] | None:
         """Takes a group that is trained on for the first time; returns the one that had to leave for it.
 

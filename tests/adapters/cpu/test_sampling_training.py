@@ -80,6 +80,8 @@ def test_earlier_groups_take_the_place_of_those_without_signal(tmp_path: Path) -
     run.settings |= {
         "trainer.v1.trainer_mode": "agentic_colocate_async",
         "trainer.total_training_steps": 6,
+        "trainer.save_freq": 6,
+        "trainer.resume_mode": "auto",
         "algorithm.adv_estimator": "vspo",  # divides by the uses of a row
         "algorithm.rollout_correction.rollout_is": "token",
     }
@@ -98,6 +100,9 @@ def test_earlier_groups_take_the_place_of_those_without_signal(tmp_path: Path) -
             assert step[GATE + "replay/uses"] >= 2 and 1 <= step[GATE + "replay/lag/mean"] <= 5
             # The log-probs are those of the weights that sampled the rows: the trained weights differ from them.
             assert step["training/rollout_probs_diff_max"] > 1e-4
+    run.settings["trainer.total_training_steps"] = 7
+    (resumed,) = run.finish("resumed")
+    assert resumed["step"] == 7 and resumed[GATE + "replay/stored_groups"] >= steps[-1][GATE + "replay/stored_groups"]
 
 
 def test_a_curriculum_and_its_group_sizes_survive_the_end_of_a_run(tmp_path: Path) -> None:

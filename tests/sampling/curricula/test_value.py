@@ -1,4 +1,4 @@
-"""VSPO: the vectors, replacement of worthless groups, smoothing."""
+"""VSPO: the vectors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.sampling.curricula.value import replace_worthless, smoothing, task_values, value
+from verl_agentic.sampling.curricula.value import task_values, value
 from verl_agentic.sampling.curriculum import Pool
 from verl_agentic.sampling.pass_rates import PassRates
 
 GROUPS = [[1.0] * passes + [0.0] * (5 - passes) for passes in range(6)]
 VALUES = [0.0, 0.32, 0.293939, 0.195959, 0.08, 0.0]
-SHARES = [0.0, 0.359592, 0.330306, 0.220204, 0.089898, 0.0]
 
 
 def table() -> PassRates:
@@ -39,17 +38,3 @@ def test_the_scale_of_the_rewards_counts() -> None:
     assert task_values(np.array([1.0]), np.array([0.5]), max_reward=0.5) == pytest.approx([0.0])
     with pytest.raises(ConfigError, match="max_reward must be above 0"):
         value(Pool(rates=table()), max_reward=0.0)
-
-
-def test_worthless_groups_are_replaced_by_others_in_proportion_to_their_values() -> None:
-    rng = np.random.default_rng(0)
-    chosen = np.array([replace_worthless(np.array(VALUES), rng) for _ in range(4000)])
-    assert (chosen[:, 1:5] == [1, 2, 3, 4]).all()
-    found = np.bincount(chosen[:, [0, 5]].ravel(), minlength=6) / 8000
-    assert found == pytest.approx(SHARES, abs=0.03)  # 5 standard errors
-    assert replace_worthless(np.zeros(3), rng).tolist() == [0, 1, 2]
-    assert replace_worthless(np.ones(3), rng).tolist() == [0, 1, 2]
-
-
-def test_a_group_that_is_used_thrice_weighs_as_much_as_one() -> None:
-    assert smoothing(np.array([1, 1, 2, 1])).tolist() == pytest.approx([1 / 3, 1 / 3, 1, 1 / 3])

@@ -36,3 +36,9 @@ def test_impossible_bounds_are_refused() -> None:
         reason([], low=float("nan"), high=0.2)
     with pytest.raises(ConfigError, match=r"has the options \['high', 'low'\], got \[\], misses \['high'\]"):
         reason([], low=0.8)
+
+
+def test_what_a_script_solved_says_nothing_of_how_hard_a_task_is() -> None:
+    sessions = (Session(acc=1.0, is_external=True), Session(acc=0.0), Session(acc=0.0))
+    gate = load_gate("band_pass").with_options(low=0.25, high=0.75)
+    assert gate.judge([Group(uid="g", sessions=sessions)])[0].dropped == "too_hard"

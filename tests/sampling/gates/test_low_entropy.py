@@ -24,6 +24,14 @@ def test_void_sessions_are_left_alone_and_a_group_without_any_other_goes() -> No
     assert verdict([None]) == Verdict()
 
 
+def test_what_a_script_played_is_not_judged_and_does_not_save_a_group() -> None:
+    shown = Session(is_external=True)
+    sure, unsure = Session(entropy=0.01), Session(entropy=0.8)
+    low_entropy = load_gate("low_entropy").with_options()
+    assert low_entropy.judge([Group(uid="g", sessions=(shown, sure, unsure))])[0].sessions == {1}
+    assert low_entropy.judge([Group(uid="g", sessions=(shown, sure))])[0].dropped == "low_entropy"
+
+
 def test_unknown_entropy_and_impossible_floors_are_refused() -> None:
     with pytest.raises(DataError, match="'entropy' of its sessions is not known"):
         load_gate("low_entropy").with_options().judge([Group(uid="g", sessions=(Session(),))])

@@ -36,6 +36,13 @@ def test_void_sessions_are_left_alone_and_a_group_without_any_other_goes() -> No
     assert by_ratio([None]) == Verdict()
 
 
+def test_what_a_script_wrote_is_not_compared_with_a_policy_of_its_own() -> None:
+    # Its log-probs are 0: it writes what it writes with certainty.
+    shown, close, far = Session(ratio=0.01, is_external=True), Session(ratio=1.0), Session(ratio=8.0)
+    gate = load_gate("off_policy_ratio").with_options()
+    assert gate.judge([Group(uid="g", sessions=(shown, close, far))])[0].sessions == {2}
+
+
 def test_impossible_bounds_are_refused() -> None:
     for bad in (-1, True, 0.5):
         with pytest.raises(ConfigError, match="max_lag >= 0, got"):

@@ -65,3 +65,8 @@ def test_an_unknown_outcome_is_an_error() -> None:
 def test_order_does_not_matter(values: list[float], rng: object) -> None:
     shuffled = sorted(values)
     assert bool(reason(list(values))) == bool(reason(list(shuffled))) == (len(set(values)) == 1)
+
+
+def test_a_solution_that_is_shown_is_something_to_compare_failures_with() -> None:
+    sessions = (Session(acc=1.0, is_external=True), Session(acc=0.0), Session(acc=0.0))
+    assert not GATE.judge([Group(uid="g", sessions=sessions)])[0].dropped

@@ -8,9 +8,9 @@ from verl_agentic.sampling.gate import KEEP, Group, Verdict, gate
 
 @gate(needs=("acc",))
 def band_pass(group: Group, *, low: float, high: float) -> Verdict:
-    """Returns that a group is dropped unless the mean raw outcome of its valid sessions lies in `[low, high]`.
+    """Returns that a group is dropped unless the mean raw outcome of what the policy played lies in `[low, high]`.
 
-    A group without valid sessions is kept: `void_groups` decides about it.
+    A group without such sessions is kept: `void_groups` decides about it.
 
     Args:
         low: the smallest mean that is kept.
@@ -18,7 +18,7 @@ def band_pass(group: Group, *, low: float, high: float) -> Verdict:
     """
     if not low <= high:
         raise ConfigError(f"band_pass needs low <= high, got {low!r} and {high!r}")
-    outcomes = group.known("acc")
+    outcomes = group.known("acc", own=True)
     if not outcomes:
         return KEEP
     mean = sum(outcomes) / len(outcomes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.sampling.gate import KEEP, Group, Verdict, gate
+from verl_agentic.sampling.gate import Group, Verdict, gate, without
 
 
 @gate(needs=("ratio",))
@@ -11,8 +11,9 @@ def off_policy_ratio(group: Group, *, low: float = 0.5, high: float = 5.0) -> Ve
     """Returns that sessions are dropped whose ratio `pi_train / pi_rollout` lies outside of `[low, high]`.
 
     The ratio is the geometric mean over the sampled tokens, so it does not fall with length. Whole episodes go, the
-    rest of their group stays; a group of which nothing is left goes, too. It needs log-probs of the policy that is to
-    be updated (`old_log_probs`) in the rows: those that verl has trained on before have them, fresh ones do not.
+    rest of their group stays; a group without any left that the policy played goes, too. It needs log-probs of the
+    policy that is to be updated (`old_log_probs`) in the rows: those that verl has trained on before have them, fresh
+    ones do not.
 
     The defaults are IcePop's bounds, which it applies to single tokens; that an episode is dropped by its mean is our
     reading.
@@ -23,8 +24,5 @@ def off_policy_ratio(group: Group, *, low: float = 0.5, high: float = 5.0) -> Ve
     """
     if not 0 <= low <= 1 <= high:
         raise ConfigError(f"off_policy_ratio needs 0 <= low <= 1 <= high, got {low!r} and {high!r}")
-    group.known("ratio")
-    far = [place for place, s in enumerate(group.sessions) if not s.is_void and not low <= (s.ratio or 0.0) <= high]
-    if far and len(far) == len(group.valid):
-        return Verdict(dropped="off_policy")
-    return Verdict(sessions=frozenset(far)) if far else KEEP
+    group.known("ratio", own=True)
+    return without(group, lambda session: not low <= (session.ratio or 0.0) <= high, reason="off_policy")

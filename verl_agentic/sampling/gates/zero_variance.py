@@ -13,7 +13,8 @@ def zero_variance(group: Group) -> Verdict:
     that is 0.0 may hide values that differ (1e-200). The outcome is `acc`, not the reward: among right answers of
     different length, a length penalty makes a difference that says nothing of being right.
 
-    A group with fewer than two valid sessions is kept: `void_groups` decides about it.
+    A group with fewer than two valid sessions is kept: `void_groups` decides about it. A script's session counts: what
+    the policy failed at differs from what it shows.
 
     Paper: https://arxiv.org/abs/2503.14476 (DAPO, eq. 11: 0 < right answers < G; here outcomes may be any numbers).
     """
