@@ -16,6 +16,7 @@ from tensordict.tensorclass import NonTensorStack
 
 from verl_agentic.adapters import group_rewards
 from verl_agentic.adapters.group_rewards import GroupRewards
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
@@ -37,8 +38,10 @@ class Queue:
         columns: dict[str, Any] = {
             name: torch.nested.as_nested_tensor([self.rows[key][name] for key in keys], layout=torch.jagged)
             for name in select_fields
-            if name != "extra_fields"
+            if name not in ("extra_fields", GREEDY_SESSION)
         }
+        if all(GREEDY_SESSION in self.rows[key] for key in keys):
+            columns[GREEDY_SESSION] = torch.tensor([self.rows[key][GREEDY_SESSION] for key in keys])
         columns["extra_fields"] = NonTensorStack(*(self.rows[key]["extra_fields"] for key in keys))
         return TensorDict(columns, batch_size=[len(keys)])
 
@@ -117,6 +120,19 @@ def test_a_group_is_ranked_once_it_is_whole(queue: Queue, make: Any) -> None:
     numbers = extra["reward_extra_info"]
     assert (numbers["reward/rank"], numbers["weighted/rank"], numbers["acc"]) == (0.5, pytest.approx(0.2), 1.0)
     assert numbers["num_turns"] == 2.0 and extra[PENDING] is None
+
+
+def test_a_greedy_baseline_is_judged_beside_its_siblings_and_they_without_it(queue: Queue, make: Any) -> None:
+    rewards = make(config(SOLVED, RANK))
+    rubric = Rubric.from_mapping({"components": [SOLVED, RANK]})
+    asyncio.run(fill(queue, rubric, {"a_0_0": 30, "a_1_0": 20, "a_2_0": 10, "b_0_0": 30, "b_1_0": 10}))
+    for key, row in queue.rows.items():
+        row[GREEDY_SESSION] = 2 if key.startswith("a") else 1
+    rewards.score(list(queue.rows), "train")
+    last = {key: row["rm_scores"].tolist()[-1] for key, row in queue.rows.items()}
+    # Two siblings rank 0 and 1 as if they were alone; the baseline is the shortest of three, or of two.
+    assert last == pytest.approx({"a_0_0": 1.0, "a_1_0": 1.4, "a_2_0": 1.4, "b_0_0": 1.4, "b_1_0": 1.4})
+    assert all(row["extra_fields"][PENDING] is None for row in queue.rows.values())
 
 
 def test_an_outcome_that_only_the_group_shows_is_not_void_before_that(queue: Queue, make: Any) -> None:

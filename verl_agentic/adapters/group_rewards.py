@@ -1,6 +1,7 @@
 """Scores by components that see the whole group, once verl has sampled it: the last moment before advantages.
 
-A rubric's other components have spoken in verl's reward workers, while other episodes were still played.
+A rubric's other components have spoken in verl's reward workers, while other episodes were still played. ReMax's greedy
+session is judged beside its siblings, and they are not judged beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.score import Score, combine
@@ -39,6 +41,8 @@ class Row:
     """[R] 1 on tokens that the policy sampled."""
     turn_ids: torch.Tensor
     """[R]"""
+    is_greedy: bool
+    """It is a baseline's, which is not trained on."""
 
 
 def _sample(original: Any) -> Any:
@@ -109,11 +113,18 @@ class GroupRewards:
         return [rows for group in finished for rows in group]
 
     async def _finish_group(self, group: list[list[Row]]) -> list[list[Row]]:
+        group = sorted(group, key=lambda rows: rows[-1].is_greedy)
         known = [from_pending(rows[-1].extra[PENDING]) for rows in group]
-        scores = await self._scorer.finish([sample for sample, _ in known], [verdicts for _, verdicts in known])
+        num_own = sum(not rows[-1].is_greedy for rows in group)
+        scores = await self._judge(known[:num_own]) if num_own else []
+        if num_own < len(group):
+            scores += (await self._judge(known))[num_own:]
         for rows, (_, verdicts), score in zip(group, known, scores, strict=True):
             _place(rows, combine(self._scorer.rubric, verdicts, is_pending=True), score)
         return group
+
+    async def _judge(self, known: Sequence[tuple[Any, Any]]) -> list[Score]:
+        return await self._scorer.finish([sample for sample, _ in known], [verdicts for _, verdicts in known])
 
 
 def _place(rows: list[Row], before: Score, score: Score) -> None:
@@ -137,11 +148,19 @@ def _place(rows: list[Row], before: Score, score: Score) -> None:
 
 
 def _fetch(keys: Sequence[str], partition_id: str) -> list[Row]:
-    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=_FIELDS)
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=[*_FIELDS, GREEDY_SESSION])
     columns = [list(fetched[name]) for name in _FIELDS]
+    greedy = [int(place) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [None] * len(keys)
     return [
-        Row(key=key, extra=getattr(extra, "data", extra), rewards=rewards, mask=mask, turn_ids=turn_ids)
-        for key, extra, rewards, mask, turn_ids in zip(keys, *columns, strict=True)
+        Row(
+            key=key,
+            extra=getattr(extra, "data", extra),
+            rewards=rewards,
+            mask=mask,
+            turn_ids=turn_ids,
+            is_greedy=int(key.rsplit("_", 2)[1]) == baseline,
+        )
+        for key, baseline, extra, rewards, mask, turn_ids in zip(keys, greedy, *columns, strict=True)
     ]
 
 
