@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.diagnostics.diagnosis.checklist import CHECKS
+from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.checks.group_std import group_std
 from verl_agentic.diagnostics.diagnosis.checks.health import health
 from verl_agentic.diagnostics.diagnosis.checks.kl_entropy import kl_entropy
@@ -54,6 +55,50 @@ def test_negative_rewards_are_no_zeros(run_of: RunOf) -> None:
     verdict = reward_zeros(run_of(metrics={"critic/score/max": [0.0] * 5, "critic/score/min": [-1.0] * 5}))
 
     assert verdict.status == "ok"
+
+
+def _credited(run_of: RunOf, episodes: list[list[float]]) -> RunEvidence:
+    """Returns a run with turns of one sampled token and one of an observation, which has an advantage of 9."""
+    rows = [
+        {
+            "response_ids": [1, 2] * len(turns),
+            "response_mask": [1, 0] * len(turns),
+            "segments": [
+                {
+                    "start": place,
+                    "end": place + 1,
+                    "kind": "observation" if place % 2 else "sampled",
+                    "turn": place // 2,
+                }
+                for place in range(2 * len(turns))
+            ],
+        }
+        for turns in episodes
+    ]
+    updates = [
+        {"uid": f"u{number}", "trained_step": 1, "advantages": [a for turn in turns for a in (turn, 9.0)]}
+        for number, turns in enumerate(episodes)
+    ]
+    return run_of(episodes=rows, updates=updates)
+
+
+def test_turns_that_are_credited_alike_are_told_by_what_it_does_to_the_variance(run_of: RunOf) -> None:
+    verdict = credit_horizon(_credited(run_of, [[1.0] * 10, [-1.0] * 10, [0.5] * 10, [3.0, 4.0]]))
+
+    assert verdict.status == "warn" and "3 episodes of 10 turns" in verdict.found
+    assert verdict.evidence["correlation"] == pytest.approx(1.0) and "10.0x" in verdict.found
+    assert "turn_group" in verdict.advice
+
+
+def test_turns_that_are_told_apart_are_fine(run_of: RunOf) -> None:
+    verdict = credit_horizon(_credited(run_of, [[1.0, -1.0, 0.0], [0.0, 1.0, -1.0], [-1.0, 0.0, 1.0]]))
+
+    # They sum to 0: two turns are correlated by -1/2.
+    assert verdict.status == "ok" and verdict.evidence["correlation"] == pytest.approx(-0.5)
+
+
+def test_episodes_of_one_turn_say_nothing_of_a_horizon(run_of: RunOf) -> None:
+    assert credit_horizon(_credited(run_of, [[1.0], [2.0]])).status == "unknown"
 
 
 def test_void_episodes_do_not_count_as_zeros(run_of: RunOf) -> None:

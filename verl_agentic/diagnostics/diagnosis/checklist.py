@@ -23,6 +23,7 @@ CHECKS: Mapping[str, str] = {
     "stop_reasons": "stop reasons",
     "waiting": "waiting",
     "rollout_mismatch": "rollout to trainer",
+    "credit_horizon": "credit over turns",
     "reward_parts": "reward parts",
     "validation": "validation",
     "time_spent": "time",

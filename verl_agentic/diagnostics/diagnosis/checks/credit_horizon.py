@@ -1,0 +1,52 @@
+"""Do long episodes pay for credit that does not tell their turns apart?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.horizon_variance import turn_correlation, variance_of_sum
+
+_LONG, _SAME = 8, 0.9
+
+
+def credit_horizon(run: RunEvidence) -> Verdict:
+    """Returns how much what an episode's turns are credited with, summed, varies because they are credited alike."""
+    credits = [credit for record in run.sample if len(credit := turn_credit(record)) > 1]
+    (num_turns, count), *_ = Counter(map(len, credits)).most_common(1) or [(0, 0)]
+    if count < 2:
+        return unknown("no two trained episodes have the same number of turns, two or more")
+    variance, correlation = turn_correlation([credit for credit in credits if len(credit) == num_turns])
+    if not variance:
+        return unknown(f"all of {count} episodes of {num_turns} turns are credited the same")
+    factor = variance_of_sum(num_turns, variance=1.0, correlation=correlation) / num_turns
+    evidence = {"turns": num_turns, "episodes": count, "variance": variance, "correlation": correlation}
+    found = (
+        f"in {count} episodes of {num_turns} turns, advantages of two turns are correlated by {correlation:.2f}: their "
+        f"sum varies {factor:.1f}x as much as that of turns on their own"
+    )
+    if num_turns < _LONG or correlation < _SAME:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    return Verdict(
+        status="warn",
+        found=found,
+        advice="credit turns apart: algorithm.adv_estimator=turn_group, gigpo or salt, or turn_gae with a critic",
+        evidence=evidence,
+    )
+
+
+def turn_credit(record: Mapping[str, Any]) -> list[float]:
+    """Returns the mean advantage on the sampled tokens of every turn of a training row; empty where it has none."""
+    if record.get("advantages") is None:
+        return []
+    advantages, mask = np.asarray(record["advantages"], dtype=np.float64), np.asarray(record["response_mask"]) == 1
+    turns: dict[int, list[float]] = {}
+    for segment in record["segments"] or ():
+        span = slice(segment["start"], segment["end"])
+        turns.setdefault(segment["turn"], []).extend(advantages[span][mask[span]].tolist())
+    return [float(np.mean(values)) for _, values in sorted(turns.items()) if values]
