@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 _DYNAMIC = (
     "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.gated_buffer",
@@ -12,9 +13,8 @@ _DYNAMIC = (
 )
 _SHAPED = (
     "reward.reward_manager.name=rubric",
-    # A success earns at least 0.8, a failure at most 0, and less the longer it is.
     "+reward.rubric.components=[{use: math, weight: 1.0, options: {must_be_evaluated: true}}, "
-    "{use: length_linear, weight: 0.2, options: {target: 0, per_step: 0.002, max_penalty: 1.0, unit: tokens}}]",
+    f"{{use: '{Path(__file__).parent / '_credit_judge.py'}:style', weight: 0.2}}]",
 )
 _FRAGILE = (
     "+actor_rollout_ref.rollout.custom.agentic.limits.max_retries=0",
