@@ -124,8 +124,8 @@ ADAPTERS = (
     Adapter(
         module="critic_config",
         needs="verl.workers.config.critic",
-        gives="bins of categorical critics",
-        chosen_by="critic.categorical",
+        gives="bins of categorical critics, target networks",
+        chosen_by="critic.categorical, critic.target",
     ),
     Adapter(
         module="categorical_critic",
@@ -134,10 +134,22 @@ ADAPTERS = (
         chosen_by="critic.categorical",
     ),
     Adapter(
+        module="target_critic",
+        needs="verl.workers.engine.fsdp.transformer_impl",
+        gives="a target network beside the critic",
+        chosen_by="critic.target",
+    ),
+    Adapter(
         module="learning_rate",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="a learning rate that falls with the length of responses",
         chosen_by="algorithm.length_lr.reference_tokens",
+    ),
+    Adapter(
+        module="reference_model",
+        needs="verl.workers.engine_workers",
+        gives="a reference with a model of its own",
+        chosen_by="algorithm.implicit_reward",
     ),
     Adapter(
         module="credit",

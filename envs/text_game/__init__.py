@@ -3,6 +3,7 @@
 from .demos import demonstrator
 from .env import make_env
 from .gold import gold
+from .hindsight import describe
 from .rows import make_rows
 
-__all__ = ["demonstrator", "gold", "make_env", "make_rows"]
+__all__ = ["demonstrator", "describe", "gold", "make_env", "make_rows"]

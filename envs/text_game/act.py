@@ -77,6 +77,11 @@ class ActTool:
             },
         }
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the game goes on."""
+        return self.game.status(self.state) == "open"
+
     def begin_turn(self) -> None:
         """Lets the policy act again."""
         self._left = self._presentation.actions_per_turn
@@ -95,7 +100,7 @@ class ActTool:
         text = arguments.get("action")
         if not isinstance(text, str) or set(arguments) != {"action"}:
             return ToolResult('Error: the arguments must be {"action": "<text>"}', True, "wrong_arguments")
-        if self.game.status(self.state) != "open":
+        if not self.is_open:
             return ToolResult("Error: the game is over; nothing was done", is_error=True)
         told: list[str] = []
         error_kind, done = None, 0
@@ -104,7 +109,7 @@ class ActTool:
             if error_kind is not None:
                 break
             done += 1
-            if self.game.status(self.state) != "open":
+            if not self.is_open:
                 break
         shown = [self.view()] if done else []
         return ToolResult("\n".join([*told, *shown]), error_kind is not None, error_kind)

@@ -84,7 +84,9 @@ class TextGameEnv(ToolEnv):
         return self._dense_reward * (self._progress - before)
 
 
-def make_env(row: EnvRow, *, dense_reward: float = 0.0, no_action_turns: int = 1) -> TextGameEnv:
+def make_env(
+    row: EnvRow, *, dense_reward: float = 0.0, no_action_turns: int = 1, max_actions_per_turn: int | None = None
+) -> TextGameEnv:
     """Returns the environment of one episode.
 
     Args:
@@ -95,14 +97,21 @@ def make_env(row: EnvRow, *, dense_reward: float = 0.0, no_action_turns: int = 1
             progress it made, so that the turns of any episode sum to `dense_reward` times its last progress: what is
             gained and lost again earns nothing.
         no_action_turns: how many turns in a row without an action end the episode; those before are answered.
+        max_actions_per_turn: rows that allow more actions in one turn are refused; None: rows may allow any number.
 
     Raises:
         ConfigError: an argument out of range, also in the row's `extra`.
-        DataError: the row holds no game.
+        DataError: the row holds no game, or allows too many actions in one turn.
     """
     if not 0 <= dense_reward <= 1:
         raise ConfigError(f"dense_reward must be 0 to 1, so that the outcome counts most, got {dense_reward!r}")
     if no_action_turns < 1:
         raise ConfigError(f"no_action_turns must be at least 1, got {no_action_turns!r}")
-    tool = ActTool(load_game(row.ground_truth), Presentation.of(row))
+    presentation = Presentation.of(row)
+    if max_actions_per_turn is not None and presentation.actions_per_turn > max_actions_per_turn:
+        raise DataError(
+            f"a row may allow at most {max_actions_per_turn} actions a turn (env_config.max_actions_per_turn), got "
+            f"{presentation.actions_per_turn}; make the rows anew, with the option actions_per_turn"
+        )
+    tool = ActTool(load_game(row.ground_truth), presentation)
     return TextGameEnv(row, tool, dense_reward=dense_reward, no_action_turns=no_action_turns)

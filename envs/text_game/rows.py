@@ -71,15 +71,8 @@ def to_row(name: str, number: int, game: Game[Any], presentation: Presentation) 
         game: the game.
         presentation: how it is shown and played.
     """
-    most = presentation.actions_per_turn
-    several = f"You may give up to {most} actions in one turn, separated by {SEPARATOR}."
-    parts = (
-        game.rules(presentation.style),
-        several if most > 1 and presentation.style == "full" else "",
-        game.view(game.start(), presentation.style),
-    )
     return EnvRow(
-        prompt=(Message("user", "\n".join(part for part in parts if part)),),
+        prompt=(Message("user", prompt_of(game, presentation)),),
         ground_truth=game.spec,
         data_source="text_game",
         extra={
@@ -87,9 +80,21 @@ def to_row(name: str, number: int, game: Game[Any], presentation: Presentation) 
             "game": name,
             "optimal_actions": len(game.solution(game.start())),
             "style": presentation.style,
-            "actions_per_turn": most,
+            "actions_per_turn": presentation.actions_per_turn,
         },
     )
+
+
+def prompt_of(game: Game[Any], presentation: Presentation) -> str:
+    """Returns what the policy is told at the start of a game."""
+    most = presentation.actions_per_turn
+    several = f"You may give up to {most} actions in one turn, separated by {SEPARATOR}."
+    parts = (
+        game.rules(presentation.style),
+        several if most > 1 and presentation.style == "full" else "",
+        game.view(game.start(), presentation.style),
+    )
+    return "\n".join(part for part in parts if part)
 
 
 def _rows(

@@ -156,10 +156,16 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     assert includes or f"${{{guard.RESOLVER}:plugin}}" in (folder / f"{name}.yaml").read_text()
 
 
-def test_a_learning_rate_by_length_is_refused_under_a_trainer_that_ignores_it() -> None:
-    config = _config(algorithm__length_lr__reference_tokens=100, trainer__v1__trainer_mode="sync")
-    with pytest.raises(ConfigError, match="needs a trainer of ours"):
-        guard.demanded(config)
+@pytest.mark.parametrize(
+    ("section", "adapter"),
+    [("length_lr__reference_tokens", "learning_rate"), ("implicit_reward__model_path", "reference_model")],
+)
+def test_what_our_trainers_do_is_refused_under_one_that_ignores_it(section: str, adapter: str) -> None:
+    key = f"algorithm__{section}"
+    assert adapter in guard.demanded(_config(**{key: 100, "trainer__v1__trainer_mode": "agentic_sync"}))
+    message = rf"algorithm.{section.split('__')[0]} needs a trainer of ours, got .*'sync'"
+    with pytest.raises(ConfigError, match=message):
+        guard.demanded(_config(**{key: 100, "trainer__v1__trainer_mode": "sync"}))
 
 
 def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, caplog: pytest.LogCaptureFixture) -> None:

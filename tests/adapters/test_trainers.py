@@ -240,6 +240,8 @@ def test_columns_of_the_agent_loop_reach_the_estimator(queue: StoredRows, monkey
     queue.put_row("pad_0_0", [0], mask=[0], sum_pi_squared=torch.tensor([0.9, 0.8, 0.7]), tag={"uses": 3}, **padding)
     queue.put_row("v_0_0", [0, 0], turn_ids=torch.tensor([0, 3]), shared_ids=torch.tensor([-1, -1]), **more)
     queue.rows["v_0_0"]["sum_pi_squared"] = more["sum_pi_squared"][:4]
+    for stored in queue.rows.values():
+        stored["target_values"] = 10 * stored["sum_pi_squared"]
     queue.rows["v_0_0"]["data_source"] = "others"
     queue.rows["v_0_0"]["extra_fields"]["agentic_place"] = "side"
     seen = _captured(Trainer(to_config()), queue.meta(), monkeypatch)
@@ -247,6 +249,7 @@ def test_columns_of_the_agent_loop_reach_the_estimator(queue: StoredRows, monkey
     assert seen["shared_BT"].tolist() == [[7, 7, -1], [7, 7, -1], [-1, -1, -1]]
     # Position p of the model says something about token p + 1; two tokens of the prompt come first.
     torch.testing.assert_close(seen["sum_pi_squared_BT"], torch.tensor([[0.2, 0.3, 0.4], [0.8, 0, 0], [0.2, 0.3, 0]]))
+    torch.testing.assert_close(seen["target_values_BT"], 10 * seen["sum_pi_squared_BT"])
     assert seen["source_B"].tolist() == [0, 0, 1] and seen["uses_B"].tolist() == [1, 3, 1]
     assert seen["is_side_B"].tolist() == [False, False, True]
 

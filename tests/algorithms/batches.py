@@ -166,6 +166,7 @@ def _log_probs(mask: Tensor, session_B: Tensor, generator: torch.Generator) -> T
 COLUMNS: dict[str, Callable[[Tensor, Tensor, torch.Generator], Any]] = {
     "turn_ids_BT": lambda mask, session_B, generator: turns_of(mask, session_B),
     "values_BT": _normal,
+    "target_values_BT": _normal,
     "old_log_probs_BT": _log_probs,
     "rollout_log_probs_BT": _log_probs,
     "sum_pi_squared_BT": lambda mask, session_B, generator: torch.rand(mask.shape, generator=generator),

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from samples import logged
 
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.cli import main
+from verl_agentic.data.collect import play_rows, scripted
 from verl_agentic.data.prepare import read_records, write_parquet
-from verl_agentic.data.rows import row_of_columns
+from verl_agentic.data.rows import read_json_lines, row_of_columns
+from verl_agentic.data.sample_log import StoredSample
+from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package
+from verl_agentic.trajectory_log.reader import write_run
+from verl_agentic.types import Message, ToolCall
 
 
 def test_both_splits_are_written_with_the_command_line_that_uses_them(
@@ -106,3 +117,71 @@ def test_rows_that_an_evaluation_always_or_never_solved_are_left_out(
     played.write_text(lines[0])
     assert main([*arguments, "--out", str(tmp_path / "none"), "--learnable", str(played)]) == 2
     assert "none of the 4 tasks has 2 attempts that count" in capsys.readouterr().err
+
+
+QUEST = {
+    **{"game": "quest", "start": "hall", "goal": ["coin", "you"], "rooms": ["hall", "attic"]},
+    **{"exits": [["hall", "north", "attic", None]], "furniture": {}, "locks": {}},
+    "things": {"apple": "hall", "coin": "attic"},
+}
+
+
+def played_quests(folder: Path, chat: tuple[Any, Any], *episodes: Sequence[str]) -> None:
+    """Plays a quest with these actions, and stores the episodes as a training does."""
+    tokenizer, codec = chat
+    limits = EpisodeLimits(max_response_tokens=2_000, max_context_tokens=4_000, max_turns=2)
+    row = EnvRow(prompt=(Message("user", "get the coin"),), ground_truth=QUEST, extra={"style": "compact"})
+
+    def script(actions: Sequence[str]) -> Any:
+        def say(messages: Sequence[Message]) -> Message:
+            action = actions[sum(message.role == "assistant" for message in messages)]
+            return Message("assistant", "", tool_calls=(ToolCall("act", {"action": action}),))
+
+        return say
+
+    played = asyncio.run(
+        play_rows(
+            [row] * len(episodes),
+            make_env=load_env_package("text_game").make_env,
+            setting_for=lambda n, row: scripted(script(episodes[n]), codec=codec, tokenizer=tokenizer, limits=limits),
+        )
+    )
+    stored = [
+        StoredSample(group="g", session=n, step=1, split="train", sample=to_sample(episode, row, id=f"quest/{n}"))
+        for n, episode in enumerate(played)
+    ]
+    write_run(folder, trajectories=logged(*stored))
+
+
+def test_a_run_s_episodes_become_rows_for_sft_failures_under_the_task_that_they_did(
+    tmp_path: Path, tiny_chat: tuple[Any, Any], tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    played_quests(run, tiny_chat, ["go north", "take coin"], ["look", "take apple"], ["look", "go north"])
+    arguments = ["prepare", "text_game", "--hindsight", str(run), "--out", str(tmp_path), "--model", str(tiny_model)]
+    assert main(arguments) == 0
+    path = tmp_path / "hindsight.jsonl"
+    assert capsys.readouterr().out == (
+        f"{path}: 2 rows of 3 episodes: 1 solved, 1 relabelled, 1 left out\ndata.train_files={path}\n"
+    )
+    assert not (tmp_path / "train.parquet").exists()
+    texts = [tiny_chat[0].decode(row["input_ids"]) for _, row in read_json_lines(path)]
+    assert "get the coin" in texts[0] and "take coin" in texts[0]
+    assert "quest: get the apple" in texts[1] and "take apple" in texts[1] and "coin" not in texts[1]
+
+
+def test_hindsight_says_what_it_lacks_and_writes_nothing(
+    tmp_path: Path, tiny_chat: tuple[Any, Any], tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    played_quests(run, tiny_chat, ["go north", "take coin"])
+    model = ["--model", str(tiny_model)]
+    for env, more, message in (
+        ("python_math", model, "environment 'python_math' has no describe(sample)"),
+        ("text_game", [], "--hindsight needs a tokenizer, got no --model"),
+        ("text_game", [*model, "--split", "val"], "no episode of --split val is stored below"),
+        ("text_game", [*model, "--protocol", "ragen"], "none of 1 episodes gives a row, got 0 solved, 0 relabelled"),
+    ):
+        assert main(["prepare", env, "--hindsight", str(run), "--out", str(tmp_path / "x"), *more]) == 2
+        assert message in capsys.readouterr().err
+    assert not list((tmp_path).glob("x/*"))

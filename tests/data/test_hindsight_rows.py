@@ -23,7 +23,7 @@ from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Message, Observation, Reward, StopReason
+from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 
 class Tokenizer(CharTokenizer):
@@ -145,6 +145,15 @@ async def test_an_episode_that_reads_otherwise_when_it_is_written_again_is_left_
     assert counts == HindsightRows(solved=0, relabelled=1, left_out=1)
 
 
+async def test_an_episode_in_which_other_calls_are_read_is_left_out(tmp_path: Path) -> None:
+    class Deaf(Codec):
+        async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Any]) -> Action:
+            return replace(await super().decode_action(token_ids, turn=turn, tools=tools), tool_calls=())
+
+    counts, rows = await write([await play("A", "call:A", "done")], tmp_path, codec=Deaf())
+    assert counts == HindsightRows(solved=0, relabelled=0, left_out=1) and rows == []
+
+
 async def test_an_outcome_that_counts_as_a_success_can_be_lower(tmp_path: Path) -> None:
     half = replace(await play("A", "call:B", "done"), env=Reward(0.5))
     counts, _ = await write([half], tmp_path, solved_at=0.5)
@@ -168,7 +177,7 @@ def test_a_package_offers_what_its_module_does(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text("def make_env(row):\n    ...\n\n\ndef describe(sample):\n    return sample\n")
     package = load_env_package(str(folder))
     assert package.describe is not None and package.describe("x") == "x"  # type: ignore[arg-type]
-    assert load_env_package("text_game").describe is None
+    assert load_env_package("text_game").describe is not None
 
 
 @settings(max_examples=20, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.step_labels import hard_label, state_value, step_gains, step_labels
+from verl_agentic.rewards.step_labels import hard_label, state_value, step_labels
 
 OUTCOMES = [[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]]
 
@@ -20,10 +20,6 @@ def test_the_value_of_a_state_is_the_success_rate_of_its_continuations() -> None
     assert state_value([1, 0, 0]) == pytest.approx(1 / 3)
     assert state_value([1]) == 1.0 and state_value([0.5, 1.0]) == 0.75
     assert hard_label([0.5, 0.9]) == 0.0  # a partial outcome is not right
-
-
-def test_steps_earn_what_they_add() -> None:
-    assert step_gains([0.5, 0.0, 1.0]) == [-0.5, 1.0] and step_gains([0.3]) == []
 
 
 @pytest.mark.parametrize("outcomes", [[], [2], [-1, 0], [float("nan")]])

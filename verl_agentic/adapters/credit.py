@@ -29,6 +29,12 @@ from verl_agentic.algorithms.credit import Advantages, CreditBatch, last_tokens,
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 from verl_agentic.algorithms.groups import group_counts
 from verl_agentic.algorithms.handover import current_handover
+from verl_agentic.algorithms.implicit_reward import (
+    ImplicitRewardSettings,
+    TokenRewards,
+    implicit_health,
+    implicit_rewards,
+)
 from verl_agentic.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -52,7 +58,8 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
         name = str(getattr(adv_estimator, "value", adv_estimator))
         is_ours = is_advantage(name)
         pays_once = is_ours or name in BY_SESSION
-        batch = to_batch(data, batch_keys, handover.columns, pays_once=pays_once)
+        tokens = None if handover.implicit_reward is None else _implicit(data, handover.implicit_reward)
+        batch = to_batch(data, batch_keys, handover.columns, pays_once=pays_once, implicit=tokens)
         if is_ours:
             estimator = load_advantage(name)
         else:
@@ -60,6 +67,8 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
             estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
         given = estimate(estimator, batch, _settings(kwargs.get("config")))
         handover.metrics.update(given.metrics)
+        if tokens is not None:
+            handover.metrics.update(implicit_health(batch, tokens.rewards_BT))
         try:
             known = dataclasses.replace(batch, **handover.for_metrics)
             handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
@@ -73,7 +82,12 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def to_batch(
-    data: Any, batch_keys: Sequence[str], columns: Mapping[str, Any], *, pays_once: bool = True
+    data: Any,
+    batch_keys: Sequence[str],
+    columns: Mapping[str, Any],
+    *,
+    pays_once: bool = True,
+    implicit: TokenRewards | None = None,
 ) -> CreditBatch:
     """Returns what verl's trainer holds as a batch.
 
@@ -82,6 +96,7 @@ def to_batch(
         batch_keys: `{uid}_{session}_{index}` of every row.
         columns: see `Handover`.
         pays_once: whether rows that repeat the score of their session have no rewards.
+        implicit: what comes on top of the rewards of the task.
     """
     parsed = [split_key(key) for key in batch_keys]
     in_batch = {"values_BT": "values", "old_log_probs_BT": "old_log_probs", "rollout_log_probs_BT": "rollout_log_probs"}
@@ -90,6 +105,8 @@ def to_batch(
     if pays_once and any(is_copy := repeats(batch_keys, partition_id="train")):
         is_copy_B = torch.tensor(is_copy, device=rewards_BT.device)
         rewards_BT = rewards_BT.masked_fill(is_copy_B.unsqueeze(-1), 0.0)
+    if implicit is not None:
+        rewards_BT = implicit.added_to(rewards_BT)
     if (baseline_B := columns.get("baseline_B")) is not None:
         # No baseline, no signal: what is not finite is taken out.
         rewards_BT = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards_BT, torch.nan)
@@ -114,6 +131,13 @@ def _on_sampled_tokens(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return rewards_BT
     place_B1 = last_tokens(mask_BT).clamp(min=0).unsqueeze(-1)
     return rewards_BT.masked_fill(~mask_BT, 0.0).scatter_add(1, place_B1, stray_BT.sum(dim=-1, keepdim=True))
+
+
+def _implicit(data: Any, settings: ImplicitRewardSettings) -> TokenRewards:
+    rewards_BT = implicit_rewards(
+        data.batch["ref_log_prob"], data.batch["old_log_probs"], data.batch["response_mask"].bool(), beta=settings.beta
+    )
+    return TokenRewards(rewards_BT=rewards_BT, outcome_coef=settings.outcome_coef)
 
 
 def _settings(config: Any) -> CreditSettings:

@@ -1,4 +1,7 @@
-"""verl's config of FSDP critics with a place for a categorical value head: `critic.categorical: {low, high, bins}`."""
+"""verl's config of FSDP critics with places for a categorical value head and a target network.
+
+`critic.categorical: {low, high, bins}` and `critic.target: {tau}`.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,44 @@ from verl_agentic.errors import ConfigError
 
 VALUE_BINS = "value_bins"
 """Attribute of the critic's Hugging Face config that holds the section: workers get it, and checkpoints keep it."""
+TARGET_TAU = "target_tau"
+"""Attribute of the critic's engine config that holds tau: workers get it."""
 
 
 @dataclasses.dataclass
 class FSDPCriticConfig(critic.FSDPCriticConfig):
-    """verl's, and `categorical`."""
+    """verl's, and two sections."""
 
     categorical: dict[str, Any] | None = None
     """The critic classifies returns into `bins` bins between `low` and `high`; None: it regresses them."""
+    target: dict[str, Any] | None = None
+    """A copy of the critic goes the share `tau` of the way to it after every update; None: there is none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.categorical is None:
-            return
-        section = dict(self.categorical)
-        if set(section) != {"low", "high", "bins"}:
-            raise ConfigError(f"critic.categorical must have low, high and bins, got {sorted(section)}")
-        if isinstance(section["bins"], bool) or not isinstance(section["bins"], int) or section["bins"] < 2:
-            raise ConfigError(f"critic.categorical.bins must be an integer of at least 2, got {section['bins']!r}")
-        bin_edges(float(section["low"]), float(section["high"]), section["bins"])
-        setattr(self.model.hf_config, VALUE_BINS, section)
+        if self.categorical is not None:
+            setattr(self.model.hf_config, VALUE_BINS, _bins(dict(self.categorical)))
+        if self.target is not None:
+            if self.strategy != "fsdp2":
+                raise ConfigError(f"critic.target works with critic.strategy=fsdp2, got {self.strategy!r}; set it")
+            # Not as an attribute that verl would freeze: a config may be made twice of the same parts.
+            object.__setattr__(self.engine, TARGET_TAU, _tau(dict(self.target)))
+
+
+def _bins(section: dict[str, Any]) -> dict[str, Any]:
+    if set(section) != {"low", "high", "bins"}:
+        raise ConfigError(f"critic.categorical must have low, high and bins, got {sorted(section)}")
+    if isinstance(section["bins"], bool) or not isinstance(section["bins"], int) or section["bins"] < 2:
+        raise ConfigError(f"critic.categorical.bins must be an integer of at least 2, got {section['bins']!r}")
+    bin_edges(float(section["low"]), float(section["high"]), section["bins"])
+    return section
+
+
+def _tau(section: dict[str, Any]) -> float:
+    tau = section.get("tau")
+    if set(section) != {"tau"} or isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
+        raise ConfigError(f"critic.target must have tau alone, above 0 and at most 1, got {section}; ArCHer takes 0.1")
+    return float(tau)
 
 
 critic.FSDPCriticConfig = FSDPCriticConfig

@@ -82,6 +82,8 @@ def _check_credit(config: DictConfig) -> None:
     )
     written = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else {}
     settings = CreditSettings.from_mapping(cast("Any", written))
+    if OmegaConf.select(config, "critic.target") is not None:
+        _check_target(config, name)
     if not is_advantage(name):
         if settings.options:
             raise ConfigError(
@@ -93,6 +95,21 @@ def _check_credit(config: DictConfig) -> None:
     estimator.check_options(settings.options)
     if estimator.needs_critic and not OmegaConf.select(config, "critic.enable"):
         raise ConfigError(f"estimator {name!r} needs a critic, got critic.enable=null or false; set critic.enable=true")
+
+
+def _check_target(config: DictConfig, name: str) -> None:
+    from verl_agentic.algorithms.advantage import is_advantage, load_advantage
+
+    mode = str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
+    if not is_advantage(name) or "target_values_BT" not in load_advantage(name).takes:
+        raise ConfigError(
+            f"estimator {name!r} has no use for critic.target; set algorithm.adv_estimator=archer, or unset it"
+        )
+    if not mode.startswith("agentic_"):
+        raise ConfigError(
+            f"critic.target needs a trainer of ours, got trainer.v1.trainer_mode={mode!r}; set agentic_sync, "
+            "agentic_colocate_async or agentic_separate_async"
+        )
 
 
 def _check_external_sessions(config: DictConfig) -> None:
@@ -141,26 +158,29 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     from verl_agentic.algorithms.policy_loss import policy_loss_names
 
     loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+    has_bins = OmegaConf.select(config, "critic.categorical") is not None
+    has_target = OmegaConf.select(config, "critic.target") is not None
     is_our_loss = loss in policy_loss_names()
     is_our_trainer = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
     is_our_estimator = is_advantage(str(OmegaConf.select(config, "algorithm.adv_estimator")))
     has_credit = OmegaConf.select(config, "algorithm.credit") is not None
-    has_length_lr = OmegaConf.select(config, "algorithm.length_lr") is not None
-    if has_length_lr and not is_our_trainer:
+    has = {key: OmegaConf.select(config, f"algorithm.{key}") is not None for key in ("length_lr", "implicit_reward")}
+    if any(has.values()) and not is_our_trainer:
         raise ConfigError(
-            "algorithm.length_lr needs a trainer of ours, got trainer.v1.trainer_mode="
+            f"algorithm.{next(key for key in has if has[key])} needs a trainer of ours, got trainer.v1.trainer_mode="
             f"{OmegaConf.select(config, 'trainer.v1.trainer_mode')!r}; set agentic_sync, agentic_colocate_async or "
             "agentic_separate_async"
         )
     return {
         **dict.fromkeys(("loss_config", "policy_losses"), is_our_loss),
         "vocabulary_mean": loss == "rover",
-        **dict.fromkeys(
-            ("critic_config", "categorical_critic"), OmegaConf.select(config, "critic.categorical") is not None
-        ),
+        "critic_config": has_bins or has_target,
+        "categorical_critic": has_bins,
+        "target_critic": has_target,
         "credit": is_our_trainer or is_our_estimator or has_credit,
         "trainers": is_our_trainer,
-        "learning_rate": has_length_lr,
+        "learning_rate": has["length_lr"],
+        "reference_model": has["implicit_reward"],
     }
 
 

@@ -14,7 +14,9 @@ from verl.workers.utils.padding import response_from_nested
 from verl_agentic.algorithms.step_groups import steps_of
 from verl_agentic.rewards.scored import PLACE
 
-_FIELDS = ["extra_fields", "data_source", "turn_ids", "shared_ids", "sum_pi_squared", "response_mask"]
+# Of whole rows, as engines give them back.
+_OF_ENGINES = {"sum_pi_squared_BT": "sum_pi_squared", "target_values_BT": "target_values"}
+_FIELDS = ["extra_fields", "data_source", "turn_ids", "shared_ids", "response_mask", *_OF_ENGINES.values()]
 
 
 def stored_columns(batch: Any) -> dict[str, Any]:
@@ -25,9 +27,10 @@ def stored_columns(batch: Any) -> dict[str, Any]:
     for ours, stored, filler in (("turn_ids_BT", "turn_ids", 0), ("shared_BT", "shared_ids", -1)):
         if stored in fetched:
             columns[ours] = _padded(fetched[stored], width=width, filler=filler)
-    if "sum_pi_squared" in fetched:
-        response = response_from_nested(fetched["sum_pi_squared"], fetched["response_mask"])
-        columns["sum_pi_squared_BT"] = _padded(response, width=width, filler=0)
+    for ours, stored in _OF_ENGINES.items():
+        if stored in fetched:
+            response = response_from_nested(fetched[stored], fetched["response_mask"])
+            columns[ours] = _padded(response, width=width, filler=0)
     if "data_source" in fetched:
         sources: dict[str, int] = {}
         names = [str(_plain(source)) for source in fetched["data_source"]]

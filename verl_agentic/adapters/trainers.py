@@ -2,7 +2,8 @@
 
 One mixin over verl's `sync`, `colocate_async` and `separate_async`. It reads columns that the agent loop has stored
 with every row and hands them to the estimators; what a loss needs it stores beside them, where verl ships it to the
-actor. `algorithm.length_lr.reference_tokens` scales the learning rate down when responses grow longer than that.
+actor. `algorithm.length_lr.reference_tokens` scales the learning rate down when responses grow longer than that;
+`algorithm.implicit_reward` adds token rewards of a model (`adapters.implicit_reward`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from verl.trainer.ppo.v1 import trainer_colocate_async, trainer_separate_async, 
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.workers.utils.padding import response_from_nested
 
+from verl_agentic.adapters.implicit_reward import implicit_reward_settings, put_reward_model_in_place_of_reference
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.session_rows import repeats, split_key
 from verl_agentic.adapters.stored_columns import stored_columns
@@ -42,6 +44,7 @@ class CreditMixin:
 
     def __init__(self, config: Any) -> None:
         """Builds the trainer; every other part of verl sees its own name for it."""
+        put_reward_model_in_place_of_reference(config)
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.mode
         super().__init__(config)  # pyright: ignore[reportCallIssue]
@@ -72,7 +75,8 @@ class CreditMixin:
         columns = stored_columns(batch)
         if self._estimator in _GREEDY:
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
-        with handed_over(Handover(columns=columns, metrics=metrics)):
+        implicit = implicit_reward_settings(self.config)
+        with handed_over(Handover(columns=columns, metrics=metrics, implicit_reward=implicit)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
         if self._loss in policy_loss_names():
             batch = _store_for_losses(batch, columns)

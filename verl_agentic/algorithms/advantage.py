@@ -33,6 +33,8 @@ class AdvantageType:
     needs: frozenset[str]
     """Optional columns of `CreditBatch` without which it cannot work."""
     needs_critic: bool
+    takes: frozenset[str] = frozenset()
+    """Optional columns that it works without, and otherwise with."""
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises when the estimator has no such options.
@@ -60,17 +62,24 @@ class AdvantageType:
         return given if isinstance(given, Advantages) else Advantages(advantages_BT=given, returns_BT=given)
 
 
-def advantage(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], AdvantageType]:
+def advantage(
+    *, needs: tuple[str, ...] = (), takes: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], AdvantageType]:
     """Makes an estimator of a function `(batch, *, options) -> [B, T] advantages | Advantages`.
 
     Args:
         needs: optional columns of `CreditBatch` without which it cannot work.
+        takes: others that change what it gives; `critic.target` is refused where nobody takes `target_values_BT`.
     """
-    assert set(needs) <= OPTIONAL, needs
+    assert {*needs, *takes} <= OPTIONAL, (needs, takes)
 
     def make(function: Callable[..., Any]) -> AdvantageType:
         return AdvantageType(
-            name=function.__name__, function=function, needs=frozenset(needs), needs_critic="values_BT" in needs
+            name=function.__name__,
+            function=function,
+            needs=frozenset(needs),
+            needs_critic="values_BT" in needs,
+            takes=frozenset(takes),
         )
 
     return make

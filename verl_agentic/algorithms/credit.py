@@ -61,6 +61,8 @@ class CreditBatch:
     """`[B, T]` int64: turn of every token, never falling along a row; an observation belongs to the turn it answers."""
     values_BT: Tensor | None = None
     """`[B, T]` float: the critic's values."""
+    target_values_BT: Tensor | None = None
+    """`[B, T]` float: those of its target network."""
     old_log_probs_BT: Tensor | None = None
     """`[B, T]` float: log-probs under the policy that is about to be updated."""
     rollout_log_probs_BT: Tensor | None = None

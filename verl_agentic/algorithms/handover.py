@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_agentic.algorithms.implicit_reward import ImplicitRewardSettings
+
 
 @dataclass
 class Handover:
@@ -15,6 +17,8 @@ class Handover:
 
     columns: dict[str, Any] = field(default_factory=dict)
     """Optional columns of `CreditBatch`."""
+    implicit_reward: ImplicitRewardSettings | None = None
+    """How token rewards of a model in the place of verl's reference are added to those of the task."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Where the metrics of credit go."""
     for_metrics: dict[str, Any] = field(default_factory=dict)

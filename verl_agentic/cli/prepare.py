@@ -1,4 +1,4 @@
-"""`verl-agentic prepare`: an environment's rows as verl reads them."""
+"""`verl-agentic prepare`: an environment's rows as verl reads them, and a run's episodes as rows for SFT."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from verl_agentic.cli.hindsight import FILE, add_hindsight_arguments, write_hindsight
 
 _FILES = {"train": "train.parquet", "test": "test.parquet"}
 
@@ -27,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--learnable", type=Path, metavar="FILE", help="episodes.jsonl of an evaluation of these "
                         "tasks: leave out those that it always or never solved")  # fmt: skip
     parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="write nothing; check these files")
+    add_hindsight_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.env_package import load_env_package
 
     package = load_env_package(args.env)
+    if args.hindsight:
+        write_hindsight(args, package, _out(args, package) / FILE)
+        return 0
     names = tools_of(package, parse_key_values(args.config, option="--config"))
     return _check(args, names) if args.check else _write(args, package, names)
 
@@ -59,7 +65,7 @@ def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
     options = parse_key_values(args.option, option="--option")
     is_path = "/" in args.env or args.env.startswith(".")
     env_id = str(package.folder) if is_path else args.env  # a worker may have another working folder
-    out = args.out or Path("data") / package.folder.name
+    out = _out(args, package)
     selection = [name.strip() for name in (args.tools or "").split(",") if name.strip()]
     written = {}
     for split, count in (("train", args.train), ("test", args.test)):
@@ -74,6 +80,10 @@ def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
     keys = {"train": "data.train_files", "test": "data.val_files"}
     print(" ".join(f"{keys[split]}={(out / _FILES[split]).resolve()}" for split in written))
     return 0
+
+
+def _out(args: argparse.Namespace, package: Any) -> Path:
+    return args.out or Path("data") / package.folder.name
 
 
 def _learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:

@@ -42,7 +42,8 @@ class HindsightRows:
     relabelled: int
     """Failed episodes that are rows under the task that they did."""
     left_out: int
-    """Episodes that are no row: nothing to tell of them, cut in the middle of a turn, or not to be written again."""
+    """Episodes that are no row: nothing to tell of them, cut in the middle of a turn, or read otherwise when written
+    again."""
 
 
 async def write_hindsight_rows(
@@ -115,9 +116,12 @@ class _Recorded:
 
     def is_told_by(self, episode: Episode, end: str) -> bool:
         """Tells whether the episode says what was said, turn for turn; `end` is the text of the token that ends one."""
-        said, told = self.sample.turns, episode.actions
-        texts = [turn.text.removesuffix(end) for turn in said], [action.text.removesuffix(end) for action in told]
-        return texts[0] == texts[1] and episode.stop_reason is self.sample.stop_reason
+        # Another protocol than that of the run reads other calls in the same text.
+        said = [(turn.text.removesuffix(end), [call.name for call in turn.calls]) for turn in self.sample.turns]
+        told = [
+            (action.text.removesuffix(end), [call.name for call in action.tool_calls]) for action in episode.actions
+        ]
+        return said == told and episode.stop_reason is self.sample.stop_reason
 
 
 def _is_row(sample: Sample, solved_at: float) -> bool:

@@ -52,8 +52,8 @@ def preference_pairs(
                 {
                     "prompt": [message.to_dict() for message in best.sample.prompt],
                     "tools": [dict(schema) for schema in tools_of(best.sample)],
-                    "chosen": _messages(best.sample),
-                    "rejected": _messages(worst.sample),
+                    "chosen": written_messages(best.sample),
+                    "rejected": written_messages(worst.sample),
                     "scores": [_score(best), _score(worst)],
                 }
             )
@@ -75,10 +75,12 @@ async def encode_pair(pair: Mapping[str, Any], *, codec: Codec, tokenizer: Any) 
         raise DataError(f"a pair lacks {missing}, got the keys {sorted(pair)}; it has prompt, chosen and rejected")
     prompt = [Message.from_dict(message) for message in pair["prompt"]]
     tools = [dict(schema) for schema in pair.get("tools") or ()]
-    return {side: await _encode(prompt, pair[side], tools=tools, codec=codec, tokenizer=tokenizer) for side in SIDES}
+    return {
+        side: await encode_answer(prompt, pair[side], tools=tools, codec=codec, tokenizer=tokenizer) for side in SIDES
+    }
 
 
-async def _encode(
+async def encode_answer(
     prompt: Sequence[Message],
     answer: Sequence[Mapping[str, Any]],
     *,
@@ -86,8 +88,20 @@ async def _encode(
     codec: Codec,
     tokenizer: Any,
 ) -> Trajectory:
+    """Returns a prompt and one way to go on as a training row.
+
+    Args:
+        prompt: messages.
+        answer: messages, see the module.
+        tools: schemas that the prompt offers.
+        codec: the protocol.
+        tokenizer: the one that the codec is made of.
+
+    Raises:
+        DataError: it does not begin with what a policy wrote, or the policy speaks twice in a row.
+    """
     if not answer or answer[0].get("role") != "assistant":
-        raise DataError(f"a side of a pair begins with a message of the assistant, got {answer!r}; mend it")
+        raise DataError(f"what follows a prompt begins with a message of the assistant, got {answer!r}; mend it")
     row = Trajectory(prompt_ids=list(await codec.encode_prompt(prompt, tools)))
     seen, turn = list(prompt), -1
     for is_policy, messages in groupby(answer, key=lambda message: message.get("role") == "assistant"):
@@ -123,7 +137,8 @@ def _score(one: StoredSample) -> float:
     return one.score["score"]
 
 
-def _messages(sample: Sample) -> list[dict[str, Any]]:
+def written_messages(sample: Sample) -> list[dict[str, Any]]:
+    """Returns what followed the prompt of a trajectory, as one side of a pair has it."""
     messages: list[dict[str, Any]] = []
     for turn in sample.turns:
         messages.append({"role": "assistant", "text": turn.text})

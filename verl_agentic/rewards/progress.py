@@ -1,7 +1,8 @@
 """Stepwise progress attribution (SPA): what each turn contributed to the outcome, and the reward made of it.
 
 An estimator says what each turn contributed. It is trained on finished episodes so that the contributions of one
-episode add up to its outcome; `squared_error` is that loss.
+episode add up to its outcome; `squared_error` is that loss, also of tensors. Where they do not quite, it may return
+them `renormalised`.
 
 Paper: https://arxiv.org/abs/2505.20732
 """
@@ -43,7 +44,7 @@ def fused(
 
 
 def squared_error(contributions: Sequence[float], outcome: float) -> float:
-    """Returns the estimator's loss on one episode: (sum of contributions - outcome) ** 2."""
+    """Returns an estimator's loss on one episode: (sum of contributions - outcome) ** 2."""
     return (sum(contributions) - outcome) ** 2
 
 

@@ -6,7 +6,6 @@ Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from verl_agentic.errors import DataError
 
@@ -48,15 +47,6 @@ def step_labels(outcomes: Sequence[Sequence[float]], *, soft: bool = True) -> li
         DataError: a step without completions, or an outcome that is not from 0 to 1.
     """
     return [state_value(one) if soft else hard_label(one) for one in outcomes]
-
-
-def step_gains(values: Sequence[float]) -> list[float]:
-    """Returns what each step added: v_t - v_(t-1). Their sum is the last value minus the first.
-
-    Args:
-        values: [steps + 1] of the states, that in front of the first step included.
-    """
-    return [after - before for before, after in pairwise(values)]
 
 
 def _checked(outcomes: Sequence[float]) -> Sequence[float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from verl_agentic.errors import DataError
 
 from .game import Move, Status, Style
-from .quest_maker import QuestOptions, make_world
+from .quest_maker import QuestOptions, goals, make_world
 from .quest_solver import solve
 from .quest_world import CARRIED, QuestState, World
 
@@ -105,6 +106,12 @@ class Quest:
         if found is None:
             raise DataError(f"the quest cannot be won, got {self.spec} in the state {state}; make the rows anew")
         return found
+
+    def others_reached(self, state: QuestState) -> Iterator[Quest]:
+        """Yields the quests in the same world that are solved in a state."""
+        for thing, place in goals(self._world):
+            if self._world.place(state, thing) == place and (thing, place) != self._world.goal:
+                yield Quest(replace(self._world, goal=(thing, place)))
 
     def rules(self, style: Style) -> str:
         """Returns the quest, and the commands there are."""

@@ -57,7 +57,8 @@ def make_world(seed: int, options: QuestOptions) -> World:
     rng = random.Random(seed)
     for _ in range(_TRIES):
         world = _draw(rng, options)
-        for goal in _goals(rng, world):
+        every = goals(world)
+        for goal in rng.sample(every, len(every)):
             quest = replace(world, goal=goal)
             found = solve(quest, quest.first(), max_length=options.quest_length)
             if found is not None and len(found) == options.quest_length:
@@ -67,15 +68,15 @@ def make_world(seed: int, options: QuestOptions) -> World:
     )
 
 
-def _goals(rng: random.Random, world: World) -> Iterator[tuple[str, str]]:
+def goals(world: World) -> list[tuple[str, str]]:
+    """Returns all (thing, place) that a quest in this world may be about: no key, and nothing that is so already."""
     keys = {key for _, key in world.locks.values()}
-    goals = [
+    return [
         (thing, place)
         for thing, at in world.things.items()
         for place in (CARRIED, *world.furniture)
         if thing not in keys and place != at
     ]
-    yield from rng.sample(goals, len(goals))
 
 
 def _draw(rng: random.Random, options: QuestOptions) -> World:

@@ -13,7 +13,8 @@ from typing import Any
 from omegaconf import open_dict
 
 from verl_agentic.adapters.hooks import when_imported
-from verl_agentic.algorithms.advantage import advantage_names
+from verl_agentic.algorithms.advantage import advantage, advantage_names
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
 from verl_agentic.algorithms.policy_loss import policy_loss_names
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
@@ -25,6 +26,7 @@ VERLS = (
     "tir_optimal_token_baseline",
 )
 PLAN = [("estimator", name) for name in sorted({*VERLS, *advantage_names()})]
+PLAN += [("implicit reward", "cycling:as_they_are")]
 PLAN += [("loss", name) for name in policy_loss_names()]
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}
 
@@ -35,8 +37,16 @@ def coin(sample: Sample) -> float:
     return float(zlib.crc32("".join(turn.text for turn in sample.turns).encode()) % 2)
 
 
+@advantage()
+def as_they_are(batch: CreditBatch) -> Advantages:
+    """Returns the rewards themselves, and tells their sum."""
+    given = batch.rewards_BT
+    return Advantages(advantages_BT=given, returns_BT=given, metrics={"rewards_seen": float(given.sum())})
+
+
 def _register() -> None:
     importlib.import_module("verl_agentic.adapters.trainers")
+    import transfer_queue as tq
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, register_trainer
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.utils import losses
@@ -45,14 +55,26 @@ def _register() -> None:
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
             kind, name = PLAN[(self.global_steps - 1) // STEPS_EACH]
             actor = self.config.actor_rollout_ref.actor
+            if not hasattr(self, "implicit_reward"):
+                self.implicit_reward = self.config.algorithm.implicit_reward
             with open_dict(self.config):
-                self.config.algorithm.adv_estimator = name if kind == "estimator" else "grpo"
+                self.config.algorithm.adv_estimator = "grpo" if kind == "loss" else name
+                self.config.algorithm.implicit_reward = self.implicit_reward if kind == "implicit reward" else None
                 self.config.algorithm.credit = {"options": _OPTIONS.get(name, {})}
             if kind == "loss":
                 actor.policy_loss.loss_mode = name
                 loss = functools.partial(losses.ppo_loss, config=omega_conf_to_dataclass(actor))
                 self.actor_rollout_wg.set_loss_fn(loss)
             return super().step(metrics, timing_raw)
+
+        def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+            fields = ["old_log_probs", "ref_log_prob", "rm_scores", "response_mask"]
+            fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+            old, ref, scores, mask = (fetched[name].values().double() for name in fields)
+            log_ratio, count = float(((ref - old) * mask).sum()), float(mask.sum())
+            metrics |= {"test/log_ratio_sum": log_ratio, "test/log_ratio_mean": log_ratio / count}
+            metrics["test/score_sum"] = float(scores.sum())
+            return super()._compute_advantage(batch, metrics)
 
     register_trainer("agentic_cycling")(CyclingTrainer)
 

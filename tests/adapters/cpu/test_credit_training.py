@@ -11,6 +11,8 @@ from cycling import PLAN, STEPS_EACH, VERLS
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl_runs import make_run
 
+from verl_agentic.data.tiny_model import make_tiny_model
+
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
@@ -20,6 +22,7 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "cycling")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
     run = make_run(tmp_path)
+    make_tiny_model(tmp_path / "phi", seed=1)
     run.settings = {
         "trainer.v1.trainer_mode": "agentic_cycling",
         "trainer.total_training_steps": STEPS_EACH * len(PLAN),
@@ -29,6 +32,8 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         "+actor_rollout_ref.rollout.custom.agentic.external_sessions": 1,
         "actor_rollout_ref.actor.calculate_entropy": True,
         "actor_rollout_ref.actor.use_kl_loss": True,
+        "actor_rollout_ref.actor.kl_loss_coef": 0.0,
+        "+algorithm.implicit_reward": f"{{model_path: {tmp_path / 'phi'}, beta: 0.5, outcome_coef: 2.0}}",
         "actor_rollout_ref.actor.optim.lr": 1e-5,
         "critic.enable": True,
         "critic.optim.lr": 1e-4,
@@ -46,6 +51,18 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
             assert step["actor/grad_norm"] > 0 and 0 < step["actor/lr_scale"] <= 1, name
             assert 0 < step["episode/external"] < 1, name
             assert kind != "loss" or name != "rl_plus" or 0 < step["actor/external_frac"] < 1
+            assert ("credit/implicit_reward_mean" in step) == (kind == "implicit reward")
+            if kind == "implicit reward":
+                _check_implicit_rewards(step)
         # Of two that are best, none gets an advantage for pass@k; a coin falls alike in all groups now and then.
         spread = [step["critic/advantages/max"] - step["critic/advantages/min"] for step in own]
         assert max(spread) > 0 or name in ("grpo_passk", "safe_passk"), name
+
+
+def _check_implicit_rewards(step: dict[str, float]) -> None:
+    """They are made of the log-probs that are stored, those of another model than the policy, and reach estimators."""
+    assert abs(step["test/log_ratio_mean"]) > 0.01
+    assert step["credit/implicit_reward_mean"] == pytest.approx(0.5 * step["test/log_ratio_mean"], rel=1e-3)
+    seen = 0.5 * step["test/log_ratio_sum"] + 2.0 * step["test/score_sum"]
+    assert step["credit/rewards_seen"] == pytest.approx(seen, rel=1e-3)
+    assert 0 <= step["credit/implicit_accuracy"] <= 1

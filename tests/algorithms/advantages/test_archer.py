@@ -5,7 +5,7 @@ import math
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.advantages.archer import archer, polyak, q_targets
+from verl_agentic.algorithms.advantages.archer import archer, q_targets
 
 OTHER = 7.0
 
@@ -21,12 +21,6 @@ def test_vector() -> None:
     given = archer(batch)
     torch.testing.assert_close(given.advantages_BT, torch.full((1, 2), 0.13))
     torch.testing.assert_close(given.returns_BT, torch.tensor([[0.63, 0.0]]))
-
-
-def test_polyak_vector() -> None:
-    torch.testing.assert_close(polyak(torch.tensor(0.7), torch.tensor(0.8)), torch.tensor(0.71))
-    weights = torch.tensor([1.0, 2.0])
-    assert torch.equal(polyak(weights, weights + 1, tau=1.0), weights + 1)
 
 
 def test_q_learns_from_the_next_turns_v_and_v_from_q_and_nothing_else_learns() -> None:
@@ -50,3 +44,18 @@ def test_the_next_turn_may_be_in_the_next_row() -> None:
         values_BT=torch.tensor([[0.1, 0.2], [0.4, 0.5]]),
     )
     torch.testing.assert_close(archer(batch).returns_BT, torch.tensor([[0.2, 0.9 * 0.4], [0.5, 1.0]]))
+
+
+def test_targets_are_of_the_target_network_and_advantages_of_the_critic() -> None:
+    # Turns of two, one and two tokens; the target network's V and Q lie 0.1 lower.
+    mask = torch.tensor([[1, 1, 0, 1, 1, 1]])
+    ids = torch.tensor([[0, 0, 0, 1, 2, 2]])
+    values = torch.tensor([[0.1, 0.2, math.nan, 0.5, 0.3, 0.9]])
+    batch = make_batch([1.0], mask=mask, turn_ids_BT=ids, values_BT=values, target_values_BT=values - 0.1)
+    given = archer(batch)
+    torch.testing.assert_close(given.advantages_BT, torch.tensor([[0.1, 0.1, 0, 0, 0.6, 0.6]]))
+    expected = [0.1, 0.9 * 0.4, 0, 0.9 * 0.2, 0.8, 1.0]
+    torch.testing.assert_close(given.returns_BT, torch.tensor([expected]))
+    assert math.isclose(given.metrics["credit/target_gap"], 0.1, rel_tol=1e-5)
+    without = archer(make_batch([1.0], mask=mask, turn_ids_BT=ids, values_BT=values))
+    assert "credit/target_gap" not in without.metrics

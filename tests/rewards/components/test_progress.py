@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+import torch
 from samples import call, graded, sample, turn, value
 
 from verl_agentic.errors import ConfigError, ScoringError
@@ -12,6 +14,7 @@ from verl_agentic.rewards.components import progress as module
 from verl_agentic.rewards.components.progress import progress
 from verl_agentic.rewards.progress import fused, renormalised, squared_error
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.types import Reward
 
 # V-SPA
 CONTRIBUTIONS = [0.1, 0.35, 0.05, 0.4]
@@ -29,13 +32,18 @@ def estimate(episode: Sample) -> Sequence[float]:
     return CONTRIBUTIONS
 
 
+def estimate_exactly(episode: Sample) -> Sequence[float]:
+    assert episode.env is not None
+    return renormalised(CONTRIBUTIONS, episode.env.outcome)
+
+
 def estimate_too_few(episode: Sample) -> Sequence[float]:
     return CONTRIBUTIONS[:2]
 
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    for estimator in (estimate, estimate_too_few):
+    for estimator in (estimate, estimate_exactly, estimate_too_few):
         monkeypatch.setattr(module, estimator.__name__, estimator, raising=False)
 
 
@@ -53,6 +61,20 @@ def test_the_sum_is_scaled_down_to_the_cap() -> None:
     assert verdict.value == pytest.approx(1.0)
     assert verdict.turns[1] == pytest.approx(0.85 / 2.4)
     assert value(progress, EPISODE, estimator=NAME, alpha=-10.0, cap=0.5) == pytest.approx(-0.5)
+
+
+def test_an_estimator_may_make_its_contributions_add_up_to_the_outcome() -> None:
+    won = replace(EPISODE, env=Reward(1.0))
+    verdict = graded(progress, won, estimator=f"{NAME}_exactly", beta=0.0)
+    assert verdict.turns == pytest.approx({0: 0.111111, 1: 0.388889, 2: 0.055556, 3: 0.444444}, abs=1e-6)
+    assert value(progress, replace(EPISODE, env=Reward(0.0)), estimator=f"{NAME}_exactly", beta=0.0) == 0.0
+
+
+def test_the_loss_of_an_estimator_has_the_gradient_of_its_error() -> None:
+    learnt = torch.tensor(CONTRIBUTIONS, dtype=torch.float64, requires_grad=True)
+    loss = torch.as_tensor(squared_error(learnt, 1.0))  # type: ignore[arg-type]
+    loss.backward()
+    assert learnt.grad is not None and learnt.grad.tolist() == pytest.approx([-0.2] * 4)  # 2 * (0.9 - 1)
 
 
 def test_a_turn_without_a_call_is_not_grounded() -> None:

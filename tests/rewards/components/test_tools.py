@@ -65,6 +65,11 @@ def test_success_and_failure_of_calls_are_paid_up_to_the_cap(succeeded: int, fai
     assert value(tool_outcomes, sample([turn("", *calls)])) == pytest.approx(earned)
 
 
+def test_what_pays_nothing_has_no_range() -> None:
+    assert [tool_outcomes.make(options).low for options in ({}, {"failure": 0.0})] == [-0.1, 0.0]
+    assert [tool_outcomes.make(options).high for options in ({}, {"success": 0.0})] == [0.1, 0.0]
+
+
 def test_turns_are_paid_until_the_cap_is_reached() -> None:
     episode = sample([turn("", call(n=n)) for n in range(4)] + [turn("", call(is_error=True))])
     verdict = graded(tool_outcomes, episode)

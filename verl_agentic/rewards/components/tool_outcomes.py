@@ -9,11 +9,11 @@ from verl_agentic.rewards.turn_values import pay_within
 
 
 def _highest(*, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> float:
-    return cap
+    return cap if max(success, -failure) > 0 else 0.0
 
 
 def _lowest(*, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> float:
-    return -cap
+    return -cap if min(success, -failure) < 0 else 0.0
 
 
 @component(low=_lowest, high=_highest, inline=True)

@@ -23,6 +23,7 @@ _FREE = (
     "reward.reward_kwargs",
     "reward.custom_reward_function.reward_kwargs",
     "algorithm.credit",
+    "algorithm.implicit_reward",
     "algorithm.length_lr",
     "actor_rollout_ref.actor.policy_loss.options",
 )

@@ -1,0 +1,112 @@
+"""DPO and implicit reward models with verl's SFT trainer on the CPU, as a user would start them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.tiny_model import make_tiny_model
+
+pytestmark = pytest.mark.slow
+_RECIPE = """
+hydra:
+  searchpath: [pkg://verl_agentic.config]
+  output_subdir: null
+  run: {dir: .}
+defaults: [sft_trainer_engine, agentic/tiny_sft, _self_]
+data: {train_batch_size: 4, micro_batch_size_per_gpu: 1, max_length: 128}
+optim: {lr: 1.0e-3, lr_warmup_steps: 0, weight_decay: 0.0}
+trainer: {logger: [file], project_name: test, experiment_name: test, total_training_steps: 5}
+checkpoint: {save_contents: [model, hf_model]}
+"""
+
+
+def pair(number: int) -> dict[str, Any]:
+    """One side asks the tool and repeats what it says, the other one guesses."""
+    call = {"function": {"name": "double", "arguments": {"number": number}}}
+    seen = {"role": "tool", "content": str(2 * number)}
+    return {
+        "prompt": [{"role": "user", "content": f"Double {number}."}],
+        "chosen": [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            seen,
+            {"role": "assistant", "content": str(2 * number)},
+        ],
+        "rejected": [{"role": "assistant", "content": f"It is {number}, I think."}],
+    }
+
+
+def played(number: int) -> dict[str, Any]:
+    """Every other trajectory asks the tool, and has success."""
+    sides, is_success = pair(number), number % 2 == 0
+    messages = sides["chosen" if is_success else "rejected"]
+    return {"prompt": sides["prompt"], "messages": messages, "outcome": float(is_success)}
+
+
+def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], section: str) -> list[dict[str, Any]]:
+    """Trains five steps on two ranks, and returns what is logged."""
+    make_tiny_model(folder / "model", seed=0)
+    write_json_lines(rows, folder / "rows.jsonl")
+    (folder / "run.yaml").write_text(_RECIPE)
+    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
+    overrides = [
+        *("--config-dir", str(folder), "--config-name", "run"),
+        f"model.path={folder / 'model'}",
+        f"data.train_files={folder / 'rows.jsonl'}",
+        f"data.val_files={folder / 'rows.jsonl'}",
+        f"trainer.default_local_dir={folder / 'out'}",
+        f"+{section}.beta=0.5",
+    ]
+    environment = {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "HF_HUB_OFFLINE": "1",
+        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, module, *overrides],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-6_000:]
+    return [json.loads(line)["data"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def check_learnt(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the steps; the loss has fallen from that of a model that is its own reference."""
+    steps = [record for record in records if "train/loss" in record]
+    assert len(steps) == 5
+    assert steps[0]["train/loss"] == pytest.approx(math.log(2), abs=1e-5)
+    assert steps[-1]["train/accuracy"] == 1 and steps[-1]["train/loss"] < 0.6
+    assert records[-1]["val/loss"] < steps[-1]["train/loss"], "after the last update, against the same reference"
+    return steps
+
+
+def test_pairs_raise_the_margin_of_the_chosen(tmp_path: Path) -> None:
+    steps = check_learnt(train(tmp_path, "verl_agentic.adapters.dpo_trainer", map(pair, range(10, 18)), "dpo"))
+    assert steps[0]["train/margin"] == pytest.approx(0, abs=1e-4)
+    assert steps[-1]["train/margin"] > 0.5
+
+
+def test_outcomes_make_a_reward_model_that_tells_them_apart(tmp_path: Path) -> None:
+    rows = map(played, range(10, 18))
+    check_learnt(train(tmp_path, "verl_agentic.adapters.outcome_trainer", rows, "implicit_reward"))
+    # What the section `algorithm.implicit_reward` loads.
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "global_step_5" / "huggingface")
+    first = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert not torch.equal(saved.lm_head.weight, first.lm_head.weight)

@@ -1,0 +1,77 @@
+"""Trains implicit reward models (PRIME): `torchrun ... -m verl_agentic.adapters.outcome_trainer`.
+
+It takes the configuration of `verl.trainer.sft_trainer` and the section `implicit_reward` (`OutcomeSettings`).
+`data.train_files` are JSON lines of trajectories with their outcome (`data.outcome_rows`); the rest is as
+`adapters.reference_trainer` says. `algorithm.implicit_reward` uses the model in RL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from verl_agentic.adapters.reference_trainer import (
+    REFERENCE,
+    EncodedRow,
+    ReferenceSettings,
+    ReferenceTrainer,
+    row_column,
+    row_log_probs,
+    run,
+)
+from verl_agentic.algorithms.implicit_reward import outcome_loss
+from verl_agentic.data.outcome_rows import encode_outcome_row
+
+_OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeSettings(ReferenceSettings):
+    """The section `implicit_reward`."""
+
+    section: ClassVar[str] = "implicit_reward"
+
+    beta: float = 0.05
+    """Scale of the token rewards; the paper's."""
+
+
+async def encode(row: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[EncodedRow]:
+    """Returns the one row of an item, labelled with its outcome.
+
+    Raises:
+        DataError: it is malformed.
+    """
+    trajectory, outcome = await encode_outcome_row(row, codec=codec, tokenizer=tokenizer)
+    return [EncodedRow(trajectory=trajectory, labels={_OUTCOME: outcome})]
+
+
+def row_loss(
+    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, beta: float
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """Returns the share of a micro-batch in the mean loss over all rows of a batch, as verl's engines take it.
+
+    `train/accuracy` is the share of rows whose implicit rewards add up to more than 0 where the outcome is above 1/2,
+    and to less where it is below.
+    """
+    log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
+    outcome_B = row_column(data[_OUTCOME])
+    given = outcome_loss(log_probs_B, outcome_B, ref_log_prob_B=row_column(data[REFERENCE]), beta=beta)
+    num_rows = data["global_batch_size"]
+    is_right_B = given.return_B * (outcome_B - 0.5) > 0
+    return given.loss_B.sum() / num_rows * data["dp_size"], {"train/accuracy": float(is_right_B.sum()) / num_rows}
+
+
+class OutcomeTrainer(ReferenceTrainer):
+    """verl's SFT trainer on trajectories with their outcome."""
+
+    settings_type = OutcomeSettings
+    rows_per_item = 1
+    encode = staticmethod(encode)
+    loss = staticmethod(row_loss)
+
+
+if __name__ == "__main__":
+    run(OutcomeTrainer)

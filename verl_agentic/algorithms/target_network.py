@@ -1,0 +1,89 @@
+"""A target network: a copy of a network's weights that follows them slowly, and can stand in their place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from verl_agentic.errors import DataError
+
+Tensor = torch.Tensor
+
+
+def polyak(target: Tensor, online: Tensor, *, tau: float) -> None:
+    """Moves `target`, in place, to `tau * online + (1 - tau) * target`."""
+    target.lerp_(online, tau)
+
+
+class TargetNetwork:
+    """An exponentially moving copy of weights, where they lay when it was made, in float32 at least.
+
+    In bfloat16 the copy would stop on its way: `tau` of a small difference is less than the spacing of its numbers.
+    """
+
+    @torch.no_grad()
+    def __init__(self, weights: Mapping[str, Tensor], *, tau: float) -> None:
+        """Copies the weights."""
+        self.tau = tau
+        self._copy = {
+            name: weight.to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+            for name, weight in weights.items()
+        }
+
+    @torch.no_grad()
+    def update(self, weights: Mapping[str, Tensor]) -> None:
+        """Follows the weights by one step."""
+        for name, copy in self._copy.items():
+            polyak(copy, weights[name].to(copy), tau=self.tau)
+
+    @torch.no_grad()
+    def start_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Becomes a copy of the weights again."""
+        for name, copy in self._copy.items():
+            copy.copy_(weights[name])
+
+    @contextlib.contextmanager
+    def in_place_of(self, weights: Callable[[], Mapping[str, Tensor]]) -> Iterator[None]:
+        """Gives the network the copy's weights, and then, whatever happens, its own again, to the bit.
+
+        Args:
+            weights: returns the network's own memory; called on the way in and on the way out.
+        """
+        own = weights()
+        # Put aside where the copy lies: on an accelerator there may be no room for a third set.
+        online = {name: weight.to(self._copy[name].device, copy=True) for name, weight in own.items()}
+        try:
+            _write(self._copy, own)
+            yield
+        finally:
+            _write(online, weights())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns the copy itself."""
+        return self._copy
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Becomes what was saved.
+
+        Raises:
+            DataError: of another network; nothing has changed then.
+        """
+        if _shapes(state) != _shapes(self._copy):
+            raise DataError(
+                f"the target network has {len(self._copy)} weights, got {len(state)} of other names or shapes; "
+                "resume with the model that the checkpoint is of"
+            )
+        _write(state, self._copy)
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}
+
+
+@torch.no_grad()
+def _write(source: Mapping[str, Tensor], destination: Mapping[str, Tensor]) -> None:
+    for name, weight in destination.items():
+        weight.copy_(source[name])
