@@ -1,4 +1,4 @@
-"""The loss of the DPO trainer; data and whole runs are in test_reference_trainer.py and cpu/test_reference_training.py."""
+"""The loss of the DPO trainer, whose data and runs are tested in test_reference_trainer and cpu/."""
 
 from __future__ import annotations
 
