@@ -107,6 +107,8 @@ def make_env(
         raise ConfigError(f"dense_reward must be 0 to 1, so that the outcome counts most, got {dense_reward!r}")
     if no_action_turns < 1:
         raise ConfigError(f"no_action_turns must be at least 1, got {no_action_turns!r}")
+    if max_actions_per_turn is not None and max_actions_per_turn < 1:
+        raise ConfigError(f"max_actions_per_turn must be at least 1, or null for any, got {max_actions_per_turn!r}")
     presentation = Presentation.of(row)
     if max_actions_per_turn is not None and presentation.actions_per_turn > max_actions_per_turn:
         raise DataError(

@@ -12,7 +12,9 @@ from omegaconf import OmegaConf
 from queues import Queue, install
 
 from verl_agentic.adapters.gated_buffer import GatedReplayBuffer
+from verl_agentic.adapters.group_replay import forget_memories
 from verl_agentic.adapters.session_rows import PLAYED_UID
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError, DataError, StarvationError
 
 REPLAY = "training/gate/replay/"
@@ -192,8 +194,8 @@ def test_what_is_in_the_queue_still_counts_for_the_share(queue: Queue, play: Pla
     assert len(gated._replay.in_queue) == 1
     put(queue, "dead", [0, 0], step=3)
     put(queue, "good", [1, 0], step=3)
-    sample(gated, play, 3, 2)
-    assert len(gated._replay.in_queue) == 1
+    batch, _ = sample(gated, play, 3, 2)
+    assert len(replayed(batch)) == 1 and not gated._replay.in_queue
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -264,17 +266,19 @@ def test_draws_by_value_go_by_what_is_left_to_gain_times_the_spread(queue: Queue
 def test_a_resumed_run_draws_what_the_other_would_have_drawn(
     queue: Queue, play: Play, mode: str, tmp_path: Path
 ) -> None:
-    gated = buffer(play, mode, max_lag=None, capacity=3)
+    gated = buffer(play, mode, max_lag=None)
     train(gated, play, {f"g{number}": [number / 4, 0] for number in range(4)})
     put(queue, "dead", [0, 0], step=2)
     put(queue, "good", [1, 0], step=2)
     batch, _ = sample(gated, play, 2, 2)
     assert len(replayed(batch)) == 1
     gated.save(tmp_path / "global_step_2")
-    resumed = buffer(play, mode, max_lag=None, capacity=3)
+    resumed = buffer(play, mode, max_lag=None)
     resumed.load(tmp_path / "global_step_2")
     memory, other = gated._replay._memory, resumed._replay._memory
-    assert other.keys == memory.keys == ("g2", "g3", "good")
+    assert other.keys == memory.keys == ("g0", "g1", "g2", "g3", "good")
+    uses = [[one.get(key).uses for key in one.keys] for one in (memory, other)]
+    assert uses[0] == uses[1] and sorted(uses[0]) == [1, 1, 1, 1, 2], "what was trained on again stays counted"
     for _ in range(3):
         draws = [[(group.key, group.uses) for group in one.draw(2, version=3)] for one in (memory, other)]
         assert draws[0] == draws[1]
@@ -282,7 +286,7 @@ def test_a_resumed_run_draws_what_the_other_would_have_drawn(
     put(queue, "new", [1, 0], step=3)
     batch, metrics = sample(resumed, play, 3, 2)
     (copy,) = replayed(batch)
-    assert {float(batch.rows[f"{copy}_0_0"]["rm_scores"].sum())} <= {0.5, 0.75, 1.0} and play.handed_out == 0
+    assert float(batch.rows[f"{copy}_0_0"]["rm_scores"].sum()) in (0, 0.25, 0.5, 0.75, 1.0) and play.handed_out == 0
     assert metrics[REPLAY + "lag/mean"] in (1, 2)
 
 
@@ -295,10 +299,39 @@ def test_a_copy_that_waited_in_the_queue_is_used_if_the_queue_is_back(
     group = gated._replay.draw(step=2, batch_size=2)
     uid = gated._replay.put_back(group, step=2, partition_id="train")
     gated.save(tmp_path)
-    resumed = buffer(play, mode, capacity=1)
+    resumed = buffer(play, mode)
     resumed.load(tmp_path)
     assert resumed._replay._memory.get("old").uses == uses
     assert set(resumed._replay.in_queue) == ({uid} if uses == 2 else set())
+
+
+def test_a_copy_whose_original_has_left_the_memory_is_not_fresh(queue: Queue, play: Play, tmp_path: Path) -> None:
+    gated = buffer(play, "colocate_async", max_lag=None)
+    train(gated, play, {"old": [1, 0]})
+    gated._replay.put_back(gated._replay.draw(step=2, batch_size=2), step=2, partition_id="train")
+    gated._replay._memory._groups.clear()
+    gated.save(tmp_path)
+    resumed = buffer(play, "colocate_async", max_lag=None)
+    resumed.load(tmp_path)
+    play.step = 2
+    batch, _ = resumed.sample(3, "train", 1)
+    assert replayed(batch) and len(resumed._replay) == 0
+
+
+def test_only_the_memories_of_the_checkpoints_that_are_kept_stay(play: Play, tmp_path: Path) -> None:
+    for step in (2, 10, 9):
+        buffer(play).save(tmp_path / f"global_step_{step}")
+    forget_memories(tmp_path, most=2)
+    assert {path.parent.name for path in tmp_path.rglob("replay.pt")} == {"global_step_9", "global_step_10"}
+
+
+def test_void_sessions_and_greedy_baselines_have_no_weight(queue: Queue, play: Play) -> None:
+    gated = buffer(play, "colocate_async", weight="value")
+    put(queue, "g", [1, 1, 0, None, 0])
+    for session in range(5):
+        queue.rows[f"g_{session}_0"][GREEDY_SESSION] = 4
+    sample(gated, play, 1, 1)
+    assert gated._replay._memory.get("g").weight == pytest.approx((1 - 2 / 3) * (2 / 9) ** 0.5)
 
 
 def test_a_checkpoint_without_a_memory_is_told(play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -353,6 +386,8 @@ def test_rows_that_no_loss_could_weigh_are_refused(queue: Queue, play: Play) -> 
         ({"share": "half"}, "replay.share must be a number, got 'half'"),
         ({"weight": "age"}, r"replay.weight must be one of \('reward', 'value'\), got 'age'"),
         ({"max_reward": "1"}, "replay.max_reward must be a number, got '1'"),
+        ({"max_reward": 0, "weight": "value"}, "replay.max_reward must be above 0"),
+        ({"max_reward": 2}, "goes with weight: value, got 2 with 'reward'"),
         ({"priority_share": 2}, "priority_share must be from 0 to 1, got 2"),
         ({"max_lag": 0}, "max_lag must be at least 1, got 0"),
     ],

@@ -170,18 +170,22 @@ def test_a_run_s_episodes_become_rows_for_sft_failures_under_the_task_that_they_
     assert "quest: get the apple" in texts[1] and "take apple" in texts[1] and "coin" not in texts[1]
 
 
-def test_hindsight_says_what_it_lacks_and_writes_nothing(
+def test_hindsight_says_what_it_lacks_and_leaves_what_was_there(
     tmp_path: Path, tiny_chat: tuple[Any, Any], tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     played_quests(run, tiny_chat, ["go north", "take coin"])
     model = ["--model", str(tiny_model)]
+    earlier = tmp_path / "x" / "hindsight.jsonl"
+    earlier.parent.mkdir()
+    earlier.write_text("earlier")
     for env, more, message in (
         ("python_math", model, "environment 'python_math' has no describe(sample)"),
         ("text_game", [], "--hindsight needs a tokenizer, got no --model"),
         ("text_game", [*model, "--split", "val"], "no episode of --split val is stored below"),
         ("text_game", [*model, "--protocol", "ragen"], "none of 1 episodes gives a row, got 0 solved, 0 relabelled"),
+        ("text_game", [*model, "--check", str(earlier)], "--hindsight reads a run and makes no rows, got --check"),
     ):
         assert main(["prepare", env, "--hindsight", str(run), "--out", str(tmp_path / "x"), *more]) == 2
         assert message in capsys.readouterr().err
-    assert not list((tmp_path).glob("x/*"))
+    assert [path.read_text() for path in tmp_path.glob("x/*")] == ["earlier"]

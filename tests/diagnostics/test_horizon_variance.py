@@ -36,6 +36,7 @@ def test_turns_that_repeat_each_other_are_fully_correlated() -> None:
     assert turn_correlation([[1.0, 1.0], [3.0, 3.0]]) == pytest.approx((2.0, 1.0))
     assert turn_correlation([[1.0, 3.0], [3.0, 1.0]]) == pytest.approx((2.0, -1.0))
     assert turn_correlation([[1.0, 2.0], [1.0, 2.0]]) == (0.0, 0.0)
+    assert turn_correlation([[0.1, sum([0.1] * 3) / 3]] * 3 + [[sum([0.1] * 3) / 3, 0.1]]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("scores", [[], [[1.0, 2.0]], [[1.0], [2.0]], [[1.0, 2.0], [1.0]]])

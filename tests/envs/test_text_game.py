@@ -412,6 +412,7 @@ def test_arguments_that_cannot_work_are_refused(options: dict[str, Any], message
     [
         (lake_row(), {"dense_reward": 1.5}, ConfigError, "dense_reward must be 0 to 1"),
         (lake_row(), {"no_action_turns": 0}, ConfigError, "no_action_turns must be at least 1"),
+        (lake_row(), {"max_actions_per_turn": 0}, ConfigError, "max_actions_per_turn must be at least 1"),
         (lake_row(style="long"), {}, ConfigError, "style must be one of"),
         (lake_row(actions_per_turn=True), {}, ConfigError, "actions_per_turn must be an integer"),
         (lake_row(["PX"]), {}, DataError, "the board must be a list of lines"),

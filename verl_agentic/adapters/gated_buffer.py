@@ -23,7 +23,7 @@ from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from verl_agentic.adapters.group_replay import ReplayedGroups, ReplayOptions, check_trainer
+from verl_agentic.adapters.group_replay import ReplayedGroups, ReplayOptions, check_trainer, forget_memories
 from verl_agentic.adapters.played_groups import PlayedGroup, aged, read_groups, session_of
 from verl_agentic.adapters.session_rows import GROUP_SIZE
 from verl_agentic.errors import ConfigError
@@ -294,6 +294,7 @@ class GatedBuffer:
         batch = self._verl._materialize_batch(partition_id, selected_prompt_uids, left)
         if self._replay is not None:
             self._replay.keep(batch, judged)
+            self._replay.trained(selected_prompt_uids)
         return batch
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
@@ -484,7 +485,13 @@ def _save_checkpoint(original: Any) -> Any:
     def save(self: Any) -> None:
         if isinstance(self.replay_buffer, GatedBuffer):
             # First: verl ends with the note that the checkpoint is whole.
-            self.replay_buffer.save(Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}"))
+            folder, most = (
+                Path(self.config.trainer.default_local_dir),
+                self.config.trainer.get("max_actor_ckpt_to_keep"),
+            )
+            self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
+            if most:
+                forget_memories(folder, most=int(most))  # verl empties the folders of models only
         original(self)
 
     return save

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_agentic.adapters.session_rows import PLAYED_UID
+from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.value import task_values
 from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable
@@ -74,6 +75,11 @@ class ReplayOptions:
                 raise ConfigError(f"{name}.{key} must be a number, got {getattr(made, key)!r}")
         if made.weight not in get_args(Weight):
             raise ConfigError(f"{name}.weight must be one of {get_args(Weight)}, got {made.weight!r}")
+        if made.max_reward <= 0 or (made.max_reward != 1 and made.weight != "value"):
+            raise ConfigError(
+                f"{name}.max_reward must be above 0, and goes with weight: value, got {made.max_reward} with "
+                f"{made.weight!r}"
+            )
         if not 0 < made.share < 1:
             raise ConfigError(f"{name}.share must be above 0 and below 1, got {made.share}")
         return made
@@ -120,7 +126,8 @@ class ReplayedGroups(Generic[J]):
         """
         places: dict[str, list[int]] = defaultdict(list)
         for place, key in enumerate(batch.keys):
-            if (uid := key.rsplit("_", 2)[0]) in judged and uid not in self.in_queue:
+            # A copy whose original is gone from the memory is not kept either: it has been used before.
+            if (uid := key.rsplit("_", 2)[0]) in judged and PLAYED_UID not in batch.tags[place]:
                 places[uid].append(place)
         if not places:
             return
@@ -164,6 +171,11 @@ class ReplayedGroups(Generic[J]):
         self.in_queue[uid] = group
         return uid
 
+    def trained(self, uids: Iterable[str]) -> None:
+        """Notes that what was put back for these groups is in a batch."""
+        for uid in uids:
+            self.in_queue.pop(uid, None)
+
     def take_out(self, uids: set[str]) -> None:
         """Notes that groups leave the queue without having been trained on again."""
         _unused(self.in_queue.pop(uid) for uid in uids & self.in_queue.keys())
@@ -197,6 +209,13 @@ class ReplayedGroups(Generic[J]):
             self.in_queue = queued
         else:
             _unused(queued.values())
+
+
+def forget_memories(folder: Path, *, most: int) -> None:
+    """Removes the memories in all checkpoints of a folder but those of the last `most` steps."""
+    written = sorted(folder.glob(f"global_step_*/{_FILE}"), key=lambda path: int(path.parent.name.rsplit("_", 1)[1]))
+    for path in written[:-most]:
+        path.unlink(missing_ok=True)
 
 
 def check_trainer(config: Any) -> None:
@@ -245,15 +264,20 @@ def _values(column: Any) -> list[Any]:
 
 
 def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:
-    """Returns what all rows of each session earned."""
+    """Returns what all rows of each session earned, without void sessions and greedy baselines."""
     sums: dict[str, float] = defaultdict(float)
     for suffix, row in zip(suffixes, rows, strict=True):
-        sums[suffix.rsplit("_", 1)[0]] += float(row["rm_scores"].float().sum())
+        session = suffix.rsplit("_", 1)[0]
+        numbers = (row.get("extra_fields") or {}).get("reward_extra_info") or {}
+        if not numbers.get("void") and int(row.get(GREEDY_SESSION, -1)) != int(session):
+            sums[session] += float(row["rm_scores"].float().sum())
     return list(sums.values())
 
 
 def _weight(earned: list[float], options: ReplayOptions) -> float:
     """Returns the chance of a group to be drawn; 0 where that would be negative or not finite."""
+    if not earned:
+        return 0.0
     weight = mean = float(np.mean(earned))
     if options.weight == "value":
         (weight,) = task_values(np.array([mean]), np.array([np.std(earned)]), max_reward=options.max_reward).tolist()

@@ -1,7 +1,7 @@
 """Scores by components that see the whole group, once verl has sampled it: the last moment before advantages.
 
 A rubric's other components have spoken in verl's reward workers, while other episodes were still played. ReMax's greedy
-session is judged beside its siblings, and they are not judged beside it.
+session is judged beside its siblings, in a second pass, and they are not judged beside it, unless there is but one.
 """
 
 from __future__ import annotations
@@ -116,8 +116,11 @@ class GroupRewards:
         group = sorted(group, key=lambda rows: rows[-1].is_greedy)
         known = [from_pending(rows[-1].extra[PENDING]) for rows in group]
         num_own = sum(not rows[-1].is_greedy for rows in group)
-        scores = await self._judge(known[:num_own]) if num_own else []
-        if num_own < len(group):
+        # Alone, a session would have nothing to be compared with, and its baseline would.
+        scores = await self._judge(known[:num_own]) if num_own > 1 else []
+        if num_own <= 1:
+            scores = await self._judge(known)
+        elif num_own < len(group):
             scores += (await self._judge(known))[num_own:]
         for rows, (_, verdicts), score in zip(group, known, scores, strict=True):
             _place(rows, combine(self._scorer.rubric, verdicts, is_pending=True), score)

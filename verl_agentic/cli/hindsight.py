@@ -45,16 +45,18 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -
     samples = _samples(args)
     tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
     config: dict[str, Any] = parse_key_values(args.config, option="--config")
+    fresh = path.with_suffix(".new")  # what is there already stays, should nothing come of it
     told = asyncio.run(
-        write_hindsight_rows(samples, path, package=package, codec=codec, tokenizer=tokenizer, config=config)
+        write_hindsight_rows(samples, fresh, package=package, codec=codec, tokenizer=tokenizer, config=config)
     )
     counts = f"{told.solved} solved, {told.relabelled} relabelled, {told.left_out} left out"
     if not told.solved + told.relabelled:
-        path.unlink()
+        fresh.unlink()
         raise DataError(
             f"none of {len(samples)} episodes gives a row, got {counts}; see that --protocol {args.protocol} and "
             "--tool-format are those that they were played with"
         )
+    fresh.replace(path)
     print(f"{path}: {told.solved + told.relabelled} rows of {len(samples)} episodes: {counts}")
     print(f"data.train_files={path.resolve()}")
 

@@ -37,8 +37,11 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.cli.key_values import parse_key_values
     from verl_agentic.data.prepare import tools_of
     from verl_agentic.env_package import load_env_package
+    from verl_agentic.errors import ConfigError
 
     package = load_env_package(args.env)
+    if args.hindsight and (args.check or args.learnable):
+        raise ConfigError("--hindsight reads a run and makes no rows, got --check or --learnable beside it; drop one")
     if args.hindsight:
         write_hindsight(args, package, _out(args, package) / FILE)
         return 0

@@ -41,7 +41,8 @@ def turn_correlation(scores: Sequence[Sequence[float]]) -> tuple[float, float]:
         )
     array = np.asarray(scores, dtype=np.float64)
     num_turns, variance = array.shape[1], float(array.var(axis=0, ddof=1).mean())
-    if not variance:
+    # Equal scores leave rounding behind, not exactly 0.
+    if variance <= 1e-12 * float(np.square(array).mean()):
         return 0.0, 0.0
     of_sums = float(array.sum(axis=1).var(ddof=1))
     return variance, (of_sums / (num_turns * variance) - 1) / (num_turns - 1)

@@ -18,6 +18,12 @@ def test_a_lone_survivor_has_nobody_to_be_compared_with() -> None:
     assert reason([False, False, True]) == ""
 
 
+def test_what_a_script_played_is_a_sibling_but_nothing_without_one_of_the_policys_own() -> None:
+    gate, shown = load_gate("void_groups").with_options(), Session(is_external=True)
+    assert gate.judge([Group(uid="g", sessions=(shown, shown, Session(is_void=True)))])[0].dropped == "void"
+    assert not gate.judge([Group(uid="g", sessions=(shown, Session()))])[0].dropped
+
+
 def test_the_least_number_is_an_option() -> None:
     assert reason([False, False], min_valid=3) == "void" and reason([False], min_valid=1) == ""
 
