@@ -17,6 +17,7 @@ _HEAD = (
     "| task | method | seeds | after SFT | after RL | tool used | tokens, thousands | steps | groups played "
     "| groups of equal outcomes | time over GRPO's |"
 )
+_MASKS = ("grpo", "all_tokens")
 _STYLE = "<style>text{font:11px sans-serif}.grid{stroke:#ddd}</style>"
 
 
@@ -114,14 +115,15 @@ class Results:
 
 def draw(results: Results) -> dict[str, str]:
     """Returns the learning curves as SVG files by name, as many methods in each as can be told apart."""
-    names = [method.name for method in METHODS if results.values(_TASK, method.name, "curve")]
+    names, at_once = [method.name for method in METHODS], len(_COLOURS)
+    sets = {f"curves_{place // at_once}": names[place : place + at_once] for place in range(0, len(names), at_once)}
     drawn: dict[str, str] = {}
-    for first in range(0, len(names), len(_COLOURS)):
-        some = names[first : first + len(_COLOURS)]
+    for title, every in {**sets, "curves_masks": _MASKS}.items():
+        some = [name for name in every if results.values(_TASK, name, "curve")]
         curves = {name: (name, colour) for name, colour in zip(some, _COLOURS, strict=False)}
         svg = chart(results.curves(some), curves)
         svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{_STYLE}", 1)
-        drawn[f"curves_{first // len(_COLOURS)}"] = svg
+        drawn[title] = svg
     return drawn
 
 
