@@ -87,6 +87,7 @@ _BUFFER_HAS = (
 )
 _TRAINER_OVERRIDES: dict[str, str | None] = {
     "__init__": "config",
+    "_setup": "",
     "_next_train_batch": "num_prompts",
     "_balance_batch": "batch, metrics, logging_prefix, keep_minibatch",
     **dict.fromkeys(("_compute_old_log_prob", "_compute_advantage", "_update_actor"), "batch, metrics"),
@@ -536,7 +537,7 @@ USES = (
                 adapter="trainers",
                 symbol=f"verl.trainer.ppo.v1.trainer_{mode}:PPOTrainer{name}",
                 overrides=_TRAINER_OVERRIDES,
-                has="config, actor_rollout_wg, tokenizer",
+                has="config, actor_rollout_wg, ref_policy_wg, tokenizer",
             ),
         )
     ),
@@ -626,6 +627,10 @@ USES = (
     ),
     Use(adapter="reference_model", symbol="verl.utils.config:omega_conf_to_dataclass", call="config"),
     Use(adapter="reference_model", symbol="verl.workers.config:MtpConfig", call="enable="),
+    Use(adapter="reference_model", symbol="verl.utils.model:get_hf_auto_model_class", call="hf_config"),
+    Use(adapter="reference_model", symbol="verl.single_controller.base.decorator:register", call="dispatch_mode="),
+    Use(adapter="reference_model", symbol="verl.single_controller.base.decorator:Dispatch.ONE_TO_ALL"),
+    Use(adapter="outcome_trainer", symbol="verl.trainer.sft_trainer:SFTTrainer", overrides={"_build_config": ""}),
     Use(
         adapter="reference_trainer",
         symbol="verl.trainer.sft_trainer:SFTTrainer",

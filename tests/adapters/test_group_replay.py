@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,23 @@ def test_draws_by_value_go_by_what_is_left_to_gain_times_the_spread(queue: Queue
     assert doubled._replay._memory.get("high").weight == pytest.approx(0.25)
 
 
+def test_groups_that_are_certain_or_strange_are_not_kept(queue: Queue, play: Play) -> None:
+    gated = buffer(play, "colocate_async", certainty_bounds=[0.5, 0.95])
+    # 1 / perplexity is the geometric mean of the probabilities of what the policy, and not a script, sampled.
+    probs = {"far": 0.4, "low": 0.499, "fine": 0.7, "high": 0.949, "done": 0.99}
+    for uid, prob in probs.items():
+        put(queue, uid, [1.0, 0.0])
+        for session in (0, 1):
+            log_probs = torch.full((4,), -9.0 if session else math.log(prob))
+            log_probs[1] = -50.0  # an observation
+            row = queue.rows[f"{uid}_{session}_0"]
+            row["rollout_log_probs"], row["response_mask"] = log_probs, torch.tensor([1, 0, 1, 1])
+            if session:
+                row["extra_fields"]["reward_extra_info"]["external"] = 1.0
+    sample(gated, play, 1, len(probs))
+    assert gated._replay._memory.keys == ("fine", "high")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_resumed_run_draws_what_the_other_would_have_drawn(
     queue: Queue, play: Play, mode: str, tmp_path: Path
@@ -389,6 +407,8 @@ def test_rows_that_no_loss_could_weigh_are_refused(queue: Queue, play: Play) -> 
         ({"max_reward": 0, "weight": "value"}, "replay.max_reward must be above 0"),
         ({"max_reward": 2}, "goes with weight: value, got 2 with 'reward'"),
         ({"priority_share": 2}, "priority_share must be from 0 to 1, got 2"),
+        ({"certainty_bounds": [0.95, 0.5]}, r"replay.certainty_bounds must be \[low, high\] with 0 <= low < high <= 1"),
+        ({"certainty_bounds": 0.5}, "certainty_bounds must be .*, got 0.5"),
         ({"max_lag": 0}, "max_lag must be at least 1, got 0"),
     ],
 )

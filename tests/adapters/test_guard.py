@@ -176,3 +176,33 @@ def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, capl
         _config(actor_rollout_ref__rollout__top_p=0.9, algorithm__rollout_correction__rollout_is="token")
     )
     assert "top_p=0.9" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, None),
+        ({"algorithm__implicit_reward__outcome_coeff": 1}, r"unknown keys in algorithm.implicit_reward.*outcome_coeff"),
+        ({"actor_rollout_ref__actor__use_kl_loss": False}, "there is none, got .*use_kl_loss=false"),
+        ({"algorithm__adv_estimator": "gdpo"}, "estimator 'gdpo'"),
+        ({"actor_rollout_ref__model__lora_rank": 8}, "lora_rank=8"),
+    ],
+)
+def test_implicit_rewards_that_cannot_work_are_refused_before_ray(
+    changes: dict[str, Any], message: str | None, device: Any
+) -> None:
+    keys = {
+        "algorithm__implicit_reward__model_path": "phi",
+        "actor_rollout_ref__actor__use_kl_loss": True,
+        "actor_rollout_ref__model__lora_rank": 0,
+        "trainer__v1__trainer_mode": "agentic_sync",
+    }
+    config = _config(**{**keys, **changes})
+    before = OmegaConf.to_yaml(config)
+    guard.install_check(lambda names: None)
+    if message is None:
+        device.auto_set_device(config)
+        assert device.seen == [config] and OmegaConf.to_yaml(config) == before
+    else:
+        with pytest.raises(ConfigError, match=message):
+            device.auto_set_device(config)

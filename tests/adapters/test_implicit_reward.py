@@ -11,10 +11,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from stored_rows import StoredRows, algorithm
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.utils import tensordict_utils as tu
+from verl.workers.config import FSDPActorConfig
+from verl.workers.utils import losses
 
 from verl_agentic.adapters.implicit_reward import put_reward_model_in_place_of_reference
 from verl_agentic.adapters.trainers import CreditMixin
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, PluginError
 
 SECTION = {"model_path": "phi", "beta": 0.5, "outcome_coef": 2.0}
 
@@ -53,6 +56,10 @@ class Verl:
 
     def __init__(self, config: Any) -> None:
         self.config = config
+        self.workers: Any = None
+
+    def _setup(self) -> None:
+        self.ref_policy_wg = self.workers
 
     _compute_advantage = PPOTrainer._compute_advantage
 
@@ -86,6 +93,7 @@ _ACTOR = "actor_rollout_ref__actor"
         ({"actor_rollout_ref__model__lora": {"rank": 4}}, r"LoRA.*lora_rank=4"),
         ({"actor_rollout_ref__model__lora_adapter_path": "a"}, r"LoRA.*lora_adapter_path=a"),
         *(({"algorithm__adv_estimator": name}, name) for name in ("gdpo", "remax", "safe_gdpo", "safe_remax")),
+        *(({f"{_ACTOR}__policy_loss__loss_mode": name}, rf"got .*loss_mode='{name}'") for name in ("pacs", "sdpo")),
         ({"algorithm__implicit_reward__model_path": None}, "names the reward model"),
     ],
 )
@@ -147,6 +155,53 @@ def test_a_session_for_which_the_model_gives_no_number_is_taken_out(queue: Store
     metrics: dict[str, Any] = {}
     assert advantages(queue, "monte_carlo", metrics)["u_0_0"] == [0.0, 0.0]
     assert metrics["credit/nonfinite_sessions"] == 1
+
+
+def test_where_the_model_gives_no_number_verls_loss_stays_one(queue: StoredRows) -> None:
+    played(queue, "u_0_0", [0.0, 1.0], [-1.0, math.nan])
+    played(queue, "u_1_0", [0.0, 1.0], [-math.inf, -0.5])
+    batch = Trainer(to_config("monte_carlo"))._compute_advantage(queue.meta(), {})
+    assert [queue.rows[key]["ref_log_prob"].tolist() for key in batch.keys] == [[-1.0, -1.0], [-1.0, -0.5]]
+    names = ("prompts", "responses", "response_mask", "old_log_probs", "ref_log_prob", "advantages")
+    data = queue.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=names)
+    tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=None, global_batch_size=None)
+    config = FSDPActorConfig(
+        strategy="fsdp2", rollout_n=2, ppo_micro_batch_size_per_gpu=2, use_kl_loss=True, kl_loss_coef=0.0
+    )
+    log_probs = torch.nested.as_nested_tensor([torch.full((4,), -1.0)] * 2, layout=torch.jagged)
+    assert losses.ppo_loss(config, {"log_probs": log_probs}, data)[0].isfinite()
+
+
+class Workers:
+    """verl's group of workers as far as it says what they have loaded."""
+
+    def __init__(self, *paths: str | None) -> None:
+        self._paths = paths
+
+    def loaded_reference_path(self) -> list[str | None]:
+        return list(self._paths)
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        (Workers("phi", None), r"1 workers have another reference .*\(phi\), got None; install verl-agentic on every"),
+        (object(), "has not loaded the adapter reference_model, got .*loaded_reference_path"),
+    ],
+)
+def test_workers_that_have_not_loaded_the_reward_model_end_the_run(workers: Any, message: str) -> None:
+    trainer = Trainer(to_config())
+    trainer.workers = workers
+    with pytest.raises(PluginError, match=message):
+        trainer._setup()
+
+
+def test_workers_that_have_loaded_it_and_runs_without_the_section_go_on() -> None:
+    for section, workers in ((SECTION, Workers("phi", "phi")), (None, object())):
+        trainer = Trainer(to_config(algorithm__implicit_reward=section))
+        trainer.workers = workers
+        trainer._setup()
+        assert trainer.ref_policy_wg is workers
 
 
 def test_without_the_section_nothing_is_added(queue: StoredRows) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from jagged import MASK, ROWS, log_probs_of, nested
+from omegaconf import OmegaConf
 
-from verl_agentic.adapters.outcome_trainer import row_loss
+from verl_agentic.adapters.outcome_trainer import OutcomeTrainer, row_loss
+from verl_agentic.errors import ConfigError
 
 # Returns with beta 0.5: 0.5 (-3 + 2) = -0.5, 0.5 (-0.5 + 1) = 0.25, 0.5 (-4 + 4) = 0, 0.5 (-1 + 3) = 1.
 BATCH = {
@@ -38,3 +41,18 @@ def test_only_sampled_tokens_learn_successes_up_and_failures_down() -> None:
     assert leaf.grad is not None and leaf.grad.nonzero().flatten().tolist() == [0, 2, 5, 7, 10]
     # sigmoid(1) is 0.73, a little less than the last outcome.
     assert leaf.grad[[0, 2, 5]].min() > 0 > leaf.grad[[7, 10]].max()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"lora_rank": 8}, "lora_rank=8"),
+        ({"lora": {"rank": 4}}, "lora_rank=4"),
+        ({"lora_adapter_path": "a"}, "lora_adapter_path=a"),
+    ],
+)
+def test_adapters_are_refused_before_anything_is_read(model: dict[str, Any], message: str) -> None:
+    trainer = OutcomeTrainer.__new__(OutcomeTrainer)
+    trainer.config = OmegaConf.create({"model": {"lora_rank": 0, "lora_adapter_path": None, **model}})
+    with pytest.raises(ConfigError, match=rf"trained whole, got .*{message}"):
+        trainer._build_config()

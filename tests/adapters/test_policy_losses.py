@@ -77,6 +77,7 @@ def batch_of(rows: Sequence[int], *, num_rows: int | None = None, dp_size: int =
         "credit_group": torch.tensor([row // 4 for row in rows]),
         "credit_group_size": torch.full((len(rows),), 4),
         "credit_outcome": torch.tensor([float(row % 2) for row in rows]),
+        "credit_positive_share": torch.full((len(rows),), 0.6),
         "is_external": torch.tensor([int(row % 8 == 1) for row in rows]),
     }
     for seed, name in enumerate(["old_log_probs", "advantages", *COLUMNS]):
@@ -159,6 +160,7 @@ def test_every_column_is_aligned_with_the_log_probs_of_the_response(seen: list[L
         assert batch.mask_BT[row].tolist() == [token < length for token in range(4)]
     assert batch.group_B.tolist() == [0] * 4 and batch.group_size_B.tolist() == [4] * 4  # type: ignore[union-attr]
     assert batch.outcome_B.tolist() == [0, 1, 0, 1] and batch.is_external_B.tolist() == [0, 1, 0, 0]  # type: ignore[union-attr]
+    assert batch.positive_share_B.tolist() == pytest.approx([0.6] * 4)  # type: ignore[union-attr]
     columns = {name: value for name, value in vars(batch).items() if name.endswith("_BT") and value is not None}
     assert {value.shape for value in columns.values()} == {(4, 4)} and len(columns) == 11
 

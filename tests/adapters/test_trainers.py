@@ -141,6 +141,18 @@ def test_a_plain_trainer_of_verl_s_has_the_metrics_of_credit_and_of_the_batch(qu
     assert metrics["batch/wrong_length"] == 2.0, "which takes the outcome, that estimators there do not get"
 
 
+def test_a_plain_trainer_of_verl_s_tells_how_many_siblings_differ(queue: StoredRows) -> None:
+    texts = {"u_0_0": [5, 6, 7], "u_1_0": [5, 9, 7], "u_2_0": [5, 6, 8], "v_0_0": [5, 6, 7], "v_1_0": [5, 6, 7]}
+    for place, (key, ids) in enumerate(texts.items()):
+        queue.put_row(key, [0.0] * 3, mask=[1, 0, 1], old_log_probs=torch.zeros(3), responses=torch.tensor(ids))
+        queue.rows[key]["extra_fields"]["steps"] = [[0, 1, place]]
+    metrics: dict[str, Any] = {}
+    Verl(to_config())._compute_advantage(queue.meta(), metrics)
+    # The second token is an observation: 2 distinct of 3, and 1 of 2.
+    assert metrics["batch/distinct_share"] == pytest.approx((1 / 2 + 0) / 2)
+    assert metrics["batch/distinct_action_share"] == 1.0
+
+
 # Greedy sessions.
 
 
@@ -268,7 +280,7 @@ def test_rows_of_other_loops_need_no_extra_fields(queue: StoredRows, monkeypatch
     queue.put_row("u_0_0", [0, 1])
     for name in ("extra_fields", "data_source"):
         del queue.rows["u_0_0"][name]
-    assert set(_captured(Trainer(to_config()), queue.meta(), monkeypatch)) == {"uses_B"}
+    assert set(_captured(Trainer(to_config()), queue.meta(), monkeypatch)) == {"uses_B", "text_B"}
 
 
 def test_a_part_that_a_void_row_lacks_does_not_stop_gdpo(queue: StoredRows) -> None:
@@ -290,6 +302,26 @@ def test_losses_of_ours_get_groups_their_sizes_and_outcomes(queue: StoredRows) -
     assert [int(row["credit_group_size"]) for row in stored] == [2, 1, 2]
     assert [float(row["credit_outcome"]) for row in stored] == [1.0] * 3
     assert {"credit_group", "credit_group_size", "credit_outcome", "advantages"} <= set(batch.fields), "verl ships them"
+
+
+def test_vapo_gets_the_share_of_tokens_in_successes(queue: StoredRows) -> None:
+    for key, count, acc in (("u_0_0", 3, 1.0), ("u_1_0", 5, 0.0), ("v_0_0", 2, 1.0)):
+        queue.put_row(key, [0.0] * count, old_log_probs=torch.zeros(count), info={"acc": acc})
+    queue.rows["u_1_0"]["response_mask"][1] = 0
+    batch = Trainer(to_config(loss="vapo"))._compute_advantage(queue.meta(), {})
+    assert [float(queue.rows[key]["credit_positive_share"]) for key in batch.keys] == pytest.approx([5 / 9] * 3)
+    assert {"credit_outcome", "credit_positive_share"} <= set(batch.fields), "verl ships them"
+    for stored in queue.rows.values():
+        stored["extra_fields"]["reward_extra_info"] = {"score": 1.0}
+    with pytest.raises(ConfigError, match=r"vapo imitates what did the task, got rewards without acc, only with \['sc"):
+        Trainer(to_config(loss="vapo"))._compute_advantage(queue.meta(), {})
+
+
+def test_vapo_is_refused_where_its_mean_would_be_another_one() -> None:
+    config = to_config(loss="vapo")
+    config.actor_rollout_ref.actor.loss_agg_mode = "seq-mean-token-mean"
+    with pytest.raises(ConfigError, match="loss_agg_mode=seq-mean-token-mean; set it to token-mean"):
+        Trainer(config)
 
 
 def test_verls_own_losses_get_nothing_more(queue: StoredRows) -> None:

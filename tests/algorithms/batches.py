@@ -178,6 +178,7 @@ COLUMNS: dict[str, Callable[[Tensor, Tensor, torch.Generator], Any]] = {
     },
     "baseline_B": lambda mask, session_B, generator: _per_session(session_B, generator, choices=11) / 10,
     "shared_BT": lambda mask, session_B, generator: torch.full(mask.shape, -1),
+    "text_B": lambda mask, session_B, generator: torch.randint(0, 3, (len(mask),), generator=generator),
     "uses_B": lambda mask, session_B, generator: torch.ones(len(mask), dtype=torch.int64),
 }
 """A value of every optional column of `CreditBatch`: mask `[B, T]`, session_B `[B]` in `[0, B)`, random numbers."""

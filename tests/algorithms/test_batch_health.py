@@ -190,7 +190,7 @@ def test_what_is_not_defined_is_left_out() -> None:
         assert all(math.isfinite(value) for value in found.values())
 
 
-@given(any_rows(needs=["old_log_probs_BT", "rollout_log_probs_BT", "turn_ids_BT", "parts"]))
+@given(any_rows(needs=["old_log_probs_BT", "rollout_log_probs_BT", "turn_ids_BT", "parts", "text_B", "steps"]))
 def test_whatever_the_batch_numbers_are_finite_and_masked_garbage_and_order_do_not_matter(rows) -> None:
     found = batch_health(rows.batch())
     assert all(math.isfinite(value) for value in found.values())

@@ -78,6 +78,8 @@ def test_health_is_over_sampled_tokens_and_sessions_with_an_outcome() -> None:
     assert half["credit/implicit_accuracy"] == 0.5
     unknown = implicit_health(batch(parts={"acc": torch.tensor([1.0, 1.0, math.nan, 0.0])}), REWARDS)
     assert unknown["credit/implicit_accuracy"] == 1.0
+    undecided = implicit_health(batch(parts={"acc": torch.tensor([1.0, 1.0, 0.5, 0.0])}), REWARDS)
+    assert undecided["credit/implicit_accuracy"] == 1.0
     assert set(implicit_health(batch(), REWARDS)) == {"credit/implicit_reward_mean"}
 
 

@@ -192,6 +192,23 @@ def test_a_model_folder_is_used_as_it_is(tmp_path: Path) -> None:
         make_model(tmp_path / "tiny", choice="large", path=None)
 
 
+def test_a_reward_model_is_the_tiny_one_too(tmp_path: Path) -> None:
+    plan = _plan(
+        tmp_path,
+        "+algorithm.implicit_reward={model_path: /models/phi, beta: 0.5}",
+        "actor_rollout_ref.actor.use_kl_loss=true",
+    )
+    section = plan.translation.get("algorithm.implicit_reward")
+    assert section == {"model_path": str(plan.model.folder), "beta": 0.5}
+    assert _plan(tmp_path).translation.get("algorithm.implicit_reward") is None
+
+
+@pytest.mark.parametrize("key", ["data.train_files", "actor_rollout_ref.model.path"])
+def test_a_value_that_leads_nowhere_is_an_error_and_not_replaced(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key} cannot be resolved, got {key}.*NO_SUCH_VARIABLE"):
+        _plan(tmp_path, f"{key}='${{oc.env:NO_SUCH_VARIABLE}}/a'")
+
+
 def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data.train_files=/none/rows.parquet"):
         _plan(tmp_path, "data.train_files=/none/rows.parquet")

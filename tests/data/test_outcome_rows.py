@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -52,6 +53,13 @@ def test_every_trajectory_with_an_outcome_is_a_row_and_shaping_is_not_in_it() ->
         {"role": "tool", "content": "42", "name": "double"},
         {"role": "assistant", "text": f"0{END}"},
     ]
+
+
+def test_validation_is_no_data_unless_it_is_asked_for() -> None:
+    kept_out = dataclasses.replace(stored(1, {"acc": 0.0}), split="val")
+    played = [stored(0, {"acc": 1.0}), kept_out]
+    assert [row["outcome"] for row in outcome_rows(played)] == [1.0]
+    assert [row["outcome"] for row in outcome_rows(played, splits=("train", "val"))] == [1.0, 0.0]
 
 
 async def test_what_the_policy_wrote_counts_and_what_it_was_told_does_not(tiny_chat: Any) -> None:

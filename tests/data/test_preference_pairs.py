@@ -70,6 +70,12 @@ def test_groups_without_a_difference_and_members_of_another_prompt_give_none() -
     assert not preference_pairs(close, least_gap=0.25) and preference_pairs(close, least_gap=0.2)
 
 
+def test_validation_is_no_data_unless_it_is_asked_for() -> None:
+    played = [replace(stored(session, float(session)), split="val") for session in (0, 1)]
+    assert preference_pairs(played) == []
+    assert len(preference_pairs(played, splits=("val",))) == 1
+
+
 async def test_what_the_policy_wrote_counts_and_what_it_was_told_does_not(tiny_chat: Any) -> None:
     tokenizer, codec = tiny_chat
     (pair,) = preference_pairs([stored(0, 1.0), stored(1, 0.0)], tools_of=lambda sample: [DOUBLE])

@@ -54,6 +54,10 @@ def test_the_section_is_read_with_its_parts() -> None:
         ({"name": "value", "group_size": {"min": 1}}, r"data.curriculum.group_size must have keys of"),
         ({"name": "value", "group_size": 4}, r"data.curriculum.group_size must have keys of .*, got 4"),
         ({"name": "value", "task_set": {"proposals": "p", "check": "f"}}, "check=module:function"),
+        (
+            {"name": "value", "task_set": {"proposals": "p", "check": "m:f", "value_bounds": [0.05, 1.5]}},
+            r"data.curriculum.task_set.value_bounds must be \[low, high\] .*, got \[0.05, 1.5\]",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_key(section: dict[str, Any], message: str) -> None:

@@ -227,6 +227,18 @@ def test_a_solved_proposal_leaves_and_the_rest_survives_a_resume() -> None:
     assert resumed.tasks is not None and resumed.tasks.rows == [{"q": "solved"}, {"q": "open"}]
 
 
+def test_a_proposal_whose_value_is_out_of_bounds_is_not_drawn_again() -> None:
+    tasks = {"proposals": "p.jsonl", "check": "m:f", "value_bounds": [0.05, 0.75]}
+    of = sampler(count=2, task_set=tasks, floor=0.0)
+    for text in ("easy", "fair"):
+        of.propose({"q": text}, check=lambda row: True)
+    assert draws(of, 2) == [2, 3]
+    of.tie(["a", "b"])
+    # With the prior's attempt at 1/2: 7.5 of 9, and 4.5 of 9.
+    of.report({"a": [1.0] * 7 + [0.0], "b": [1.0] * 4 + [0.0] * 4})
+    assert set(draws(of, 200)) == {0, 1, 3}
+
+
 def test_a_proposal_takes_its_turn_in_an_order_and_its_share_of_a_source() -> None:
     of = growing(name="easy_to_hard", count=2, difficulty=[1.0, 2.0])
     of.propose({"q": 1}, check=lambda row: True, difficulty=1.5)

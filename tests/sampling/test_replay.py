@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.sampling.replay import GroupReplay, check_replayable
+from verl_agentic.sampling.replay import GroupReplay, check_replayable, is_worth_replaying
 
 REWARDS = {"a": 1.0, "b": 0.0, "c": 1.0}
 VSPO_VALUES = {"none": 0.0, "one": 0.32, "two": 0.293939, "three": 0.195959, "four": 0.08}
@@ -148,3 +149,7 @@ def test_a_group_is_taken_once() -> None:
     memory = replay({"a": 1.0})
     with pytest.raises(DataError, match="once, got 'a' again"):
         memory.add("a", version=2, weight=1.0, rows="")
+
+
+def test_what_webrl_replays_is_the_vector() -> None:
+    assert is_worth_replaying(np.array([0.4, 0.5, 0.7, 0.95, 0.99])).tolist() == [False, False, True, True, False]

@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from verl_agentic.sampling.pass_rates import PassRates
-from verl_agentic.sampling.task_sets import TaskSet, runs_alike
+from verl_agentic.sampling.task_sets import TaskSet, is_worth_posing, runs_alike
 
 
 def runs(row: Mapping[str, Any]) -> bool:
@@ -63,6 +65,26 @@ def test_solved_and_hopeless_tasks_leave_after_their_patience_and_others_stay() 
     assert tasks.is_alive_N.tolist() == [False, False, True]
     assert tasks.retire(rates) == []
     assert tasks.propose({"task": 0}, check=lambda row: True).reason == "proposed before"
+
+
+def test_what_webrl_keeps_is_the_vector() -> None:
+    assert is_worth_posing(np.array([0.02, 0.05, 0.4, 0.75, 0.8])).tolist() == [False, True, True, True, False]
+
+
+def test_tasks_whose_value_is_out_of_bounds_leave_after_their_first_group() -> None:
+    tasks, rates = TaskSet(value_bounds=[0.05, 0.75]), PassRates(1 + 6, prior_trials=0.0)
+    for number in range(6):
+        tasks.propose({"task": number}, check=lambda row: True)
+    passes = [0.02, 0.05, 0.4, 0.75, 0.8]  # the sixth is not played yet
+    for place, rate in enumerate(passes):
+        rates.record(1 + place, [rate])
+    rates.record(0, [1.0])
+    assert tasks.retire(rates) == [0, 4]
+    assert tasks.is_alive_N.tolist() == [False, True, True, True, False, True]
+    assert TaskSet().retire(rates) == []
+    unseen = TaskSet(value_bounds=[0.05, 0.4])
+    unseen.propose({"task": 0}, check=lambda row: True)
+    assert unseen.retire(PassRates(1)) == [], "the prior of 1/2 is no evidence"
 
 
 def test_a_restored_set_is_the_saved_one() -> None:

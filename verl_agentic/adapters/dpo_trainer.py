@@ -1,7 +1,8 @@
 """DPO on trajectories, with verl's SFT trainer: `torchrun ... -m verl_agentic.adapters.dpo_trainer`.
 
 It takes the configuration of `verl.trainer.sft_trainer` and the section `dpo` (`DpoSettings`). `data.train_files` are
-JSON lines of pairs (`data.preference_pairs`); the rest is as `adapters.reference_trainer` says.
+JSON lines of pairs (`data.preference_pairs`); the rest is as `adapters.reference_trainer` says. What LoRA has trained
+must be merged before it is loaded (`python -m verl.model_merger`): weights in `hf_model` then have PEFT's names.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -26,7 +26,8 @@ from verl_agentic.adapters.session_rows import PLAYED_UID
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.value import task_values
-from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable
+from verl_agentic.sampling.curriculum import check_bounds
+from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
 
 J = TypeVar("J")
 Weight = Literal["reward", "value"]
@@ -54,6 +55,12 @@ class ReplayOptions:
     """The greatest reward there is, for `value`."""
     max_lag: int | None = 4
     """Greatest age in versions of the weights; None: any."""
+    certainty_bounds: Sequence[float] | None = None
+    """`[low, high]`: a group is kept if 1 / perplexity of what the policy sampled in it is above low and at most high
+    (WebRL: `[0.5, 0.95]`). WebRL looks at single actions of successes under the present weights; a group stays whole,
+    and its probabilities are those of the weights that sampled it. None: every group is kept.
+
+    Paper: https://arxiv.org/abs/2411.02337"""
     seed: int = 0
 
     @classmethod
@@ -80,6 +87,7 @@ class ReplayOptions:
                 f"{name}.max_reward must be above 0, and goes with weight: value, got {made.max_reward} with "
                 f"{made.weight!r}"
             )
+        check_bounds(made.certainty_bounds, name=f"{name}.certainty_bounds")
         if not 0 < made.share < 1:
             raise ConfigError(f"{name}.share must be above 0 and below 1, got {made.share}")
         return made
@@ -138,12 +146,20 @@ class ReplayedGroups(Generic[J]):
             for row, tag in zip(own, tags, strict=True):
                 check_replayable(row, tag)
             suffixes = tuple(batch.keys[place][len(uid) + 1 :] for place in of_group)
+            if not self._is_worth_keeping(suffixes, own):
+                continue
             self._memory.add(
                 uid,
                 version=min(int(tag["min_global_steps"]) for tag in tags),
                 weight=_weight(_earned(suffixes, own), self._options),
                 rows=StoredGroup(suffixes=suffixes, rows=own, tags=tags, judged=judged[uid]),
             )
+
+    def _is_worth_keeping(self, suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> bool:
+        if self._options.certainty_bounds is None:
+            return True
+        low, high = self._options.certainty_bounds
+        return bool(is_worth_replaying(np.array([_certainty(suffixes, rows)]), low=low, high=high)[0])
 
     def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
         """Returns a group to train on again in that step; None when the batch has its share, or there is none."""
@@ -267,11 +283,29 @@ def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list
     """Returns what all rows of each session earned, without void sessions and greedy baselines."""
     sums: dict[str, float] = defaultdict(float)
     for suffix, row in zip(suffixes, rows, strict=True):
-        session = suffix.rsplit("_", 1)[0]
-        numbers = (row.get("extra_fields") or {}).get("reward_extra_info") or {}
-        if not numbers.get("void") and int(row.get(GREEDY_SESSION, -1)) != int(session):
-            sums[session] += float(row["rm_scores"].float().sum())
+        if _says_something(suffix, row):
+            sums[suffix.rsplit("_", 1)[0]] += float(row["rm_scores"].float().sum())
     return list(sums.values())
+
+
+def _says_something(suffix: str, row: Mapping[str, Any]) -> bool:
+    session = suffix.rsplit("_", 1)[0]
+    return not _numbers(row).get("void") and int(row.get(GREEDY_SESSION, -1)) != int(session)
+
+
+def _numbers(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (row.get("extra_fields") or {}).get("reward_extra_info") or {}
+
+
+def _certainty(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
+    """Returns 1 / perplexity of the tokens that the policy sampled in a group; NaN where it sampled none."""
+    own = [
+        row
+        for suffix, row in zip(suffixes, rows, strict=True)
+        if _says_something(suffix, row) and not _numbers(row).get("external")
+    ]
+    sampled = [row["rollout_log_probs"].float()[row["response_mask"].bool()] for row in own]
+    return float(torch.cat(sampled).mean().exp()) if sampled else math.nan
 
 
 def _weight(earned: list[float], options: ReplayOptions) -> float:

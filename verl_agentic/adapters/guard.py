@@ -73,6 +73,7 @@ def _check_platform(config: DictConfig) -> None:
 
 def _check_credit(config: DictConfig) -> None:
     # They import torch, which this module, loaded in every process, does not need.
+    from verl_agentic.adapters.implicit_reward import check_implicit_reward
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.estimate import CreditSettings
 
@@ -84,6 +85,8 @@ def _check_credit(config: DictConfig) -> None:
     settings = CreditSettings.from_mapping(cast("Any", written))
     if OmegaConf.select(config, "critic.target") is not None:
         _check_target(config, name)
+    if OmegaConf.select(config, "algorithm.implicit_reward") is not None:
+        check_implicit_reward(config)
     if not is_advantage(name):
         if settings.options:
             raise ConfigError(

@@ -1,8 +1,8 @@
 """Implicit token rewards (PRIME) in RL: `algorithm.implicit_reward`, for trainers `agentic_*`.
 
 verl's reference holds the reward model phi, which `adapters.outcome_trainer` has trained, and estimators get the
-rewards `beta (log pi_phi - log pi_old)` on sampled tokens on top of those of the task. pi_old is the policy whose
-samples they are (`old_log_probs`; the authors' `ref_type: policy`).
+rewards `beta (log pi_phi - log pi_old)` on sampled tokens on top of those of the task. pi_old is the policy that is
+about to be updated (`old_log_probs`; the authors' `ref_type: policy`).
 
 Paper: https://arxiv.org/abs/2502.01456. Deviations: phi is not updated while the policy learns, so the reward of a
 trajectory falls with the policy's divergence from phi, and tells less the farther the policy is from what phi was
@@ -17,7 +17,7 @@ from omegaconf import OmegaConf, open_dict
 
 from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 from verl_agentic.algorithms.implicit_reward import ImplicitRewardSettings
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, PluginError
 
 SECTION = "algorithm.implicit_reward"
 REFERENCE_PATH = "reference_path"
@@ -25,6 +25,8 @@ REFERENCE_PATH = "reference_path"
 _VERLS_WITHOUT = {"gdpo", "remax"}
 _WITHOUT = {"parts", "baseline_B"}
 """Columns of estimators which look at the parts of a reward, not at rewards, or at a session that has none of these."""
+_LOSSES_WITHOUT = {"pacs", "sdpo"}
+"""Policy losses in which advantages have no effect, and with them no reward."""
 
 
 def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
@@ -40,19 +42,51 @@ def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
     return ImplicitRewardSettings.from_mapping(cast("Any", plain))
 
 
+def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:
+    """Returns the settings of a section that can work; None where there is none.
+
+    Raises:
+        ConfigError: the section, or what it needs of others.
+    """
+    settings = implicit_reward_settings(config)
+    if settings is not None:
+        _check_reference(config)
+        _check_estimator(str(config.algorithm.adv_estimator))
+        _check_loss(str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")))
+    return settings
+
+
 def put_reward_model_in_place_of_reference(config: Any) -> None:
     """Makes verl's reference load the reward model that a configuration names, if it names one.
 
     Raises:
         ConfigError: the section, or what it needs of others.
     """
-    settings = implicit_reward_settings(config)
+    settings = check_implicit_reward(config)
     if settings is None:
         return
-    _check_reference(config)
-    _check_estimator(str(config.algorithm.adv_estimator))
     with open_dict(config.actor_rollout_ref):
         config.actor_rollout_ref[REFERENCE_PATH] = settings.model_path
+
+
+def check_reward_model_is_loaded(workers: Any, path: str) -> None:
+    """Asks the workers of verl's reference which model they have loaded (`adapters.reference_model`).
+
+    Raises:
+        PluginError: one of them has another one than the reward model; its process lacks the plugin.
+    """
+    advice = "install verl-agentic on every node, and see what `verl-agentic doctor` says there"
+    try:
+        loaded = workers.loaded_reference_path()
+    except AttributeError as cause:  # Ray raises the worker's own as one, too
+        raise PluginError(
+            f"a worker of the reference has not loaded the adapter reference_model, got {cause}; {advice}"
+        ) from cause
+    if others := [found for found in loaded if found != path]:
+        raise PluginError(
+            f"{len(others)} workers have another reference than the model of {SECTION} ({path}), got {others[0]!r}; "
+            f"{advice}"
+        )
 
 
 def _check_reference(config: Any) -> None:
@@ -90,4 +124,12 @@ def _check_estimator(name: str) -> None:
         raise ConfigError(
             f"{SECTION} adds rewards of tokens, got estimator {name!r}, which looks at parts of the reward or at "
             "greedy sessions, where they are not; take another one"
+        )
+
+
+def _check_loss(name: str) -> None:
+    if name in _LOSSES_WITHOUT:
+        raise ConfigError(
+            f"{SECTION} changes advantages, got policy_loss.loss_mode={name!r}, which does not look at them; take "
+            "another one"
         )

@@ -2,7 +2,7 @@
 
 It takes the configuration of `verl.trainer.sft_trainer` and the section `implicit_reward` (`OutcomeSettings`).
 `data.train_files` are JSON lines of trajectories with their outcome (`data.outcome_rows`); the rest is as
-`adapters.reference_trainer` says. `algorithm.implicit_reward` uses the model in RL.
+`adapters.reference_trainer` says, but for LoRA, which is refused. `algorithm.implicit_reward` uses the model in RL.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from verl_agentic.adapters.reference_trainer import (
 )
 from verl_agentic.algorithms.implicit_reward import outcome_loss
 from verl_agentic.data.outcome_rows import encode_outcome_row
+from verl_agentic.errors import ConfigError
 
 _OUTCOME = "outcome"
 
@@ -53,8 +54,9 @@ def row_loss(
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Returns the share of a micro-batch in the mean loss over all rows of a batch, as verl's engines take it.
 
-    `train/accuracy` is the share of rows whose implicit rewards add up to more than 0 where the outcome is above 1/2,
-    and to less where it is below.
+    `train/accuracy` is the share of all rows whose implicit rewards add up to more than 0 where the outcome is above
+    1/2, and to less where it is below. So rows with an outcome of exactly 1/2 never count as right, and no row does
+    in the first step, where phi still is its own reference.
     """
     log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
     outcome_B = row_column(data[_OUTCOME])
@@ -71,6 +73,26 @@ class OutcomeTrainer(ReferenceTrainer):
     rows_per_item = 1
     encode = staticmethod(encode)
     loss = staticmethod(row_loss)
+
+    def _build_config(self) -> None:
+        check_no_lora(self.config.model)
+        super()._build_config()
+
+
+def check_no_lora(model: Any) -> None:
+    """Refuses LoRA.
+
+    verl saves `hf_model` under the names that PEFT gives weights: loaded as a reward model, all of it would be random.
+
+    Raises:
+        ConfigError: the section `model` asks for it.
+    """
+    rank = (model.get("lora") or {}).get("rank") or model.get("lora_rank")
+    if rank or model.get("lora_adapter_path") is not None:
+        raise ConfigError(
+            f"a reward model is trained whole, got model.lora_rank={rank}, lora_adapter_path="
+            f"{model.get('lora_adapter_path')}; unset them"
+        )
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ _PER_ROW = {
     "group_B": "credit_group",
     "group_size_B": "credit_group_size",
     "outcome_B": "credit_outcome",
+    "positive_share_B": "credit_positive_share",
     "is_external_B": "is_external",
 }
 

@@ -6,13 +6,20 @@ verl 0.9.1 builds the reference of `actor_rollout_ref.model`, whatever the secti
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
+import torch
 from omegaconf import OmegaConf
+from safetensors import safe_open
+from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.model import get_hf_auto_model_class
 from verl.workers.config import MtpConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
@@ -22,22 +29,38 @@ from verl_agentic.errors import ConfigError
 _PATH = "reference_path"
 
 
-def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `ActorRolloutRefWorker.__init__` that builds the reference of a path of its own where one is given."""
+
     @functools.wraps(original)
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         original(self, config, *args, **kwargs)
         path = config.get(_PATH)
-        if path is not None:
-            self.ref_worker_cls = functools.partial(build_reference, self.ref_worker_cls, config.model, path)
+        if path is None:
+            return
+        worker_cls = self.ref_worker_cls
+
+        def build(*, config: Any) -> Any:
+            reference = build_reference(worker_cls, self.config.model, path, config=config)
+            self.built_reference_path = path
+            return reference
+
+        self.ref_worker_cls = build
 
     return init
+
+
+@register(dispatch_mode=Dispatch.ONE_TO_ALL)  # pyright: ignore[reportAttributeAccessIssue]  # set at run time
+def loaded_reference_path(self: Any) -> str | None:
+    """Returns, for every worker, the path of its reference; None where that is built as verl does."""
+    return getattr(self, "built_reference_path", None)
 
 
 def build_reference(worker_cls: Callable[..., Any], section: Any, path: str, *, config: Any) -> Any:
     """Returns the reference's worker with the model of a path.
 
     Raises:
-        ConfigError: the model has another vocabulary than the policy.
+        ConfigError: the model has another vocabulary than the policy, or its files lack weights.
     """
     tokenizer_path = section.get("tokenizer_path") or section.path
     changes = {"path": path, "hf_config_path": None, "tokenizer_path": tokenizer_path}
@@ -47,9 +70,46 @@ def build_reference(worker_cls: Callable[..., Any], section: Any, path: str, *, 
     if ours != theirs:
         raise ConfigError(
             f"the reward model must have the vocabulary of the policy, got {theirs} tokens in {path!r} for {ours}; "
-            "train one of the policy's family"
+            "start phi from a model with the same vocab_size"
         )
+    _check_weights(model, path)
     return worker_cls(config=dataclasses.replace(config, model_config=model))
+
+
+def _check_weights(model: Any, path: str) -> None:
+    """Refuses files that lack weights, which transformers would make up with no more than a warning."""
+    stored = _stored_names(Path(model.local_path))
+    if stored is None:
+        return
+    auto: Any = get_hf_auto_model_class(model.hf_config)
+    more = {"trust_remote_code": model.trust_remote_code, "attn_implementation": "eager"}
+    with torch.device("meta"):
+        empty = auto.from_config(copy.deepcopy(model.hf_config), **more)
+    names: dict[int, set[str]] = {}  # of every weight; tied ones have several
+    for name, weight in empty.state_dict(keep_vars=True).items():
+        names.setdefault(id(weight), set()).add(name)
+    if all(stored & aliases for aliases in names.values()):
+        return
+    # Files of another version have names that transformers translates: it is asked itself, which reads all weights.
+    _, loading = auto.from_pretrained(
+        model.local_path, config=copy.deepcopy(model.hf_config), device_map="meta", output_loading_info=True, **more
+    )
+    if missing := sorted(loading["missing_keys"]):
+        raise ConfigError(
+            f"the files of the reward model lack weights, got {path!r} without {missing[0]} and {len(missing) - 1} "
+            "others; save the whole model (hf_model), or merge its LoRA adapters with verl.model_merger"
+        )
+
+
+def _stored_names(folder: Path) -> set[str] | None:
+    """Returns the names of the weights in a folder; None where there are no safetensors."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if index.is_file():
+        return set(json.loads(index.read_text())["weight_map"])
+    if not single.is_file():
+        return None
+    with safe_open(single, framework="pt") as weights:
+        return set(weights.keys())
 
 
 def _vocab_size(hf_config: Any) -> int:
@@ -57,4 +117,5 @@ def _vocab_size(hf_config: Any) -> int:
 
 
 _worker = cast("Any", ActorRolloutRefWorker)
-_worker.__init__ = _init(_worker.__init__)
+_worker.__init__ = wrap_init(_worker.__init__)
+_worker.loaded_reference_path = loaded_reference_path

@@ -11,12 +11,13 @@ import torch
 import transfer_queue as tq
 from verl.workers.utils.padding import response_from_nested
 
+from verl_agentic.algorithms.diversity import sequence_keys
 from verl_agentic.algorithms.step_groups import steps_of
 from verl_agentic.rewards.scored import PLACE
 
 # Of whole rows, as engines give them back.
 _OF_ENGINES = {"sum_pi_squared_BT": "sum_pi_squared", "target_values_BT": "target_values"}
-_FIELDS = ["extra_fields", "data_source", "turn_ids", "shared_ids", "response_mask", *_OF_ENGINES.values()]
+_FIELDS = ["extra_fields", "data_source", "turn_ids", "shared_ids", "responses", "response_mask", *_OF_ENGINES.values()]
 
 
 def stored_columns(batch: Any) -> dict[str, Any]:
@@ -27,6 +28,9 @@ def stored_columns(batch: Any) -> dict[str, Any]:
     for ours, stored, filler in (("turn_ids_BT", "turn_ids", 0), ("shared_BT", "shared_ids", -1)):
         if stored in fetched:
             columns[ours] = _padded(fetched[stored], width=width, filler=filler)
+    if "responses" in fetched:
+        ids_BT, mask_BT = (_padded(fetched[name], width=width, filler=0) for name in ("responses", "response_mask"))
+        columns["text_B"] = sequence_keys(ids_BT, mask_BT.bool())
     for ours, stored in _OF_ENGINES.items():
         if stored in fetched:
             response = response_from_nested(fetched[stored], fetched["response_mask"])

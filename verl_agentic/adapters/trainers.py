@@ -21,7 +21,11 @@ from verl.trainer.ppo.v1 import trainer_colocate_async, trainer_separate_async, 
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.workers.utils.padding import response_from_nested
 
-from verl_agentic.adapters.implicit_reward import implicit_reward_settings, put_reward_model_in_place_of_reference
+from verl_agentic.adapters.implicit_reward import (
+    check_reward_model_is_loaded,
+    implicit_reward_settings,
+    put_reward_model_in_place_of_reference,
+)
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.session_rows import repeats, split_key
 from verl_agentic.adapters.stored_columns import stored_columns
@@ -29,6 +33,7 @@ from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.algorithms.handover import Handover, handed_over
 from verl_agentic.algorithms.length_lr import length_lr_factor
 from verl_agentic.algorithms.policy_loss import policy_loss_names
+from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.errors import ConfigError
 
 _GREEDY = {"remax", "safe_remax"}
@@ -50,6 +55,11 @@ class CreditMixin:
         super().__init__(config)  # pyright: ignore[reportCallIssue]
         self._greedy: dict[str, float] = {}
         _check(config)
+
+    def _setup(self) -> None:
+        cast("Any", super())._setup()
+        if (settings := implicit_reward_settings(self.config)) is not None:
+            check_reward_model_is_loaded(cast("Any", self).ref_policy_wg, settings.model_path)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
@@ -78,10 +88,15 @@ class CreditMixin:
         implicit = implicit_reward_settings(self.config)
         with handed_over(Handover(columns=columns, metrics=metrics, implicit_reward=implicit)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
+        if implicit is not None:
+            batch = _store_finite_reference(batch)
         if self._loss in policy_loss_names():
             batch = _store_for_losses(batch, columns)
         if self._loss == "sdpo":
-            batch = store_teacher_log_probs(self, batch, outcome_B=_outcomes(columns).tolist())
+            outcome_B = _outcomes(columns, why="the loss sdpo learns from siblings that did the task")
+            batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
+        if self._loss == "vapo":
+            batch = _store_positive_share(batch, columns)
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -114,6 +129,12 @@ def _check(config: Any) -> None:
         raise ConfigError(
             f"{what} needs what the trainer computes with the log-probs of the old policy, got "
             "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
+        )
+    aggregation = actor.get("loss_agg_mode", "token-mean")
+    if OmegaConf.select(actor, "policy_loss.loss_mode") == "vapo" and aggregation != "token-mean":
+        raise ConfigError(
+            "the loss vapo divides by the tokens of successes, which only token-mean leaves as it is, got "
+            f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
         )
     if name in _GREEDY and OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError(
@@ -178,12 +199,19 @@ def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
     return _put(batch, fields)
 
 
-def _outcomes(columns: dict[str, Any]) -> torch.Tensor:
+def _store_positive_share(batch: Any, columns: dict[str, Any]) -> Any:
+    outcome_B = _outcomes(columns, why="the loss vapo imitates what did the task")
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+    num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()])
+    return _put(batch, {"credit_positive_share": torch.full_like(outcome_B, positive_share(outcome_B, num_tokens_B))})
+
+
+def _outcomes(columns: dict[str, Any], *, why: str) -> torch.Tensor:
     parts = columns.get("parts", {})
     if "acc" not in parts:
         raise ConfigError(
-            "the loss sdpo learns from siblings that did the task, got rewards without acc, only with "
-            f"{sorted(parts)}; play episodes with env_agent, or return acc from the reward function"
+            f"{why}, got rewards without acc, only with {sorted(parts)}; play episodes with env_agent, or return acc "
+            "from the reward function"
         )
     return parts["acc"]
 
@@ -195,6 +223,20 @@ def _keep_mean_log_prob(batch: Any) -> Any:
     )
     means = response_from_nested(fetched["mean_log_prob"], fetched["response_mask"])
     return _put(batch, {"old_mean_log_prob": means})
+
+
+def _store_finite_reference(batch: Any) -> Any:
+    """Returns the batch with a reference that agrees with the policy where it gave no number.
+
+    Advantages have left these rows out by now, but verl adds its KL term times 0, and that of one NaN is NaN.
+    """
+    names = ["ref_log_prob", "old_log_probs"]
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    reference, old = (cast("Any", fetched[name]) for name in names)
+    if bool(reference.values().isfinite().all()):
+        return batch
+    values = torch.where(reference.values().isfinite(), reference.values(), old.values())
+    return _put(batch, {"ref_log_prob": torch.nested.nested_tensor_from_jagged(values, reference.offsets())})
 
 
 def _put(batch: Any, fields: dict[str, torch.Tensor]) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from verl_agentic.algorithms.credit import CreditBatch, row_blocks
+from verl_agentic.algorithms.diversity import diversity
 from verl_agentic.algorithms.group_health import group_health
 from verl_agentic.algorithms.groups import group_counts, group_means, group_stds
 
@@ -33,6 +34,7 @@ def batch_health(
     - `zero_signal_group_frac`, `all_0_group_frac`, `all_1_group_frac`, `void_session_frac`: see `group_health`.
     - `reward_std`: of valid sessions; `within_group_std`: its mean over groups of two valid sessions or more (both of
       the population).
+    - `distinct_share`, `distinct_action_share`: see `diversity`.
     - `length_reward_corr`: of sampled tokens and reward over valid sessions, as deviations from the group's means:
       hard prompts have long answers and low rewards, which no policy can help. Plain where no group has two.
     - `wrong_length`, `right_length`: mean sampled tokens of sessions with the outcome (`acc`) 0, and 1.
@@ -50,7 +52,7 @@ def batch_health(
         raw_rewards_BT: `[B, T]` float: before `CreditBatch` took masked ones off.
     """
     found = {name: value for name, value in group_health(replace(batch, values_BT=None)).items() if name in _SHARED}
-    found |= _rewards(batch) | _lengths(batch) | _parts(batch, outcomes) | _log_probs(batch)
+    found |= _rewards(batch) | _lengths(batch) | _parts(batch, outcomes) | _log_probs(batch) | diversity(batch)
     if raw_rewards_BT is not None:
         found["reward_off_mask"] = _off_mask(raw_rewards_BT, batch.mask_BT)
     return {f"batch/{name}": value for name, value in found.items() if not math.isnan(value)}

@@ -80,6 +80,8 @@ class CreditBatch:
     """`[B]` float: outcome of the greedy session of the row's prompt."""
     shared_BT: Tensor | None = None
     """`[B, T]` int64: tokens of sibling rows with the same id at the same place are one shared prefix; -1 elsewhere."""
+    text_B: Tensor | None = None
+    """`[B]` int64: hash of the row's sampled tokens (`diversity.sequence_keys`)."""
     uses_B: Tensor | None = None
     """`[B]` int64: how often the row's group is in use (1, or more when it is replayed)."""
 

@@ -86,7 +86,7 @@ def implicit_health(batch: CreditBatch, rewards_BT: Tensor) -> dict[str, float]:
 
     - `credit/implicit_reward_mean`: over sampled tokens of valid rows.
     - `credit/implicit_accuracy`: share of valid sessions whose implicit rewards add up to more than 0 where the raw
-      outcome (`acc`) is above 1/2, and to less where it is below; only where outcomes are known.
+      outcome (`acc`) is above 1/2, and to less where it is below; those with none, or exactly 1/2, are left out.
 
     Args:
         batch: for outcomes, and what is valid.
@@ -97,7 +97,7 @@ def implicit_health(batch: CreditBatch, rewards_BT: Tensor) -> dict[str, float]:
     if "acc" in batch.parts:
         returns_S = batch.sum_per_session(row_sums(rewards_BT, mask_BT))
         acc_S = batch.per_session(batch.parts["acc"].float())
-        known_S = batch.valid_S & acc_S.isfinite()
+        known_S = batch.valid_S & acc_S.isfinite() & (acc_S != 0.5)
         is_right_S = returns_S * (acc_S - 0.5) > 0
         health["credit/implicit_accuracy"] = float(is_right_S[known_S].float().mean()) if bool(known_S.any()) else 0.0
     return health

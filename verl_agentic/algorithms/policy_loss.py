@@ -54,6 +54,8 @@ class LossBatch:
     """`[B]` int64: how many rows the row's group has in the whole batch."""
     outcome_B: Tensor | None = None
     """`[B]` float: raw outcome (`acc`) of the row's session."""
+    positive_share_B: Tensor | None = None
+    """`[B]` float: which share of the whole batch's sampled tokens lies in successes; the same for every row."""
     is_external_B: Tensor | None = None
     """`[B]` bool: rows that another policy wrote (demonstrations)."""
     turn_ids_BT: Tensor | None = None

@@ -6,12 +6,12 @@ ended, between 0 (failure) and 1 (success).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from verl_agentic.agent_loops.codec import Codec, Schema
 from verl_agentic.data.preference_pairs import encode_answer, written_messages
-from verl_agentic.data.sample_log import StoredSample
+from verl_agentic.data.sample_log import Split, StoredSample
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.trajectory import Trajectory
@@ -21,13 +21,17 @@ _KEYS = {"prompt", "messages", "outcome"}
 
 
 def outcome_rows(
-    stored: Sequence[StoredSample], *, tools_of: Callable[[Sample], Sequence[Schema]] = lambda sample: ()
+    stored: Sequence[StoredSample],
+    *,
+    tools_of: Callable[[Sample], Sequence[Schema]] = lambda sample: (),
+    splits: Collection[Split] = ("train",),
 ) -> list[dict[str, Any]]:
     """Returns a row for every trajectory whose raw outcome (`acc`) is known; those without a turn are left out.
 
     Args:
         stored: trajectories of a run (`sample_log.read_samples`).
         tools_of: the tools that a trajectory could call, which the run does not store.
+        splits: validation is left out unless it is named.
     """
     return [
         {
@@ -37,7 +41,7 @@ def outcome_rows(
             "outcome": one.score["acc"],
         }
         for one in stored
-        if one.score and "acc" in one.score and one.sample.turns
+        if one.split in splits and one.score and "acc" in one.score and one.sample.turns
     ]
 
 

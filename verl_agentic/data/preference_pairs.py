@@ -8,12 +8,12 @@ sampled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from verl_agentic.agent_loops.codec import Codec, Schema
-from verl_agentic.data.sample_log import StoredSample
+from verl_agentic.data.sample_log import Split, StoredSample
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.trajectory import Trajectory
@@ -27,6 +27,7 @@ def preference_pairs(
     *,
     tools_of: Callable[[Sample], Sequence[Schema]] = lambda sample: (),
     least_gap: float = 0.0,
+    splits: Collection[Split] = ("train",),
 ) -> list[dict[str, Any]]:
     """Returns one pair per group of siblings that differ: the best paid one, and the worst paid one.
 
@@ -37,8 +38,9 @@ def preference_pairs(
         stored: trajectories of a run (`sample_log.read_samples`).
         tools_of: the tools that a trajectory could call, which the run does not store.
         least_gap: pairs whose scores differ by no more than that are left out.
+        splits: validation is left out unless it is named.
     """
-    by_key = sorted(stored, key=lambda one: (*one.key, one.session))
+    by_key = sorted((one for one in stored if one.split in splits), key=lambda one: (*one.key, one.session))
     groups = (list(members) for _, members in groupby(by_key, key=lambda one: one.key))
     pairs = []
     for group in groups:

@@ -8,7 +8,7 @@ def uniform(pool: Pool, *, scale: float = 1.0) -> Floats:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -145,8 +145,13 @@ class TaskSetSettings:
     """`module:function` of a row; returns True when the task can be posed. What it raises counts as False."""
     patience: int = 4
     """Groups in a row, solved throughout or not at all, after which a proposed task leaves."""
+    value_bounds: Sequence[float] | None = None
+    """`[low, high]`: a proposed task leaves as soon as a group of it is finished and its running rate lies outside
+    (WebRL: `[0.05, 0.75]`). WebRL asks its critic for the value before it poses a task; here the rate of attempts,
+    which is an estimate of it, decides who stays. None: by `patience` alone."""
 
     def __post_init__(self) -> None:
+        check_bounds(self.value_bounds, name="data.curriculum.task_set.value_bounds")
         if ":" not in self.check or self.patience < 1:
             raise ConfigError(
                 f"data.curriculum.task_set needs check=module:function and patience >= 1, got {self.check!r} and "
@@ -195,6 +200,19 @@ class CurriculumSettings:
         parts: dict[str, Any] = {"group_size": GroupSizeSettings, "task_set": TaskSetSettings}
         read = {k: _read(parts[k], v, f".{k}") if k in parts and v is not None else v for k, v in values.items()}
         return _read(cls, read, "")
+
+
+def check_bounds(bounds: Any, *, name: str) -> None:
+    """Raises unless bounds are None, or `[low, high]` with 0 <= low < high <= 1.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if bounds is None:
+        return
+    is_pair = isinstance(bounds, Sequence) and len(bounds) == 2
+    if not is_pair or not all(type(bound) in (int, float) for bound in bounds) or not 0 <= bounds[0] < bounds[1] <= 1:
+        raise ConfigError(f"{name} must be [low, high] with 0 <= low < high <= 1, got {bounds!r}; or leave it out")
 
 
 def _read(cls: Any, values: Any, key: str) -> Any:

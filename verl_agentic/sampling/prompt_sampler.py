@@ -78,7 +78,8 @@ class PromptSampler:
         self.rates = PassRates(columns.count, memory=settings.memory, prior_trials=settings.prior_trials)
         if columns.pass_rate_N is not None:
             self.rates.start_from(columns.pass_rate_N, trials=max(1.0, settings.prior_trials))
-        self.tasks = None if settings.task_set is None else TaskSet(patience=settings.task_set.patience)
+        tasks = settings.task_set
+        self.tasks = tasks and TaskSet(patience=tasks.patience, value_bounds=tasks.value_bounds)
         self._base = columns.count
         self._curriculum: CurriculumType = load_curriculum(settings.name)
         self._difficulty_N, self._source_N = columns.difficulty_N, columns.source_N

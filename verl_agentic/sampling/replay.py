@@ -13,7 +13,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.sampling.pass_rates import Floats
 
 T = TypeVar("T")
 _NEEDED = ("rollout_log_probs",)
@@ -140,6 +144,19 @@ class GroupReplay(Generic[T]):
             if group.weight > 0
         ]
         return [group for _, group in sorted(keyed, key=lambda pair: pair[0], reverse=True)[:count]]
+
+
+def is_worth_replaying(probs: Floats, *, low: float = 0.5, high: float = 0.95) -> NDArray[np.bool_]:
+    """Tells which actions of earlier successes WebRL replays: those with a probability above low, of at most high.
+
+    Args:
+        probs: [N] what the present policy gives the action: 1 / its perplexity.
+        low: at and below, an action is too far from the policy.
+        high: above, there is nothing left to learn from it.
+
+    Paper: https://arxiv.org/abs/2411.02337
+    """
+    return (probs > low) & (probs <= high)
 
 
 def check_replayable(columns: Collection[str], tag: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ earns is a reward's (`rewards.self_play`). This is the set of what was proposed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import DataError
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.pass_rates import Floats, PassRates
 
 Check = Callable[[Mapping[str, Any]], bool]
 """Tells whether a task can be posed; what it raises counts as no."""
@@ -35,6 +35,19 @@ class Verdict:
         return 0.0 if self.place is not None else -0.5
 
 
+def is_worth_posing(values: Floats, *, low: float = 0.05, high: float = 0.75) -> NDArray[np.bool_]:
+    """Tells which generated tasks WebRL keeps: those whose start the critic values at low to high, both included.
+
+    Args:
+        values: [N] the critic's value of the first state.
+        low: below, a task counts as impossible.
+        high: above, it counts as done. That both bounds belong to what is kept is our reading of its code.
+
+    Paper: https://arxiv.org/abs/2411.02337
+    """
+    return (values >= low) & (values <= high)
+
+
 def runs_alike(run: Callable[[], Any], *, times: int = 2) -> bool:
     """Tells whether something can be executed and gives the same every time.
 
@@ -52,13 +65,15 @@ def runs_alike(run: Callable[[], Any], *, times: int = 2) -> bool:
 class TaskSet:
     """Proposed tasks, numbered from 0 in the order they entered; numbers stay when a task leaves."""
 
-    def __init__(self, *, patience: int = 4) -> None:
+    def __init__(self, *, patience: int = 4, value_bounds: Sequence[float] | None = None) -> None:
         """Builds an empty set.
 
         Args:
             patience: groups in a row, solved throughout or not at all, after which a task leaves.
+            value_bounds: see `TaskSetSettings.value_bounds`.
         """
         self.patience = patience
+        self.value_bounds = value_bounds
         self.rows: list[dict[str, Any]] = []
         self._alive: list[bool] = []
 
@@ -91,13 +106,17 @@ class TaskSet:
         return Verdict(place=len(self.rows) - 1)
 
     def retire(self, rates: PassRates) -> list[int]:
-        """Lets those leave that were solved throughout, or not at all, in the last groups; returns their numbers.
+        """Lets those leave that teach nothing any more, by their streak or their value; returns their numbers.
 
         Args:
             rates: of all prompts; those of the set are its last ones.
         """
-        streaks = rates.streak_N[len(rates) - len(self) :] if len(self) else np.zeros(0)
-        leaving = [i for i in np.flatnonzero(np.abs(streaks) >= self.patience).tolist() if self._alive[i]]
+        own = slice(len(rates) - len(self), len(rates))
+        leaves_N = np.abs(rates.streak_N[own]) >= self.patience
+        if self.value_bounds is not None:
+            low, high = self.value_bounds
+            leaves_N |= rates.is_seen_N[own] & ~is_worth_posing(rates.mean_N[own], low=low, high=high)
+        leaving = [i for i in np.flatnonzero(leaves_N).tolist() if self._alive[i]]
         for place in leaving:
             self._alive[place] = False
         return leaving

@@ -36,6 +36,8 @@ def random_batch(seed: int) -> LossBatch:
     mask_BT[-1] = False
     mask_BT[:-1, 0] = True
     log_prob_BT = -random_BT().abs() - 0.1
+    outcome_B = torch.rand(rows, generator=generator)
+    outcome_B[::4] = 1.0
     return LossBatch(
         log_prob_BT=log_prob_BT.requires_grad_(),
         old_log_prob_BT=log_prob_BT.detach() + random_BT(0.3),
@@ -48,7 +50,8 @@ def random_batch(seed: int) -> LossBatch:
         values_BT=random_BT(),
         group_B=torch.arange(NUM_GROUPS).repeat_interleave(GROUP_SIZE),
         group_size_B=torch.full((rows,), GROUP_SIZE),
-        outcome_B=torch.rand(rows, generator=generator),
+        outcome_B=outcome_B,
+        positive_share_B=torch.full((rows,), 0.4),
         is_external_B=torch.arange(rows) % 2 == 1,
         turn_ids_BT=torch.arange(WIDTH).expand(rows, WIDTH) // 3,
         mean_log_ratio_BT=random_BT(0.1),

@@ -65,6 +65,9 @@ def well(step: int, rng: random.Random) -> Row:
         **{f"batch/log_prob_diff/turn_{turn}": about(0.01 + 0.003 * turn, 0.5) for turn in (0, 1, 2)},
         "batch/log_prob_diff/turn_4_plus": about(0.012, 0.8),
         "batch/within_group_std": about(0.35),
+        # Siblings become surer together as they learn.
+        "batch/distinct_share": min(1.0, about(0.95 - 0.3 * done)),
+        "batch/distinct_action_share": about(0.6 - 0.2 * done),
         "batch/outcome_share": about(0.8),
         "batch/shaping_share/format": about(0.15, 0.5),
         "credit/zero_signal_group_frac": about(0.5, 0.3),
@@ -156,6 +159,15 @@ BREAKS: dict[str, tuple[Change, str]] = {
         lambda row, step, rng: {"batch/within_group_std": 0.4 - 0.38 * _since(step), **_stuck(row, rng)},
         "siblings become alike",
     ),
+    # F31: 1 distinct trajectory of 16.
+    "low_diversity: texts": (
+        lambda row, step, rng: {"batch/distinct_share": (round(1 + 14 * (1 - _since(step))) - 1) / 15},
+        "of the siblings that could differ say what another one says (limit 90%)",
+    ),
+    "low_diversity: actions": (
+        lambda row, step, rng: {"batch/distinct_action_share": 0.6 * (1 - _since(step))},
+        "do what another one does (4",
+    ),
     "tool_use_collapse": (
         lambda row, step, rng: {
             name: value * (1 - 0.99 * _since(step)) for name, value in row.items() if "call" in name
@@ -246,6 +258,12 @@ LOOKS_ALIKE: dict[str, Change] = {
         "episode/score": 1.07,
         "episode/reward/holdout": 0.95,
     },
+    # Two of sixteen in some steps; and in all, because the tasks are solved.
+    "low_diversity": lambda row, step, rng: (
+        {"batch/distinct_share": 1 / 15 if step % 4 == 0 else 0.3, "batch/distinct_action_share": 0.15}
+        if step < 85
+        else {"batch/distinct_share": 0.02, "batch/distinct_action_share": 0.0, "episode/acc": 0.95}
+    ),
     "tool_use_collapse": lambda row, step, rng: {"episode/tool_calls": row["episode/tool_calls"] * 0.3},
     "truncation": lambda row, step, rng: {"episode/stop/max_tokens": 0.6 if step % 4 == 0 else 0.15},
     "rollout_mismatch": lambda row, step, rng: {

@@ -1,12 +1,11 @@
-"""WebRL: the weight of failures, and the vectors of its filters."""
+"""WebRL: the weight of failures."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.sampling.curricula.failed_tasks import failed_tasks, is_worth_posing, is_worth_replaying
+from verl_agentic.sampling.curricula.failed_tasks import failed_tasks
 from verl_agentic.sampling.curriculum import Pool
 from verl_agentic.sampling.pass_rates import PassRates
 
@@ -29,8 +28,3 @@ def test_hopeless_tasks_do_not_take_over() -> None:
     assert failed_tasks(Pool(rates=rates), max_failures=2).tolist() == [3.0]
     with pytest.raises(ConfigError, match="delta >= 0"):
         failed_tasks(Pool(rates=rates), delta=-1.0)
-
-
-def test_the_filters_are_those_of_the_vectors() -> None:
-    assert is_worth_posing(np.array([0.02, 0.05, 0.4, 0.75, 0.8])).tolist() == [False, True, True, True, False]
-    assert is_worth_replaying(np.array([0.4, 0.5, 0.7, 0.95, 0.99])).tolist() == [False, False, True, True, False]

@@ -29,7 +29,7 @@ def vapo_gae(batch: CreditBatch, *, alpha: float = 0.05, gamma: float = 1.0, whi
     the first of the row in which its session goes on. Void rows get 0. Groups play no role.
 
     The rest of VAPO is set elsewhere: clip-higher and token-mean in verl's actor, a warm-up of the critic in verl's
-    `trainer.critic_warmup`, and the imitation loss on positive examples in the policy loss.
+    `trainer.critic_warmup`, and the imitation loss on positive examples in the policy loss `vapo`.
 
     Args:
         batch: needs values.

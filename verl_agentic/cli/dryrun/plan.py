@@ -90,12 +90,22 @@ def _set_model(made: Translation, model: DryrunModel) -> None:
         for key in ("tokenizer_path", "hf_config_path", "lora_adapter_path"):
             if made.get(f"{section}.{key}") is not None:
                 made.set(f"{section}.{key}", None, "a tiny model")
+    if made.get("algorithm.implicit_reward") is not None:
+        made.set("algorithm.implicit_reward.model_path", str(model.folder), "a tiny model")
     if made.get("data.tokenizer") is not None:
         made.set("data.tokenizer", None, "a tiny model")
 
 
 def _chosen(composed: Composed, key: str) -> Any:
-    """Returns a value that the user chose; None where it is verl's default: ??? in a later file leaves that there."""
+    """Returns a value that the user chose; None where it is verl's default: ??? in a later file leaves that there.
+
+    Raises:
+        ConfigError: the user's value cannot be resolved.
+    """
+    for entry in composed.unresolved:
+        place = entry.partition(":")[0]
+        if f"{place}.".startswith(f"{key}.") or key.startswith(f"{place}."):
+            raise ConfigError(f"{key} cannot be resolved, got {entry}; mend the ${{...}}, or give it a value")
     value, default = (functools.reduce(_part, key.split("."), tree) for tree in (composed.plain, composed.defaults))
     return None if value == default else value
 

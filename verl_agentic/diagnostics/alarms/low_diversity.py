@@ -1,0 +1,47 @@
+"""Siblings that do all the same."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.alarm import History, Seen, alarm
+
+_TEXTS, _ACTIONS = "batch/distinct_share", "batch/distinct_action_share"
+
+
+@alarm(reads=(f"{_TEXTS}|{_ACTIONS}",), also=("episode/acc",))
+def low_diversity(
+    history: History, *, share: float = 0.1, fallen_to: float = 0.3, solved: float = 0.9, window: int = 5
+) -> Seen | None:
+    """The sessions of a group are hardly distinct: in what they say, or, as they were not before, in what they do.
+
+    There may be few things to do (a task of yes and no): alike actions count only where they have become alike.
+
+    Args:
+        history: of a run.
+        share: of the siblings that could differ, how many do; 1 distinct session of 16 is 0, 2 of 16 are 0.07.
+        fallen_to: share of what distinct actions were in the first window.
+        solved: outcome from which on siblings are alike because they succeed. Only where the raw outcome is known.
+        window: steps whose median is compared.
+    """
+    outcome = history.level("episode/acc", window)
+    if outcome is not None and outcome >= solved:
+        return None
+    texts, actions, before = (
+        history.level(_TEXTS, window),
+        history.level(_ACTIONS, window),
+        history.start(_ACTIONS, window),
+    )
+    if texts is not None and texts <= share:
+        kind, now, told = "texts", texts, "say what another one says"
+    elif actions is not None and before is not None and actions <= min(share, fallen_to * before):
+        kind, now, told = "actions", actions, f"do what another one does ({1 - before:.0%} at the beginning)"
+    else:
+        return None
+    return Seen(
+        what=f"{1 - now:.0%} of the siblings that could differ {told} (limit {1 - share:.0%})",
+        evidence={"distinct_share": now, **({"outcome": outcome} if outcome is not None else {})},
+        advice="raise actor_rollout_ref.rollout.temperature towards 1, clip higher "
+        "(actor_rollout_ref.actor.clip_ratio_high=0.28), pay for entropy "
+        "(actor_rollout_ref.actor.entropy_coeff=0.001), lower actor_rollout_ref.actor.optim.lr, or go back to the "
+        "checkpoint before it began",
+        kind=kind,
+    )
