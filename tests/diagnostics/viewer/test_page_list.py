@@ -192,6 +192,25 @@ def test_a_group_that_is_chosen_while_the_list_is_sorted_is_the_one_that_is_mark
     page.wait_for_selector(f"[aria-selected=true] >> text={title}")
 
 
+def test_siblings_of_the_group_that_was_left_are_not_chosen_any_more(open_page: Callable[..., Any], url: str) -> None:
+    page = open_page(url)
+    page.wait_for_selector(".card")
+    uid = page.get_attribute("#group-2 .task", "title")
+    held: list[Any] = []
+    page.route("**/api/group?**", lambda route: held.append(route), times=1)
+    page.click("#group-2")
+    while not held:
+        page.wait_for_timeout(10)
+    assert page.evaluate("document.getElementById('siblings').inert")
+    page.dispatch_event(".card[data-session='1']", "click")
+    page.keyboard.press("ArrowRight")
+    held[0].continue_()
+    page.wait_for_selector(f".uid >> text={uid}")
+    page.click(".card[data-session='1']")
+    page.wait_for_selector(".trajectory-head >> text=session 1")
+    assert f"uid={uid}" in page.url and page.inner_text(".uid") == uid
+
+
 def test_a_link_that_is_put_in_is_followed(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     page.evaluate("location.hash = 'split=train&step=2&uid=g0002-01&session=3&index=0'")

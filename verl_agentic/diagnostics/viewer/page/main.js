@@ -39,6 +39,7 @@
     try {
       if (isSameGroup) viewer.siblings.mark(key);
       else {
+        viewer.siblings.leave();
         const rows = await source.group(key);
         if (mine !== wanted) return;
         viewer.siblings.show(rows, key);

@@ -37,6 +37,7 @@
     },
 
     show(group, key) {
+      byId("siblings").inert = false;
       rows = group;
       const rewards = rows.map((row) => row.reward).filter((reward) => reward !== null);
       const [low, high] = [Math.min(0, ...rewards), Math.max(...rewards, 0)];
@@ -58,7 +59,10 @@
       }
     },
 
-    choose: (session, index) => onChoice(rows.find((row) => isIt(row, { session, index }))),
+    choose(session, index) {
+      const row = rows.find((one) => isIt(one, { session, index }));
+      if (row) onChoice(row);
+    },
 
     /** Looks at the sibling to the right, or with -1 to the left. */
     move(by) {
@@ -67,7 +71,14 @@
       if (next) onChoice(next);
     },
 
+    /** Another group is on its way: nobody means the old one's siblings any more. */
+    leave() {
+      byId("siblings").inert = true;
+      rows = [];
+    },
+
     clear() {
+      byId("siblings").inert = false;
       rows = [];
       byId("siblings").replaceChildren();
     },
