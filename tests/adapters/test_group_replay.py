@@ -339,8 +339,10 @@ def test_a_copy_whose_original_has_left_the_memory_is_not_fresh(queue: Queue, pl
 def test_only_the_memories_of_the_checkpoints_that_are_kept_stay(play: Play, tmp_path: Path) -> None:
     for step in (2, 10, 9):
         buffer(play).save(tmp_path / f"global_step_{step}")
+    buffer(play).save(tmp_path / "global_step_2_mine")
     forget_memories(tmp_path, most=2)
-    assert {path.parent.name for path in tmp_path.rglob("replay.pt")} == {"global_step_9", "global_step_10"}
+    left = {path.parent.name for path in tmp_path.rglob("replay.pt")}
+    assert left == {"global_step_9", "global_step_10", "global_step_2_mine"}
 
 
 def test_void_sessions_and_greedy_baselines_have_no_weight(queue: Queue, play: Play) -> None:

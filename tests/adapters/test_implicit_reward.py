@@ -15,7 +15,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils import losses
 
-from verl_agentic.adapters.implicit_reward import put_reward_model_in_place_of_reference
+from verl_agentic.adapters.implicit_reward import REFERENCE_PATH, put_reward_model_in_place_of_reference
 from verl_agentic.adapters.trainers import CreditMixin
 from verl_agentic.errors import ConfigError, PluginError
 
@@ -104,9 +104,9 @@ def test_what_cannot_work_is_refused_before_anything_is_played(changes: dict[str
 
 def test_a_loss_option_that_is_off_and_estimators_of_outcomes_are_allowed() -> None:
     for name in ("grpo", "safe_grpo", "rloo"):
-        put_reward_model_in_place_of_reference(
-            to_config(name, **{f"{_ACTOR}__policy_loss__options": {"kl": "none", "kl_coef": 0.0}})
-        )
+        config = to_config(name, **{f"{_ACTOR}__policy_loss__options": {"kl": "none", "kl_coef": 0.0}})
+        put_reward_model_in_place_of_reference(config)
+        assert config.actor_rollout_ref[REFERENCE_PATH] == config.algorithm.implicit_reward.model_path
 
 
 def played(queue: StoredRows, key: str, rewards: list[float], phi: list[float], **more: Any) -> None:

@@ -483,16 +483,14 @@ def _init_dataloader(original: Any) -> Any:
 def _save_checkpoint(original: Any) -> Any:
     @functools.wraps(original)
     def save(self: Any) -> None:
-        if isinstance(self.replay_buffer, GatedBuffer):
-            # First: verl ends with the note that the checkpoint is whole.
-            folder, most = (
-                Path(self.config.trainer.default_local_dir),
-                self.config.trainer.get("max_actor_ckpt_to_keep"),
-            )
-            self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
-            if most:
-                forget_memories(folder, most=int(most))  # verl empties the folders of models only
+        if not isinstance(self.replay_buffer, GatedBuffer):
+            return original(self)
+        folder, most = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
+        # First: verl ends with the note that the checkpoint is whole. Only then may older ones go.
+        self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
         original(self)
+        if most:
+            forget_memories(folder, most=int(most))  # verl empties the folders of models only
 
     return save
 

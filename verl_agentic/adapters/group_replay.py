@@ -229,7 +229,8 @@ class ReplayedGroups(Generic[J]):
 
 def forget_memories(folder: Path, *, most: int) -> None:
     """Removes the memories in all checkpoints of a folder but those of the last `most` steps."""
-    written = sorted(folder.glob(f"global_step_*/{_FILE}"), key=lambda path: int(path.parent.name.rsplit("_", 1)[1]))
+    steps = {path: path.parent.name.removeprefix("global_step_") for path in folder.glob(f"global_step_*/{_FILE}")}
+    written = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
     for path in written[:-most]:
         path.unlink(missing_ok=True)
 

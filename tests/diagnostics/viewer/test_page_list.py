@@ -190,6 +190,7 @@ def test_a_group_that_is_chosen_while_the_list_is_sorted_is_the_one_that_is_mark
     held[0].continue_()
     loaded(page)
     page.wait_for_selector(f"[aria-selected=true] >> text={title}")
+    assert page.locator(".group[aria-selected=true]").count() == 1
 
 
 def test_siblings_of_the_group_that_was_left_are_not_chosen_any_more(open_page: Callable[..., Any], url: str) -> None:
