@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import zlib
 from typing import Any
 
 from omegaconf import open_dict
@@ -28,13 +27,14 @@ VERLS = (
 PLAN = [("estimator", name) for name in sorted({*VERLS, *advantage_names()})]
 PLAN += [("implicit reward", "cycling:as_they_are")]
 PLAN += [("loss", name) for name in policy_loss_names()]
+_SCORES = (0.25, 1.0, 0.0, 0.5)
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}
 
 
 @component(kind="outcome", inline=True)
-def coin(sample: Sample) -> float:
-    """Returns 0 or 1, by what was written: even a random model earns something now and then."""
-    return float(zlib.crc32("".join(turn.text for turn in sample.turns).encode()) % 2)
+def places(sample: Sample) -> float:
+    """Returns what a session of a group gets, whatever it wrote: one is best, one fails, no two are alike."""
+    return _SCORES[int(sample.id.rpartition("/")[2]) % len(_SCORES)]
 
 
 @advantage()

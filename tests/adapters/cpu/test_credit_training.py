@@ -40,7 +40,7 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         "+algorithm.length_lr.reference_tokens": 20,
         "+algorithm.gdpo_reward_keys": "[acc, num_turns]",
         "reward.reward_manager.name": "rubric",
-        "+reward.rubric.components": "[{use: 'cycling:coin'}]",
+        "+reward.rubric.components": "[{use: 'cycling:places'}]",
     }
     steps = run.finish(timeout_s=900)
     assert len(steps) == STEPS_EACH * len(PLAN)
@@ -54,9 +54,7 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
             assert ("credit/implicit_reward_mean" in step) == (kind == "implicit reward")
             if kind == "implicit reward":
                 _check_implicit_rewards(step)
-        # Of two that are best, none gets an advantage for pass@k; a coin falls alike in all groups now and then.
-        spread = [step["critic/advantages/max"] - step["critic/advantages/min"] for step in own]
-        assert max(spread) > 0 or name in ("grpo_passk", "safe_passk"), name
+            assert step["critic/advantages/max"] > step["critic/advantages/min"], name
 
 
 def _check_implicit_rewards(step: dict[str, float]) -> None:
