@@ -154,6 +154,16 @@ USES = (
         replaced=_GENERATE,
     ),
     Use(
+        adapter="extra_rows",
+        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
+        call="list_of_dicts",
+    ),
+    Use(
+        adapter="extra_rows",
+        symbol="verl.workers.utils.padding:response_from_nested",
+        call="tensor, response_mask",
+    ),
+    Use(
         adapter="foreign_rows",
         symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput.as_dict",
         replaced="self",
@@ -516,16 +526,6 @@ USES = (
         adapter="policy_losses",
         symbol="verl.workers.config.actor:ActorConfig",
         has="clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c, policy_loss, global_batch_info",
-    ),
-    Use(
-        adapter="self_teacher",
-        symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
-        call="list_of_dicts",
-    ),
-    Use(
-        adapter="self_teacher",
-        symbol="verl.workers.utils.padding:response_from_nested",
-        call="tensor, response_mask",
     ),
     Use(adapter="trainers", symbol=f"{_TRAINER_BASE}:register_trainer", call="name"),
     *(

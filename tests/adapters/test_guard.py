@@ -158,7 +158,11 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("section", "adapter"),
-    [("length_lr__reference_tokens", "learning_rate"), ("implicit_reward__model_path", "reference_model")],
+    [
+        ("length_lr__reference_tokens", "learning_rate"),
+        ("implicit_reward__model_path", "reference_model"),
+        ("prompt_information__every", "trainers"),
+    ],
 )
 def test_what_our_trainers_do_is_refused_under_one_that_ignores_it(section: str, adapter: str) -> None:
     key = f"algorithm__{section}"
@@ -166,6 +170,13 @@ def test_what_our_trainers_do_is_refused_under_one_that_ignores_it(section: str,
     message = rf"algorithm.{section.split('__')[0]} needs a trainer of ours, got .*'sync'"
     with pytest.raises(ConfigError, match=message):
         guard.demanded(_config(**{key: 100, "trainer__v1__trainer_mode": "sync"}))
+
+
+def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> None:
+    guard.install_check(lambda names: None)
+    config = _config(algorithm__prompt_information__prompts=1, trainer__v1__trainer_mode="agentic_sync")
+    with pytest.raises(ConfigError, match=r"algorithm.prompt_information.prompts must be .* got 1"):
+        device.auto_set_device(config)
 
 
 def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -339,6 +339,36 @@ def test_sdpo_without_outcomes_says_what_is_missing(queue: StoredRows) -> None:
         Trainer(to_config(loss="sdpo"))._compute_advantage(queue.meta(), {})
 
 
+class Deaf:
+    """A worker group whose policy writes the same of every prompt."""
+
+    world_size = 1
+
+    def __init__(self, queue: StoredRows) -> None:
+        self.queue = queue
+
+    def compute_log_prob(self, batch: Any) -> None:
+        for key in batch.keys:
+            self.queue.rows[key]["log_probs"] = torch.full((len(self.queue.rows[key]["input_ids"]),), -1.0)
+
+
+@pytest.mark.parametrize(("step", "is_measured"), [(1, True), (2, False), (4, True)])
+def test_prompts_and_texts_are_compared_every_few_steps(queue: StoredRows, step: int, is_measured: bool) -> None:
+    played(queue, {"u_0_0": 1.0, "v_0_0": 0.0}, greedy=[None])
+    queue.rows["v_0_0"]["prompts"] = torch.tensor([3, 4])
+    config = to_config(prompt_information={"every": 3})
+    config.actor_rollout_ref.rollout.update(log_prob_use_dynamic_bsz=True, log_prob_max_token_len_per_gpu=4096)
+    trainer: Any = Trainer(config)
+    trainer.global_steps, trainer.actor_rollout_wg = step, Deaf(queue)
+    metrics: dict[str, Any] = {}
+    batch = trainer._compute_advantage(queue.meta(), metrics)
+    assert list(batch.keys) == ["u_0_0", "v_0_0"] and "advantages" in batch.fields
+    assert ("batch/prompt_information" in metrics) == is_measured
+    if is_measured:
+        assert metrics["batch/prompt_information"] == pytest.approx(0.0, abs=1e-9)
+        assert metrics["batch/prompt_retrieval"] == 0.0
+
+
 def test_the_model_is_asked_for_what_is_needed_only(queue: StoredRows) -> None:
     played(queue, {"u_0_0": 1.0})
     queue.rows["u_0_0"]["mean_log_prob"] = torch.tensor([-1.0, -2.0, -3.0, -4.0])

@@ -74,6 +74,7 @@ def _check_platform(config: DictConfig) -> None:
 def _check_credit(config: DictConfig) -> None:
     # They import torch, which this module, loaded in every process, does not need.
     from verl_agentic.adapters.implicit_reward import check_implicit_reward
+    from verl_agentic.adapters.prompt_information import prompt_information_settings
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.estimate import CreditSettings
 
@@ -87,6 +88,7 @@ def _check_credit(config: DictConfig) -> None:
         _check_target(config, name)
     if OmegaConf.select(config, "algorithm.implicit_reward") is not None:
         check_implicit_reward(config)
+    prompt_information_settings(config)
     if not is_advantage(name):
         if settings.options:
             raise ConfigError(
@@ -167,7 +169,8 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     is_our_trainer = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
     is_our_estimator = is_advantage(str(OmegaConf.select(config, "algorithm.adv_estimator")))
     has_credit = OmegaConf.select(config, "algorithm.credit") is not None
-    has = {key: OmegaConf.select(config, f"algorithm.{key}") is not None for key in ("length_lr", "implicit_reward")}
+    sections = ("length_lr", "implicit_reward", "prompt_information")
+    has = {key: OmegaConf.select(config, f"algorithm.{key}") is not None for key in sections}
     if any(has.values()) and not is_our_trainer:
         raise ConfigError(
             f"algorithm.{next(key for key in has if has[key])} needs a trainer of ours, got trainer.v1.trainer_mode="

@@ -6,17 +6,14 @@ would exceed `rollout.log_prob_max_token_len_per_gpu` with it.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
-from verl.workers.utils.padding import response_from_nested
 
+from verl_agentic.adapters.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.adapters.session_rows import split_key
 
 COLUMN = "teacher_log_prob"
@@ -35,15 +32,16 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
     solutions = _solutions(batch.keys, outcome_B, masks)
-    most = _most_tokens(trainer.config.actor_rollout_ref.rollout)
+    most = most_tokens(trainer.config.actor_rollout_ref.rollout)
     # Every row is computed, taught or not: a batch has to be divisible by the ranks.
     rows, is_taught = [], []
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
         solution = solutions[place]
         told = prompt if solution is None else _told(trainer.tokenizer, prompt, responses[solution], masks[solution])
         is_taught.append(solution is not None and len(told) + len(response) <= most)
-        rows.append(_row(told if is_taught[-1] else prompt, response, mask))
-    log_probs = _compute(trainer, batch, rows)
+        rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
+    told_keys = [f"told-{key}" for key in batch.keys]
+    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)))
     known = [
         row if taught else torch.full_like(row, torch.nan)
         for row, taught in zip(log_probs.unbind(), is_taught, strict=True)
@@ -51,11 +49,6 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     column = torch.nested.as_nested_tensor(known, layout=torch.jagged)
     fields = TensorDict({COLUMN: column}, batch_size=len(known))
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
-
-
-def _most_tokens(rollout: Any) -> float:
-    """Returns the length of the longest row that the engine takes."""
-    return rollout.log_prob_max_token_len_per_gpu if rollout.log_prob_use_dynamic_bsz else math.inf
 
 
 def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
@@ -79,37 +72,3 @@ def _told(tokenizer: Any, prompt: torch.Tensor, solution: torch.Tensor, mask: to
     ends = (prompt == tokenizer.eos_token_id).nonzero()
     place = int(ends[-1]) if len(ends) else len(prompt)
     return torch.cat([prompt[:place], torch.tensor(added, dtype=prompt.dtype), prompt[place:]])
-
-
-def _row(prompt: torch.Tensor, response: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
-    input_ids = torch.cat([prompt, response])
-    return {
-        "prompts": prompt,
-        "responses": response,
-        "input_ids": input_ids,
-        "position_ids": torch.arange(len(input_ids)),
-        "response_mask": mask,
-        "loss_mask": mask,
-        "multi_modal_inputs": {},
-    }
-
-
-def _compute(trainer: Any, batch: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
-    """Returns nested `[B, R]` log-probs of rows that are put beside the batch for as long as it takes."""
-    keys = [f"told-{key}" for key in batch.keys]
-    tags = [
-        {**tag, "prompt_len": len(row["prompts"]), "seq_len": len(row["input_ids"])}
-        for tag, row in zip(batch.tags, rows, strict=True)
-    ]
-    fields = list_of_dict_to_tensordict(rows)
-    try:
-        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=tags)
-        temperature = trainer.config.actor_rollout_ref.rollout.temperature
-        info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
-        trainer.actor_rollout_wg.compute_log_prob(dataclasses.replace(batch, keys=keys, tags=tags, extra_info=info))
-        fetched = tq.kv_batch_get(
-            keys=keys, partition_id=batch.partition_id, select_fields=["log_probs", "response_mask"]
-        )
-        return response_from_nested(fetched["log_probs"], fetched["response_mask"])
-    finally:
-        tq.kv_clear(keys=keys, partition_id=batch.partition_id)

@@ -3,7 +3,8 @@
 One mixin over verl's `sync`, `colocate_async` and `separate_async`. It reads columns that the agent loop has stored
 with every row and hands them to the estimators; what a loss needs it stores beside them, where verl ships it to the
 actor. `algorithm.length_lr.reference_tokens` scales the learning rate down when responses grow longer than that;
-`algorithm.implicit_reward` adds token rewards of a model (`adapters.implicit_reward`).
+`algorithm.implicit_reward` adds token rewards of a model (`adapters.implicit_reward`), and
+`algorithm.prompt_information` tells whether responses depend on their prompts (`adapters.prompt_information`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from verl_agentic.adapters.implicit_reward import (
     implicit_reward_settings,
     put_reward_model_in_place_of_reference,
 )
+from verl_agentic.adapters.prompt_information import measure_prompt_information, prompt_information_settings
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.session_rows import repeats, split_key
 from verl_agentic.adapters.stored_columns import stored_columns
@@ -97,6 +99,9 @@ class CreditMixin:
             batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
         if self._loss == "vapo":
             batch = _store_positive_share(batch, columns)
+        asked = prompt_information_settings(self.config)
+        if asked is not None and (cast("Any", self).global_steps - 1) % asked.every == 0:
+            metrics |= measure_prompt_information(self, batch, columns, asked)
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:

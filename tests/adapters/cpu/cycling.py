@@ -51,6 +51,30 @@ def _register() -> None:
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.utils import losses
 
+    from verl_agentic.adapters import prompt_information
+
+    own_gap: list[float] = []
+    log_probs_of = prompt_information.log_probs_of
+
+    def compared(trainer: Any, batch: Any, rows: Any, *, keys: Any, beside: Any) -> Any:
+        """Notes how far a text under its own prompt is from what the trainer computed of the batch."""
+        found = log_probs_of(trainer, batch, rows, keys=keys, beside=beside)
+        sampled = tq.kv_batch_get(
+            keys=[batch.keys[place] for place in beside],
+            partition_id=batch.partition_id,
+            select_fields=["prompts", "old_log_probs"],
+        )
+        columns = (rows, found.unbind(), sampled["prompts"].unbind(), sampled["old_log_probs"].unbind())
+        gaps = [
+            float((computed - old[: len(computed)]).abs().max())
+            for row, computed, prompt, old in zip(*columns, strict=True)
+            if row["prompts"].tolist() == prompt.tolist()
+        ]
+        own_gap.append(max(gaps))
+        return found
+
+    prompt_information.log_probs_of = compared
+
     class CyclingTrainer(TRAINER_REGISTRY["agentic_sync"]):
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
             kind, name = PLAN[(self.global_steps - 1) // STEPS_EACH]
@@ -74,7 +98,9 @@ def _register() -> None:
             log_ratio, count = float(((ref - old) * mask).sum()), float(mask.sum())
             metrics |= {"test/log_ratio_sum": log_ratio, "test/log_ratio_mean": log_ratio / count}
             metrics["test/score_sum"] = float(scores.sum())
-            return super()._compute_advantage(batch, metrics)
+            batch = super()._compute_advantage(batch, metrics)
+            metrics["test/own_log_prob_gap"] = own_gap[-1] if own_gap else -1.0
+            return batch
 
     register_trainer("agentic_cycling")(CyclingTrainer)
 

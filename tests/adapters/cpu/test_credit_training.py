@@ -35,6 +35,7 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
         "actor_rollout_ref.actor.kl_loss_coef": 0.0,
         "+algorithm.implicit_reward": f"{{model_path: {tmp_path / 'phi'}, beta: 0.5, outcome_coef: 2.0}}",
         "actor_rollout_ref.actor.optim.lr": 1e-5,
+        "+algorithm.prompt_information": "{every: 20, prompts: 4, tokens: 8}",
         "critic.enable": True,
         "critic.optim.lr": 1e-4,
         "+algorithm.length_lr.reference_tokens": 20,
@@ -44,6 +45,7 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
     }
     steps = run.finish(timeout_s=900)
     assert len(steps) == STEPS_EACH * len(PLAN)
+    _check_prompt_information(steps, every=20, prompts=4)
     for number, (kind, name) in enumerate(PLAN):
         own = steps[STEPS_EACH * number : STEPS_EACH * (number + 1)]
         for step in own:
@@ -55,6 +57,15 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
             if kind == "implicit reward":
                 _check_implicit_rewards(step)
             assert step["critic/advantages/max"] > step["critic/advantages/min"], name
+
+
+def _check_prompt_information(steps: list[dict[str, float]], *, every: int, prompts: int) -> None:
+    """It is measured when it should be, on rows that the engine computes as it does the batch's own."""
+    key = "batch/prompt_information"
+    assert [step["step"] for step in steps if key in step] == [step["step"] for step in steps][::every]
+    for step in steps[::every]:
+        assert step[key] <= math.log(prompts) and step["batch/prompt_retrieval"] <= 1
+        assert 0 <= step["test/own_log_prob_gap"] < 1e-3
 
 
 def _check_implicit_rewards(step: dict[str, float]) -> None:

@@ -17,7 +17,13 @@ from verl_agentic.registry import names_in
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"
 _ROOTS = ("actor_rollout_ref", "algorithm", "trainer", "data", "critic", "reward")
 _KEY = re.compile(rf"(?<![\w./])(?:{'|'.join(_ROOTS)})(?:\.\w+)+")
-_OURS = ("actor_rollout_ref.rollout.custom.agentic", "reward.rubric", "data.curriculum", "trainer.v1.sampler")
+_OURS = (
+    "actor_rollout_ref.rollout.custom.agentic",
+    "reward.rubric",
+    "data.curriculum",
+    "trainer.v1.sampler",
+    "algorithm.prompt_information",
+)
 """Sections that verl leaves to others, or whose keys this package reads itself."""
 
 

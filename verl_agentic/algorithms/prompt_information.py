@@ -1,0 +1,79 @@
+"""How much what a policy writes depends on the prompt: mutual information, from every text under every prompt.
+
+Entropy does not tell it: a policy may vary its words and say the same of every task ("template collapse").
+
+Paper: https://arxiv.org/abs/2604.06268
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from verl_agentic.errors import ConfigError
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptInformationSettings:
+    """The section `algorithm.prompt_information`. A measurement computes `prompts ** 2` rows."""
+
+    every: int = 10
+    """Steps from one measurement to the next; the first step is measured."""
+    prompts: int = 8
+    """Distinct prompts of a batch that are taken, at most; the metric is at most their logarithm."""
+    tokens: int = 256
+    """Of the first turn of a session, how many tokens are taken, at most."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> PromptInformationSettings:
+        """Returns the settings of a config section.
+
+        Raises:
+            ConfigError: unknown keys, or values that cannot work.
+        """
+        least = {"every": 1, "prompts": 2, "tokens": 1}
+        if unknown := sorted(set(values) - set(least)):
+            raise ConfigError(f"unknown keys in algorithm.prompt_information, got {unknown}; known ones: {list(least)}")
+        settings = cls(**values)
+        for item in fields(cls):
+            value = getattr(settings, item.name)
+            if type(value) is not int or value < least[item.name]:
+                raise ConfigError(
+                    f"algorithm.prompt_information.{item.name} must be a whole number, {least[item.name]} or more, got "
+                    f"{value!r}"
+                )
+        return settings
+
+
+def prompt_information(log_prob_MM: Tensor, count_M: Tensor) -> dict[str, float]:
+    """Returns what texts tell of their prompts, in nats; all prompts count the same.
+
+    - `prompt_information`: mean of `log p(text | own prompt) - log mean_j p(text | prompt j)`. It is 0 where the policy
+      writes the same whatever it is asked, `ln M` where every text could be of its own prompt only.
+    - `prompt_information_per_token`: the same with each log-prob divided by the number of tokens. It is not bound by
+      `ln M`, which long texts reach while prompts still matter less and less.
+    - `prompt_retrieval`: share of the texts that are likelier under their own prompt than under every other one.
+
+    Args:
+        log_prob_MM: `[M, M]` float: sum over the tokens of text i, given prompt j.
+        count_M: `[M]` int64: tokens of the texts, 1 or more.
+    """
+    log_prob_MM = log_prob_MM.double()
+    own_M = log_prob_MM.diagonal()
+    others_MM = log_prob_MM.masked_fill(torch.eye(len(own_M), dtype=torch.bool, device=own_M.device), -torch.inf)
+    return {
+        "prompt_information": _gain(log_prob_MM),
+        "prompt_information_per_token": _gain(log_prob_MM / count_M.unsqueeze(-1)),
+        "prompt_retrieval": float((own_M > others_MM.amax(dim=-1)).double().mean()),
+    }
+
+
+def _gain(log_prob_MM: Tensor) -> float:
+    marginal_M = log_prob_MM.logsumexp(dim=-1) - math.log(len(log_prob_MM))
+    return float((log_prob_MM.diagonal() - marginal_M).mean())
