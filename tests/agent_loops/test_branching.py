@@ -471,18 +471,21 @@ async def test_a_branch_that_is_cancelled_before_it_begins_does_not_count_as_pla
 async def test_nobody_waits_longer_than_an_episode_may_take() -> None:
     siblings = Siblings(NEVER)
     began: list[str] = []
+    second = asyncio.Event()
 
     async def member(name: str, end: asyncio.Event) -> None:
         async with siblings.place(timeout_s=0.05) as point:
             assert point is None
             began.append(name)
+            if name == "b":
+                second.set()
             await end.wait()
 
     ends = asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(member(name, end)) for name, end in zip("ab", ends, strict=True)]
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0)
     assert began == ["a"]
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(second.wait(), 10)
     assert began == ["a", "b"] and siblings.num_waiting == 0, "while the first one still plays"
     for end in ends:
         end.set()

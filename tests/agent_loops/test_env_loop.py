@@ -447,26 +447,31 @@ async def test_an_environment_that_hangs_while_it_is_closed_does_not_cost_the_ep
 
 
 async def test_a_second_cancellation_does_not_interrupt_the_closing(caplog: pytest.LogCaptureFixture) -> None:
-    ended: list[bool] = []
+    began, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Slow(FakeEnv):
         async def close(self) -> None:
             self.closed += 1
-            await asyncio.sleep(0.1)
-            ended.append(True)
+            began.set()
+            await may_end.wait()
+            ended.set()
             raise OSError("busy")
 
     env = Slow(ROW, step_hook=hanging)
     task = asyncio.create_task(play(script("call:a"), env))
     await asyncio.sleep(0.05)
     task.cancel()
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(began.wait(), 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (env.closed, ended) == (1, [])
-    await asyncio.sleep(0.15)
-    assert (env.closed, ended) == (1, [True]) and "may have leaked" in caplog.text
+    assert env.closed == 1 and not ended.is_set()
+    may_end.set()
+    deadline = time.monotonic() + 10
+    while "may have leaked" not in caplog.text:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    assert env.closed == 1 and ended.is_set()
 
 
 async def test_an_episode_that_is_cancelled_between_two_attempts_has_nothing_left_to_close() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import time
@@ -126,8 +127,13 @@ def test_a_probe_that_hangs_is_ended_with_its_children(monkeypatch: pytest.Monke
     started = time.monotonic()
     assert doctor._probe(3.0) == ({}, "no answer within 3 s")
     assert time.monotonic() - started < 20
+    processes = []
     for pid in map(int, pids.read_text().split()):
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
 
 
 def test_the_exit_code_is_that_of_the_worst_check(

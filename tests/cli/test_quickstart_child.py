@@ -28,7 +28,12 @@ grandchild = subprocess.Popen(
 """
 WAIT = "time.sleep(60)"
 EXIT = "sys.exit(3)"
-DEAF = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n(folder / 'deaf').touch()\ntime.sleep(60)"
+DEAF = """
+signal.signal(signal.SIGINT, lambda *_: (folder / "heard").touch())
+(folder / "deaf").touch()
+while True:
+    time.sleep(1)
+"""
 
 
 @pytest.fixture
@@ -60,7 +65,10 @@ def is_gone(pid: int) -> bool:
     """Returns whether a process has ended, giving it a moment to be reaped by init."""
     deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
             return True
         time.sleep(0.02)
     return False
@@ -147,7 +155,13 @@ def test_a_second_ctrl_c_ends_a_child_that_ignores_the_first_at_once(tmp_path: P
     children: set[psutil.Process] = set()
     main = threading.main_thread().ident
     assert main is not None
-    again = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+
+    def interrupt_again() -> None:
+        while not (tmp_path / "heard").is_file():
+            time.sleep(0.02)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    again = threading.Thread(target=interrupt_again, daemon=True)
 
     def on_poll() -> None:
         if (tmp_path / "deaf").is_file():

@@ -187,7 +187,7 @@ async def test_log_probs_are_left_out_where_they_are_not_wanted(engine: Inferenc
 
 
 async def test_an_aborted_request_resumes_from_what_it_had(model: Any, engine: InferenceEngine) -> None:
-    slow_forward(engine, 0.005)
+    slow_forward(engine, 0.02)
     ids = prompt(0, 40)
     call = asyncio.ensure_future(engine.generate(ids, params(max_tokens=60)))
     await until(lambda: engine.stats()["generated_tokens"] >= 10)
@@ -321,21 +321,28 @@ async def test_memory_is_given_back_on_demand(engine: InferenceEngine) -> None:
     assert (await engine.generate(prompt(0, 50), GREEDY)).num_cached_tokens == 0
 
 
+def cpu_s(engine: InferenceEngine) -> float:
+    """Returns the CPU time of the engine's thread; others may work, too."""
+    ident = engine._thread.ident
+    assert ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
+
+
 async def test_an_idle_engine_uses_no_cpu(engine: InferenceEngine) -> None:
     await engine.generate(prompt(0, 50), GREEDY)
     await asyncio.sleep(0.1)
-    begin = time.process_time()
+    begin = cpu_s(engine)
     await asyncio.sleep(1.0)
-    assert time.process_time() - begin < 0.05
+    assert cpu_s(engine) - begin < 0.05
 
 
 async def test_a_paused_engine_with_waiting_requests_uses_no_cpu(engine: InferenceEngine) -> None:
     await engine.abort_all()
     call = asyncio.ensure_future(engine.generate(prompt(0, 50), GREEDY))
     await asyncio.sleep(0.1)
-    begin = time.process_time()
+    begin = cpu_s(engine)
     await asyncio.sleep(0.5)
-    assert time.process_time() - begin < 0.025
+    assert cpu_s(engine) - begin < 0.025
     await engine.resume()
     assert len((await call).token_ids) == 24
 

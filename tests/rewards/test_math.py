@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import psutil
@@ -61,6 +62,7 @@ async def test_a_ground_truth_that_cannot_be_read_is_an_error_and_not_a_0() -> N
 async def test_a_verifier_that_somebody_killed_is_started_again_and_leaves_no_open_pipe() -> None:
     await math_answer(r"\boxed{1}", "1")
     me = psutil.Process()
+    gc.collect()
     open_files = me.num_fds()
     [verifier] = [p for p in me.children() if "verl_agentic.rewards.math_worker" in p.cmdline()]
     verifier.kill()

@@ -391,7 +391,7 @@ async def test_an_image_without_python_takes_programs(cold: DockerBackend) -> No
         result = await sandbox.run(Command(argv=["tr", "a", "b"], stdin=b"banana"), limits=LIMITS)
         assert result.ok and result.stdout == "bbnbnb"
         slow = Command(argv=["sh", "-c", "echo on; (sleep 600 &) ; cat /dev/zero > /tmp/x; sleep 600"])
-        result = await sandbox.run(slow, limits=Limits(wall_s=1.0, file_mb=1))
+        result = await sandbox.run(slow, limits=Limits(wall_s=4.0, file_mb=1))
         assert result.timed_out and result.stdout == "on\n"
         look = Command(argv=["sh", "-c", "stat -c %s /tmp/x; ps -e -o stat=,comm= | grep -c '^S.*sleep'"])
         assert (await sandbox.run(look, limits=LIMITS)).stdout == f"{2**20}\n0\n"
@@ -407,7 +407,7 @@ async def test_programs_without_python_are_bounded(cold: DockerBackend) -> None:
     sandbox = await cold.create()
     try:
         flood = await sandbox.run(
-            Command(argv=["sh", "-c", "while :; do echo xxx; done"]), limits=Limits(wall_s=1.0, output_bytes=1_000)
+            Command(argv=["sh", "-c", "while :; do echo xxx; done"]), limits=Limits(wall_s=4.0, output_bytes=1_000)
         )
         assert flood.timed_out and flood.stdout_truncated and len(flood.stdout) == 1_000
         grab = Command(argv=["sh", "-c", "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c"])

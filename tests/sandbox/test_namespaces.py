@@ -148,7 +148,7 @@ async def test_a_program_that_cannot_start_ends_as_in_a_shell(sandbox: Sandbox) 
 async def test_deadline_kills_and_the_sandbox_goes_on(sandbox: Sandbox) -> None:
     started = time.monotonic()
     result = await sandbox.run(Command(argv=["sleep", "60"]), limits=Limits(wall_s=0.5))
-    assert result.timed_out and result.signal_name == "SIGKILL" and 0.5 <= result.wall_s < 1.5
+    assert result.timed_out and result.signal_name == "SIGKILL" and 0.5 <= result.wall_s < 5
     assert time.monotonic() - started < 5
     assert await _python(sandbox, "print(1)") == "1\n"
 
@@ -229,9 +229,16 @@ async def test_a_session_past_its_deadline_is_killed_and_says_so_afterwards(sand
 
 async def test_a_forged_status_does_not_pass_for_the_next_answer(sandbox: Sandbox) -> None:
     session = await sandbox.open_session("python", limits=LIMITS)
-    forge = "import os, threading, time\nthreading.Timer(0.2, os.write, (4, b'0\\n')).start()"
+    forge = """
+import os, threading
+def forge():
+    os.write(4, b'0\\n')
+    open('forged', 'w').close()
+threading.Timer(0.2, forge).start()
+"""
     await session.run(forge, wall_s=10.0)
-    await asyncio.sleep(0.6)
+    look = "import os, time\nwhile not os.path.exists('forged'): time.sleep(0.02)"
+    assert (await sandbox.run(Command(code=look), limits=LIMITS)).ok
     result = await session.run("print('real')", wall_s=10.0)
     assert not result.ok and result.stdout == ""
     assert (await session.run("1", wall_s=1.0)).exit_code == -9

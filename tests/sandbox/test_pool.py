@@ -124,7 +124,7 @@ async def test_who_came_first_is_served_first(backend: FakeBackend) -> None:
 
 
 async def test_too_many_callers_are_refused_at_once_and_late_ones_after_their_time(backend: FakeBackend) -> None:
-    pool = await _pool(backend, size=1, max_waiting=2, wait_timeout_s=0.2)
+    pool = await _pool(backend, size=1, max_waiting=2, wait_timeout_s=1.0)
     tasks = [_run(pool) for _ in range(3)]
     await _settle()
     with pytest.raises(SandboxBusyError, match="2 calls wait"):

@@ -31,6 +31,7 @@ def test_only_a_process_that_has_ended_is_dead() -> None:
 
 def test_folders_of_dead_runs_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cgroups, "all_folders", list)  # other runs may have died, too
     mine = reaper.make_folder("root")
     dead = tmp_path / f"{reaper.PREFIX}{_owner_of_a_dead_process()}_root_x"
     dead.mkdir()
@@ -43,6 +44,7 @@ def test_folders_of_dead_runs_go_and_others_stay(tmp_path: Path, monkeypatch: py
 
 def test_a_link_in_place_of_a_folder_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cgroups, "all_folders", list)  # other runs may have died, too
     goal = tmp_path / "goal"
     goal.mkdir()
     os.symlink(goal, tmp_path / f"{reaper.PREFIX}{_owner_of_a_dead_process()}_root_x")

@@ -141,18 +141,31 @@ def test_a_failure_of_the_sandbox_is_no_failure_of_the_code() -> None:
     assert "verl_agentic_sandbox_failed_total 1" in metrics
 
 
-def test_a_full_queue_is_answered_with_429_and_a_long_wait_with_504() -> None:
-    config = {"size": 1, "max_waiting": 1, "queue_timeout_s": 0.3}
+def wait_for_metric(url: str, line: str) -> None:
+    deadline = time.monotonic() + 20
+    while line not in httpx.get(f"{url}/metrics").text.splitlines():
+        assert time.monotonic() < deadline, f"never {line}"
+        time.sleep(0.02)
+
+
+def test_a_full_queue_is_answered_with_429_and_a_long_wait_with_504(tmp_path: Path) -> None:
+    config = {"size": 1, "max_waiting": 1, "queue_timeout_s": 3.0}
+    goes_on = tmp_path / "goes_on"
     with serving(LocalBackend(is_trusted=True), **config) as service:
         answers: list[httpx.Response] = []
-        slow = {"code": "import time; time.sleep(2)", "run_timeout": 10}
-        threads = [threading.Thread(target=lambda: answers.append(post(service, **slow))) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.1)
+        slow = {
+            "code": f"import os, time\nwhile not os.path.exists({str(goes_on)!r}): time.sleep(0.02)",
+            "run_timeout": 30,
+        }
+        first, second = (threading.Thread(target=lambda: answers.append(post(service, **slow))) for _ in range(2))
+        first.start()
+        wait_for_metric(service.url, "verl_agentic_sandbox_running 1")
+        second.start()
+        wait_for_metric(service.url, "verl_agentic_sandbox_waiting 1")
         refused = post(service, code="print(1)")
-        for thread in threads:
-            thread.join()
+        second.join()
+        goes_on.touch()
+        first.join()
         metrics = httpx.get(f"{service.url}/metrics").text
     assert refused.status_code == 429 and float(refused.headers["retry-after"]) > 0
     assert sorted(answer.status_code for answer in answers) == [200, 504]
@@ -197,7 +210,7 @@ def test_when_the_client_goes_its_code_is_killed(service: Service, tmp_path: Pat
     marker = tmp_path / "pid"
     code = f"import os, time\nopen({str(marker)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{service.url}/run_code", json={"code": code, "language": "python", "run_timeout": 60}, timeout=1.5)
+        httpx.post(f"{service.url}/run_code", json={"code": code, "language": "python", "run_timeout": 60}, timeout=5.0)
     deadline = time.monotonic() + 10
     while Path(f"/proc/{marker.read_text()}").exists():
         assert time.monotonic() < deadline, "the code still runs"
@@ -222,10 +235,10 @@ def test_the_command_serves_and_at_sigterm_answers_what_it_has_begun(tmp_path: P
         assert line.startswith("serving local at http://127.0.0.1:") and "python" in line
         url = line.split()[3].rstrip(",").replace("://", f"://x:{TOKEN}@")
         answers: list[dict[str, Any]] = []
-        body = {"code": "import time; time.sleep(1.5); print(1)", "language": "python"}
+        body = {"code": "import time; time.sleep(3); print(1)", "language": "python"}
         thread = threading.Thread(target=lambda: answers.append(httpx.post(url, json=body, timeout=30).json()))
         thread.start()
-        time.sleep(0.7)
+        wait_for_metric(url.removesuffix("/run_code"), "verl_agentic_sandbox_running 1")
         process.send_signal(signal.SIGTERM)
         thread.join()
         output, errors = process.communicate(timeout=20)

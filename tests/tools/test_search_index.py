@@ -191,10 +191,11 @@ def test_without_bm25s_the_error_says_what_to_install(monkeypatch: pytest.Monkey
 
 async def test_all_callers_wait_for_one_load_and_none_is_held_up_meanwhile() -> None:
     loads: list[int] = []
+    goes_on = threading.Event()
 
     def load() -> Bm25Index:
         loads.append(threading.get_ident())
-        time.sleep(0.3)
+        assert goes_on.wait(20), "the event loop is held up"
         return Bm25Index.from_passages(PASSAGES)
 
     retriever = LocalRetriever(load)
@@ -202,13 +203,12 @@ async def test_all_callers_wait_for_one_load_and_none_is_held_up_meanwhile() -> 
     searches = [asyncio.create_task(retriever.search(["Oked", "nothing"], top_k=3)) for _ in range(50)]
     await asyncio.sleep(0.05)
     gives_up.cancel()  # takes the load from nobody
-    ticks = 0
-    while not all(search.done() for search in searches):
+    for _ in range(10):
         await asyncio.sleep(0.01)
-        ticks += 1
+    goes_on.set()
+    await asyncio.wait(searches)
     assert [[ids(found) for found in search.result()] for search in searches] == [[["2"], []]] * 50
     assert len(loads) == 1 and loads[0] != threading.get_ident()
-    assert ticks > 10  # of the 25 that fit into the load: the loop went on
 
 
 async def test_a_load_that_failed_is_told_and_tried_anew() -> None:

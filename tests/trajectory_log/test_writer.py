@@ -218,7 +218,7 @@ def test_a_run_that_goes_on_is_read_on(tmp_path: Path) -> None:
     log = LogWriter("trajectories", LogOptions(dir=str(tmp_path)), secrets=Secrets({}))
     log.append(lambda: [record(0)])
     _wait_for(lambda: list(tmp_path.rglob("*.arrows")))
-    time.sleep(0.05)
+    _wait_for(lambda: RunLog(tmp_path).summaries.num_rows == 1)
     run = RunLog(tmp_path)
     assert run.summaries["session"].to_pylist() == [0] and not run.refresh()
     log.append(lambda: [record(1, final_answer="Forty-Two")])

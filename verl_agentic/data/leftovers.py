@@ -29,6 +29,7 @@ async def find_leftovers(burst: Callable[[], Awaitable[object]], *, episodes: in
         episodes: an environment that leaves one thing behind in one of these ways leaves this many in a burst.
     """
     await burst()  # fills pools and caches
+    gc.collect()  # or garbage from before that goes meanwhile hides what is left behind
     with tempfile.TemporaryDirectory() as folder:
         async with _temporary_files_in(folder):
             before = await _count(folder)

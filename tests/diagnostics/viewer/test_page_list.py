@@ -62,6 +62,7 @@ def test_j_and_k_walk_over_groups_and_arrows_over_siblings(open_page: Callable[.
     for key, selected in (("j", 1), ("j", 2), ("k", 1), ("k", 0), ("k", 0)):
         page.keyboard.press(key)
         page.wait_for_selector(f"#group-{selected}[aria-selected=true]")
+    page.wait_for_selector("#siblings:not([inert]) .card[aria-current=true][data-session='0']")
     page.wait_for_selector(".trajectory-head >> text=session 0")
     for key, session in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
         page.keyboard.press(key)

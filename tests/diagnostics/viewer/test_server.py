@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -154,18 +155,22 @@ def test_a_fault_of_the_viewer_is_answered_and_told(
 
 
 def test_a_browser_that_goes_before_its_answer_is_not_told_of(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    answered: list[bool] = []
+    begun, gone = threading.Event(), threading.Event()
 
     class Slow:
         def about(self) -> Any:
-            time.sleep(0.2)
-            answered.append(True)
+            begun.set()
+            assert gone.wait(20)
             return {"text": "x" * 10_000_000}
 
     with serve(Slow()) as server:
         with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as browser:
             browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             browser.sendall(b"GET /api/run HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            time.sleep(0.05)
-        time.sleep(0.6)
-    assert answered and capfd.readouterr().err == ""
+            assert begun.wait(20)
+        gone.set()
+        deadline = time.monotonic() + 20
+        while any("process_request_thread" in thread.name for thread in threading.enumerate()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert capfd.readouterr().err == ""

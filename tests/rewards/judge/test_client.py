@@ -69,9 +69,8 @@ async def test_what_may_pass_is_tried_again_with_growing_waits(server: Server, t
 async def test_a_server_that_asks_for_time_gets_it_from_everyone(server: Server, tmp_path: Path) -> None:
     async with asking(server, [refuse(429, **{"retry-after": "0.5"}), _HI, _HI], tmp_path) as client:
         first = asyncio.create_task(client.ask(_BODY))
-        while not server.times:
+        while not any("not_before" in path.read_text() for path in tmp_path.rglob("*.json")):
             await asyncio.sleep(0.005)
-        await asyncio.sleep(0.1)
         assert (await client.ask(_BODY)).text == (await first).text == "Hi"
     assert server.times[1] - server.times[0] >= 0.45, "neither came before"
 
@@ -91,13 +90,12 @@ async def test_a_server_that_stays_down_is_a_failure_and_no_exception(server: Se
 
 async def test_an_answer_that_does_not_come_is_a_failure_at_the_deadline(server: Server, tmp_path: Path) -> None:
     async def late() -> dict[str, Any]:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
         return _HI
 
-    begun = time.monotonic()
-    async with asking(server, [late], tmp_path, timeout_s=0.3) as client:
+    async with asking(server, [late], tmp_path, timeout_s=1.0) as client:
         reply = await client.ask(_BODY)
-    assert reply.failure == "no answer within 0.3 s" and time.monotonic() - begun < 5
+    assert reply.failure == "no answer within 1 s"
 
 
 @pytest.mark.parametrize(

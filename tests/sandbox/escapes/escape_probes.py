@@ -483,7 +483,11 @@ SECRETS = [
         """
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) not in (1, os.getpid()):
-                if b"$TOKEN-process" in open(f"/proc/{name}/cmdline", "rb").read():
+                try:
+                    line = open(f"/proc/{name}/cmdline", "rb").read()
+                except OSError:
+                    continue  # it has just ended
+                if b"$TOKEN-process" in line:
                     return name
         """,
         before=[Command(argv=["sh", "-c", "setsid sh -c 'sleep 30; : $TOKEN-process' > /dev/null 2>&1 &"])],

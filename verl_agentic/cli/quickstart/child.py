@@ -112,8 +112,10 @@ def run_child(
                 on_poll()
                 time.sleep(_POLL_S)
         finally:
-            meter.measure()
-            _end(process, meter.descendants(process.pid))
+            try:
+                meter.measure()
+            finally:  # a second Ctrl-C may come while all processes are looked at
+                _end(process, meter.descendants(process.pid))
     if process.returncode != 0:
         raise ChildFailedError(
             f"{' '.join(command[:4])} ... ended with exit code {process.returncode}; the end of {log}:\n{_tail(log)}"
