@@ -139,6 +139,13 @@ ADAPTERS = (
         gives="a target network beside the critic",
         chosen_by="critic.target",
     ),
+    # Behind that of critics, whose engine inherits what this one changes.
+    Adapter(
+        module="teacher_network",
+        needs="verl.workers.engine.fsdp.transformer_impl",
+        gives="a teacher that follows the actor slowly",
+        chosen_by="algorithm.self_teacher",
+    ),
     Adapter(
         module="learning_rate",
         needs="verl.workers.engine.fsdp.transformer_impl",

@@ -96,6 +96,13 @@ _GENERATE = (
     "self, request_id, prompt_ids, sampling_params, image_data, video_data, audio_data, mm_processor_kwargs, **kwargs"
 )
 _TRANSFORMER_IMPL = "verl.workers.engine.fsdp.transformer_impl"
+_COPIED: dict[str, dict[str, Any]] = {
+    "": {"has": "engine_config, checkpoint_manager, module, optimizer"},
+    ".infer_batch": {"replaced": "self, data, loss_function"},
+    ".save_checkpoint": {"replaced": "self, local_path, hdfs_path, global_step, max_ckpt_to_keep, **kwargs"},
+    ".load_checkpoint": {"replaced": "self, local_path, hdfs_path, del_local_after_load, **kwargs"},
+}
+"""What engines with a copy of their weights have changed."""
 _TRAINER_BASE = "verl.trainer.ppo.v1.trainer_base"
 _WIRING = "verl.utils.tokenizer.continuous_token_wiring"
 
@@ -594,26 +601,25 @@ USES = (
         replaced="self, micro_batch, loss_function, forward_only",
     ),
     Use(adapter="target_critic", symbol="verl.utils.device:get_torch_device", call=""),
-    Use(
-        adapter="target_critic",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead",
-        has="engine_config, checkpoint_manager, module, optimizer",
+    *(
+        Use(adapter=adapter, symbol=f"{_TRANSFORMER_IMPL}:{engine}{name}", **expected)
+        for adapter, engine in (
+            ("target_critic", "FSDPEngineWithValueHead"),
+            ("teacher_network", "FSDPEngineWithLMHead"),
+        )
+        for name, expected in _COPIED.items()
     ),
     Use(adapter="target_critic", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.initialize", replaced="self"),
     Use(
-        adapter="target_critic",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.infer_batch",
-        replaced="self, data, loss_function",
+        adapter="teacher_network",
+        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead",
+        has="is_param_offload_enabled",
     ),
+    Use(adapter="teacher_network", symbol="verl.utils.tensordict_utils:"),
     Use(
-        adapter="target_critic",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.save_checkpoint",
-        replaced="self, local_path, hdfs_path, global_step, max_ckpt_to_keep, **kwargs",
-    ),
-    Use(
-        adapter="target_critic",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.load_checkpoint",
-        replaced="self, local_path, hdfs_path, del_local_after_load, **kwargs",
+        adapter="teacher_network",
+        symbol="verl.utils.tensordict_utils:get_non_tensor_data",
+        call="data=, key=, default=",
     ),
     Use(
         adapter="reference_model",

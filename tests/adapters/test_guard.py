@@ -162,6 +162,7 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
         ("length_lr__reference_tokens", "learning_rate"),
         ("implicit_reward__model_path", "reference_model"),
         ("prompt_information__every", "trainers"),
+        ("self_teacher__tau", "teacher_network"),
     ],
 )
 def test_what_our_trainers_do_is_refused_under_one_that_ignores_it(section: str, adapter: str) -> None:
@@ -177,6 +178,16 @@ def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> No
     config = _config(algorithm__prompt_information__prompts=1, trainer__v1__trainer_mode="agentic_sync")
     with pytest.raises(ConfigError, match=r"algorithm.prompt_information.prompts must be .* got 1"):
         device.auto_set_device(config)
+
+
+def test_a_teacher_that_nobody_listens_to_is_refused_before_ray(device: Any) -> None:
+    guard.install_check(lambda names: None)
+    changes = {
+        "actor_rollout_ref__actor__policy_loss__loss_mode": "vanilla",
+        "trainer__v1__trainer_mode": "agentic_sync",
+    }
+    with pytest.raises(ConfigError, match=r"algorithm.self_teacher is the teacher of the loss sdpo, got .*=vanilla"):
+        device.auto_set_device(_config(algorithm__self_teacher__tau=0.05, **changes))
 
 
 def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from stage import Chat
 from stored_rows import StoredRows
 
-from verl_agentic.adapters.self_teacher import COLUMN, store_teacher_log_probs
+from verl_agentic.adapters.self_teacher import COLUMN, store_teacher_log_probs, teacher_tau
+from verl_agentic.errors import ConfigError
 
 
 class Workers:
@@ -52,7 +53,8 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
 @pytest.fixture
 def trainer(queue: StoredRows, tiny_chat: Chat) -> Any:
     rollout = {"temperature": 0.7, "log_prob_use_dynamic_bsz": True, "log_prob_max_token_len_per_gpu": 4096}
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})
+    actor = {"strategy": "fsdp2", "policy_loss": {"loss_mode": "sdpo"}}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout, "actor": actor}})
     return SimpleNamespace(tokenizer=tiny_chat[0], config=config, actor_rollout_wg=Workers(queue))
 
 
@@ -163,6 +165,32 @@ def test_the_model_computes_log_probs_as_it_does_for_the_rows_themselves(queue: 
     teach(queue, trainer, [0.0])
     (batch,) = trainer.actor_rollout_wg.batches
     assert batch.extra_info == {"calculate_entropy": False, "compute_loss": False, "temperature": 0.7}
+
+
+def test_a_teacher_that_follows_slowly_is_asked_for_by_its_tau(queue: StoredRows, trainer: Any) -> None:
+    put(queue, trainer, "u_0_0", "one")
+    OmegaConf.update(trainer.config, "algorithm.self_teacher", {"tau": 0.05}, force_add=True)
+    teach(queue, trainer, [0.0])
+    (batch,) = trainer.actor_rollout_wg.batches
+    assert batch.extra_info["teacher_tau"] == 0.05 and batch.extra_info["temperature"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm.self_teacher": {"tau": 0}}, r"tau alone, above 0 and at most 1, got \{'tau': 0\}"),
+        ({"algorithm.self_teacher": {"rate": 0.05}}, "tau alone"),
+        ({"algorithm.self_teacher": {"tau": True}}, "tau alone"),
+        ({"actor_rollout_ref.actor.policy_loss.loss_mode": "vapo"}, "teacher of the loss sdpo, got .*loss_mode=vapo"),
+        ({"actor_rollout_ref.actor.strategy": "fsdp"}, "works with .*strategy=fsdp2, got 'fsdp'"),
+    ],
+)
+def test_a_teacher_that_cannot_work_is_refused(trainer: Any, changes: dict[str, Any], message: str) -> None:
+    assert teacher_tau(trainer.config) is None
+    for key, value in {"algorithm.self_teacher": {"tau": 0.05}, **changes}.items():
+        OmegaConf.update(trainer.config, key, value, force_add=True, merge=False)
+    with pytest.raises(ConfigError, match=message):
+        teacher_tau(trainer.config)
 
 
 @pytest.mark.parametrize("where", ["model", "put"])

@@ -14,7 +14,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 
 from verl_agentic.adapters import guard
 from verl_agentic.adapters.critic_config import TARGET_TAU
-from verl_agentic.adapters.target_critic import target_of, trained_shards
+from verl_agentic.adapters.engine_copy import copy_of, trained_shards
 from verl_agentic.errors import ConfigError
 
 
@@ -85,7 +85,7 @@ class Engine(FSDPEngineWithValueHead):
 
 def test_a_critic_without_a_target_computes_what_verls_does() -> None:
     engine = Engine()
-    assert target_of(engine) is None
+    assert copy_of(engine) is None
     assert set(engine.infer_batch(tu.get_tensordict({}, {}))["model_output"]) == {"values"} and engine.passes == 1
 
 

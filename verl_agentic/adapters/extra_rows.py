@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,13 @@ def most_tokens(rollout: Any) -> float:
 
 
 def log_probs_of(
-    trainer: Any, batch: Any, rows: Sequence[dict[str, Any]], *, keys: Sequence[str], beside: Sequence[int]
+    trainer: Any,
+    batch: Any,
+    rows: Sequence[dict[str, Any]],
+    *,
+    keys: Sequence[str],
+    beside: Sequence[int],
+    asks: Mapping[str, Any] | None = None,
 ) -> torch.Tensor:
     """Returns nested `[rows, R]` log-probs of responses under the actor.
 
@@ -43,6 +49,7 @@ def log_probs_of(
         rows: columns as `extra_row` makes them; as many as the workers can share out evenly.
         keys: what the rows are called for as long as it takes.
         beside: row of the batch whose tag a row gets, of each.
+        asks: what else workers are told with the batch.
     """
     keys = list(keys)
     tags = [
@@ -53,7 +60,7 @@ def log_probs_of(
     try:
         tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=tags)
         temperature = trainer.config.actor_rollout_ref.rollout.temperature
-        info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
+        info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature, **(asks or {})}
         trainer.actor_rollout_wg.compute_log_prob(dataclasses.replace(batch, keys=keys, tags=tags, extra_info=info))
         fetched = tq.kv_batch_get(
             keys=keys, partition_id=batch.partition_id, select_fields=["log_probs", "response_mask"]

@@ -89,6 +89,10 @@ def _check_credit(config: DictConfig) -> None:
     if OmegaConf.select(config, "algorithm.implicit_reward") is not None:
         check_implicit_reward(config)
     prompt_information_settings(config)
+    if OmegaConf.select(config, "algorithm.self_teacher") is not None:
+        from verl_agentic.adapters.self_teacher import teacher_tau
+
+        teacher_tau(config)
     if not is_advantage(name):
         if settings.options:
             raise ConfigError(
@@ -169,7 +173,7 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     is_our_trainer = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
     is_our_estimator = is_advantage(str(OmegaConf.select(config, "algorithm.adv_estimator")))
     has_credit = OmegaConf.select(config, "algorithm.credit") is not None
-    sections = ("length_lr", "implicit_reward", "prompt_information")
+    sections = ("length_lr", "implicit_reward", "prompt_information", "self_teacher")
     has = {key: OmegaConf.select(config, f"algorithm.{key}") is not None for key in sections}
     if any(has.values()) and not is_our_trainer:
         raise ConfigError(
@@ -187,6 +191,7 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
         "trainers": is_our_trainer,
         "learning_rate": has["length_lr"],
         "reference_model": has["implicit_reward"],
+        "teacher_network": has["self_teacher"],
     }
 
 

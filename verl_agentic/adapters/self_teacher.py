@@ -1,24 +1,56 @@
 """Log-probs of what a policy wrote under the same policy, told a solution: the teacher of the loss `sdpo`.
 
 The solution is what a sibling wrote that did the task. Rows whose group has none get NaN, and no loss; so do rows that
-would exceed `rollout.log_prob_max_token_len_per_gpu` with it.
+would exceed `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is
+an exponentially moving average of the policy (`adapters.teacher_network`), else the policy before the step's updates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transfer_queue as tq
+from omegaconf import OmegaConf
 from tensordict import TensorDict
 
 from verl_agentic.adapters.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.adapters.session_rows import split_key
+from verl_agentic.errors import ConfigError
 
 COLUMN = "teacher_log_prob"
 _FIELDS = ["prompts", "responses", "response_mask"]
+SECTION = "algorithm.self_teacher"
+# What `teacher_network` reads in the workers; no other adapter imports it.
+_TEACHER_TAU = "teacher_tau"
 _TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+
+
+def teacher_tau(config: Any) -> float | None:
+    """Returns by how much the teacher follows the actor in each of its updates; None: it is the actor.
+
+    Raises:
+        ConfigError: a section that cannot work.
+    """
+    section = OmegaConf.select(config, SECTION)
+    if section is None:
+        return None
+    written = dict(cast("Any", OmegaConf.to_container(section, resolve=True)))
+    tau, actor = written.get("tau"), config.actor_rollout_ref.actor
+    if set(written) != {"tau"} or isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
+        raise ConfigError(f"{SECTION} must have tau alone, above 0 and at most 1, got {written}; SDPO takes 0.05")
+    loss = OmegaConf.select(actor, "policy_loss.loss_mode")
+    if loss != "sdpo":
+        raise ConfigError(
+            f"{SECTION} is the teacher of the loss sdpo, got actor_rollout_ref.actor.policy_loss.loss_mode={loss}; set "
+            "that, or unset it"
+        )
+    if actor.strategy != "fsdp2":
+        raise ConfigError(
+            f"{SECTION} works with actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it"
+        )
+    return float(tau)
 
 
 def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:
@@ -41,7 +73,9 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
         is_taught.append(solution is not None and len(told) + len(response) <= most)
         rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
     told_keys = [f"told-{key}" for key in batch.keys]
-    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)))
+    tau = teacher_tau(trainer.config)
+    asks = {} if tau is None else {_TEACHER_TAU: tau}
+    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)), asks=asks)
     known = [
         row if taught else torch.full_like(row, torch.nan)
         for row, taught in zip(log_probs.unbind(), is_taught, strict=True)

@@ -51,9 +51,10 @@ def _register() -> None:
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.utils import losses
 
-    from verl_agentic.adapters import prompt_information
+    from verl_agentic.adapters import prompt_information, self_teacher
 
     own_gap: list[float] = []
+    teacher_gap: list[float] = []
     log_probs_of = prompt_information.log_probs_of
 
     def compared(trainer: Any, batch: Any, rows: Any, *, keys: Any, beside: Any) -> Any:
@@ -73,7 +74,14 @@ def _register() -> None:
         own_gap.append(max(gaps))
         return found
 
-    prompt_information.log_probs_of = compared
+    def taught(trainer: Any, batch: Any, rows: Any, *, asks: Any, **given: Any) -> Any:
+        """Notes how far what the teacher says is from what the actor would."""
+        found = log_probs_of(trainer, batch, rows, asks=asks, **given)
+        actors = log_probs_of(trainer, batch, rows, **given)
+        teacher_gap.append(float((found.values() - actors.values()).abs().max()))
+        return found
+
+    prompt_information.log_probs_of, self_teacher.log_probs_of = compared, taught
 
     class CyclingTrainer(TRAINER_REGISTRY["agentic_sync"]):
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
@@ -85,6 +93,7 @@ def _register() -> None:
                 self.config.algorithm.adv_estimator = "grpo" if kind == "loss" else name
                 self.config.algorithm.implicit_reward = self.implicit_reward if kind == "implicit reward" else None
                 self.config.algorithm.credit = {"options": _OPTIONS.get(name, {})}
+                self.config.algorithm.self_teacher = {"tau": 0.1} if name == "sdpo" else None
             if kind == "loss":
                 actor.policy_loss.loss_mode = name
                 loss = functools.partial(losses.ppo_loss, config=omega_conf_to_dataclass(actor))
@@ -100,6 +109,7 @@ def _register() -> None:
             metrics["test/score_sum"] = float(scores.sum())
             batch = super()._compute_advantage(batch, metrics)
             metrics["test/own_log_prob_gap"] = own_gap[-1] if own_gap else -1.0
+            metrics["test/teacher_gap"] = teacher_gap[-1] if teacher_gap else -1.0
             return batch
 
     register_trainer("agentic_cycling")(CyclingTrainer)

@@ -56,6 +56,9 @@ def test_every_estimator_and_loss_trains_two_steps(tmp_path: Path, monkeypatch: 
             assert ("credit/implicit_reward_mean" in step) == (kind == "implicit reward")
             if kind == "implicit reward":
                 _check_implicit_rewards(step)
+        if name == "sdpo":
+            first, second = (step["test/teacher_gap"] for step in own)
+            assert 0 <= first < 1e-6 < second, "the teacher begins as the actor, and lags behind"
             assert step["critic/advantages/max"] > step["critic/advantages/min"], name
 
 

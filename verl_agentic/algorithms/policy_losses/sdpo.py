@@ -16,9 +16,10 @@ from verl_agentic.errors import ConfigError
 def sdpo(batch: LossBatch, *, is_clip: float = 2.0) -> Loss:
     """Returns `sg(log pi - log pi_teacher) log pi` per sampled token, times `min(pi / pi_old, is_clip)` (no gradient).
 
-    The gradient is that of the reverse KL from the policy to the teacher, the same model whose prompt also has the
-    feedback or a solution: `log pi_teacher - log pi` is the reward of a token. Advantages have no effect. Where the
-    teacher's log-prob is not finite there was no feedback: no loss there (metric `sdpo_teacher_frac`).
+    The gradient is that of the reverse KL from the policy to the teacher, the same model (or its moving average, as the
+    authors take it: `algorithm.self_teacher: {tau: 0.05}`) whose prompt also has the feedback or a solution:
+    `log pi_teacher - log pi` is the reward of a token. Advantages have no effect. Where the teacher's log-prob is not
+    finite there was no feedback: no loss there (metric `sdpo_teacher_frac`).
 
     Deviation: this is the authors' form for sampled tokens (`alpha=1`, no logits); their default distils the teacher's
     100 likeliest tokens at `alpha=0.5`, for which a loss would need logits. They also leave rows without feedback out

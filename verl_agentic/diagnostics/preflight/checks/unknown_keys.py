@@ -26,6 +26,7 @@ _FREE = (
     "algorithm.implicit_reward",
     "algorithm.length_lr",
     "algorithm.prompt_information",
+    "algorithm.self_teacher",
     "actor_rollout_ref.actor.policy_loss.options",
 )
 """Sections that have readers of their own, which refuse what they do not know, or that take anything."""

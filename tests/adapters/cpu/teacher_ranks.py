@@ -1,0 +1,85 @@
+"""A rank of an actor with a teacher that follows it slowly, on the CPU. Writes what it saw.
+
+Usage: python -m torch.distributed.run --nproc_per_node=2 teacher_ranks.py FOLDER, where FOLDER/model is a model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from target_ranks import batch, same, shards, target, write
+from verl.trainer.config import CheckpointConfig
+from verl.utils import tensordict_utils as tu
+from verl.utils.distributed import initialize_global_process_group
+from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
+from verl.workers.engine import EngineRegistry
+
+TAU = 0.25
+
+
+def make_engine(model: Path) -> Any:
+    engine = EngineRegistry.new(
+        model_type="language_model",
+        backend="fsdp2",
+        model_config=HFModelConfig(
+            path=str(model), use_remove_padding=False, override_config={"attn_implementation": "sdpa"}
+        ),
+        # Without it, verl's engine keeps the weights of a pass gathered for the next one.
+        engine_config=FSDPEngineConfig(
+            strategy="fsdp2", reshard_after_forward=False, mixed_precision={"param_dtype": "fp32"}
+        ),
+        optimizer_config=FSDPOptimizerConfig(lr=1e-2, total_training_steps=10),
+        checkpoint_config=CheckpointConfig(),
+    )
+    engine.initialize()
+    return engine
+
+
+def loss(model_output: Any, data: Any, dp_group: Any = None) -> Any:
+    return -model_output["log_probs"].values().mean(), {}
+
+
+def train(engine: Any, rank: int) -> None:
+    with engine.train_mode():
+        engine.train_batch(batch(rank), loss_function=loss)
+
+
+def log_probs(engine: Any, rank: int, *, of_teacher: bool) -> torch.Tensor:
+    data = batch(rank)
+    if of_teacher:
+        tu.assign_non_tensor(data, teacher_tau=TAU)
+    with engine.eval_mode():
+        return engine.infer_batch(data)["model_output"]["log_probs"].values().clone()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    _, rank, _ = initialize_global_process_group(120)
+    engine = make_engine(folder / "model")
+    plain, first = log_probs(engine, rank, of_teacher=False), shards(engine)
+    facts = {"there_is_none_until_it_is_asked": not hasattr(engine, "agentic_target")}
+    facts["it_begins_as_the_actor"] = torch.equal(log_probs(engine, rank, of_teacher=True), plain)
+    train(engine, rank)
+    once = shards(engine)
+    expected = {name: first[name].lerp(weight, TAU) for name, weight in once.items()}
+    facts["it_follows_an_update"] = same(target(engine), expected) and not same(once, first)
+    taught, own = (log_probs(engine, rank, of_teacher=which) for which in (True, False))
+    facts["they_differ"] = not torch.equal(taught, own)
+    facts["its_passes_leave_the_actor"] = same(shards(engine), once) and same(target(engine), expected)
+    write(engine, expected)
+    facts["its_passes_are_of_its_weights"] = torch.equal(log_probs(engine, rank, of_teacher=False), taught)
+    write(engine, once)
+    engine.save_checkpoint(str(folder / "saved"))
+    resumed = make_engine(folder / "model")
+    resumed.load_checkpoint(str(folder / "saved"), None, False)
+    facts["it_is_restored_when_it_is_asked_again"] = torch.equal(log_probs(resumed, rank, of_teacher=True), taught)
+    facts["and_the_actor_is_its_own"] = torch.equal(log_probs(resumed, rank, of_teacher=False), own)
+    (folder / f"facts_{rank}.json").write_text(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()
