@@ -600,7 +600,7 @@ USES = (
         symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.forward_step",
         replaced="self, micro_batch, loss_function, forward_only",
     ),
-    Use(adapter="target_critic", symbol="verl.utils.device:get_torch_device", call=""),
+    Use(adapter="engine_copy", symbol="verl.utils.device:get_torch_device", call=""),
     *(
         Use(adapter=adapter, symbol=f"{_TRANSFORMER_IMPL}:{engine}{name}", **expected)
         for adapter, engine in (
@@ -614,6 +614,9 @@ USES = (
         adapter="teacher_network",
         symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead",
         has="is_param_offload_enabled",
+    ),
+    Use(
+        adapter="teacher_network", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead.lr_scheduler_step", replaced="self"
     ),
     Use(adapter="teacher_network", symbol="verl.utils.tensordict_utils:"),
     Use(

@@ -180,6 +180,18 @@ def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> No
         device.auto_set_device(config)
 
 
+@pytest.mark.parametrize("engine", ["megatron", "veomni"])
+def test_rows_that_were_never_sampled_have_no_routes_to_replay(engine: str, device: Any) -> None:
+    guard.install_check(lambda names: None)
+    key = f"actor_rollout_ref__actor__{engine}__router_replay__mode"
+    changes = {"algorithm__prompt_information__every": 5, "trainer__v1__trainer_mode": "agentic_sync"}
+    device.auto_set_device(_config(**{key: "R2"}, **changes))
+    with pytest.raises(
+        ConfigError, match=rf"algorithm.prompt_information computes rows .*{engine}.router_replay.mode=R3"
+    ):
+        device.auto_set_device(_config(**{key: "R3"}, **changes))
+
+
 def test_a_teacher_that_nobody_listens_to_is_refused_before_ray(device: Any) -> None:
     guard.install_check(lambda names: None)
     changes = {

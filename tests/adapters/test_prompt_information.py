@@ -49,7 +49,7 @@ def measure(
     queue: StoredRows, *, columns: dict[str, Any] | None = None, rollout: dict[str, Any] | None = None, **settings: int
 ) -> tuple[dict[str, float], Workers]:
     section = {"temperature": 1.0, "log_prob_use_dynamic_bsz": True, "log_prob_max_token_len_per_gpu": 4096}
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": section | (rollout or {})}})
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": section | (rollout or {}), "actor": {}}})
     workers = Workers(queue)
     trainer = SimpleNamespace(config=config, actor_rollout_wg=workers)
     before = list(queue.rows)

@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 from stage import Chat
 from stored_rows import StoredRows
 
+from verl_agentic.adapters.extra_rows import most_tokens
 from verl_agentic.adapters.self_teacher import COLUMN, store_teacher_log_probs, teacher_tau
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, DataError, PluginError
 
 
 class Workers:
@@ -26,6 +27,7 @@ class Workers:
         self.prompts: dict[str, list[int]] = {}
         self.batches: list[Any] = []
         self.error: Exception | None = None
+        self.has_plugin = True
 
     def compute_log_prob(self, batch: Any) -> Any:
         self.batches.append(batch)
@@ -40,6 +42,8 @@ class Workers:
             self.prompts[key.removeprefix("told-")] = row["prompts"].tolist()
             # Position p says something about token p + 1.
             row["log_probs"] = ids + ids.roll(-1) / 1000
+            if "teacher_tau" in batch.extra_info and self.has_plugin:
+                row["teacher_pass"] = torch.ones_like(ids)
         return batch
 
 
@@ -173,6 +177,26 @@ def test_a_teacher_that_follows_slowly_is_asked_for_by_its_tau(queue: StoredRows
     teach(queue, trainer, [0.0])
     (batch,) = trainer.actor_rollout_wg.batches
     assert batch.extra_info["teacher_tau"] == 0.05 and batch.extra_info["temperature"] == 0.7
+    trainer.actor_rollout_wg.has_plugin = False
+    with pytest.raises(PluginError, match="workers of the actor have given no teacher_pass"):
+        teach(queue, trainer, [0.0])
+    assert list(queue.rows) == ["u_0_0"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"position_ids": torch.zeros(4, 3, dtype=torch.int64)}, {"multi_modal_inputs": {"pixel_values": torch.zeros(1)}}],
+)
+def test_prompts_that_are_more_than_text_are_refused(queue: StoredRows, trainer: Any, columns: dict[str, Any]) -> None:
+    put(queue, trainer, "u_0_0", "one", **columns)
+    with pytest.raises(DataError, match="prompts that are text, got some with images"):
+        teach(queue, trainer, [0.0])
+
+
+def test_engines_that_share_a_sequence_take_longer_rows(trainer: Any) -> None:
+    assert most_tokens(trainer.config) == 4096
+    OmegaConf.update(trainer.config, "actor_rollout_ref.actor.ulysses_sequence_parallel_size", 4, force_add=True)
+    assert most_tokens(trainer.config) == 4 * 4096
 
 
 @pytest.mark.parametrize(
@@ -181,6 +205,7 @@ def test_a_teacher_that_follows_slowly_is_asked_for_by_its_tau(queue: StoredRows
         ({"algorithm.self_teacher": {"tau": 0}}, r"tau alone, above 0 and at most 1, got \{'tau': 0\}"),
         ({"algorithm.self_teacher": {"rate": 0.05}}, "tau alone"),
         ({"algorithm.self_teacher": {"tau": True}}, "tau alone"),
+        ({"algorithm.self_teacher": 0.05}, r"tau alone, .*got 0.05; SDPO takes \{tau: 0.05\}"),
         ({"actor_rollout_ref.actor.policy_loss.loss_mode": "vapo"}, "teacher of the loss sdpo, got .*loss_mode=vapo"),
         ({"actor_rollout_ref.actor.strategy": "fsdp"}, "works with .*strategy=fsdp2, got 'fsdp'"),
     ],

@@ -359,7 +359,7 @@ def test_prompts_and_texts_are_compared_every_few_steps(queue: StoredRows, step:
     config = to_config(prompt_information={"every": 3})
     config.actor_rollout_ref.rollout.update(log_prob_use_dynamic_bsz=True, log_prob_max_token_len_per_gpu=4096)
     trainer: Any = Trainer(config)
-    trainer.global_steps, trainer.actor_rollout_wg = step, Deaf(queue)
+    trainer.global_steps, trainer.local_trigger_step, trainer.actor_rollout_wg = step, 0, Deaf(queue)
     metrics: dict[str, Any] = {}
     batch = trainer._compute_advantage(queue.meta(), metrics)
     assert list(batch.keys) == ["u_0_0", "v_0_0"] and "advantages" in batch.fields
@@ -367,6 +367,9 @@ def test_prompts_and_texts_are_compared_every_few_steps(queue: StoredRows, step:
     if is_measured:
         assert metrics["batch/prompt_information"] == pytest.approx(0.0, abs=1e-9)
         assert metrics["batch/prompt_retrieval"] == 0.0
+        trainer.local_trigger_step = 1  # a later batch of the same step
+        trainer._compute_advantage(queue.meta(), metrics := {})
+        assert "batch/prompt_information" not in metrics
 
 
 def test_the_model_is_asked_for_what_is_needed_only(queue: StoredRows) -> None:

@@ -59,5 +59,11 @@ def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: 
         PromptInformationSettings.from_mapping(values)
 
 
+@pytest.mark.parametrize("section", [True, 10])
+def test_what_is_no_section_is_refused(section: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"must be a section, got {section}; \{{\}} takes the defaults"):
+        PromptInformationSettings.from_mapping(section)
+
+
 def test_an_empty_section_has_the_defaults() -> None:
     assert PromptInformationSettings.from_mapping({}) == PromptInformationSettings(every=10, prompts=8, tokens=256)

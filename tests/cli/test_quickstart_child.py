@@ -178,6 +178,29 @@ def test_a_second_ctrl_c_ends_a_child_that_ignores_the_first_at_once(tmp_path: P
     assert is_gone(int((tmp_path / "grandchild").read_text()))
 
 
+def test_a_second_ctrl_c_while_processes_are_looked_for_ends_the_child_too(
+    tmp_path: Path, meter: MemoryMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = children_of_ours()
+    children: set[psutil.Process] = set()
+
+    def interrupted() -> None:
+        children.update(children_of_ours() - before)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(meter, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_child(
+            command(tmp_path, WAIT),
+            log=tmp_path / "a.log",
+            environment={},
+            meter=meter,
+            on_poll=lambda: interrupt_when(tmp_path / "grandchild"),
+        )
+    assert children and all(is_gone(p.pid) for p in children)
+    assert is_gone(int((tmp_path / "grandchild").read_text()))
+
+
 def test_a_child_that_ignores_ctrl_c_is_killed_after_the_grace(
     tmp_path: Path, meter: MemoryMeter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,13 @@ def test_every_so_many_steps() -> None:
     assert observed(monitor(**ONLY_REPETITION, every=4), [0.9] * 20) == [12]
 
 
+def test_what_is_measured_in_other_steps_than_those_of_looks_is_seen() -> None:
+    watch = monitor(**ONLY_REPETITION, every=4)
+    found = [watch.observe(step, {TEXT: 0.9} if step % 8 == 1 else {}) for step in range(1, 33)]
+    # Measured in steps 1, 9, 17 and 25, looked at in 4, 12, 20 and 28.
+    assert [step for step, findings in enumerate(found, 1) if findings] == [20]
+
+
 def test_what_is_off_is_neither_looked_at_nor_told() -> None:
     assert observed(monitor(enabled=False), [0.9] * 9) == []
     assert monitor(enabled=False).metrics() == {}

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from verl.utils.device import get_torch_device
 
 from verl_agentic.algorithms.target_network import TargetNetwork
 
@@ -38,8 +39,15 @@ def trained_shards(module: torch.nn.Module) -> dict[str, Tensor]:
     return {name: weight.to_local() if isinstance(weight, DTensor) else weight for name, weight in weights.items()}
 
 
+def settled_shards(engine: Any) -> dict[str, Tensor]:
+    """Returns the same of an engine whose weights may be on their way to the CPU."""
+    # verl 0.9 offloads weights without waiting for it.
+    get_torch_device().synchronize()
+    return trained_shards(engine.module)
+
+
 def add_copy(engine: Any, weights: dict[str, Tensor], *, tau: float) -> TargetNetwork:
-    """Gives an engine a copy that follows after every update that the optimizer makes (not those that verl skips).
+    """Gives an engine a copy of its weights.
 
     It starts as what a checkpoint that was loaded holds, else as the weights, and lies where they do.
 
@@ -53,7 +61,6 @@ def add_copy(engine: Any, weights: dict[str, Tensor], *, tau: float) -> TargetNe
     if saved is not None:
         _load(copy, saved, otherwise=weights)
     setattr(engine, _COPY, copy)
-    engine.optimizer.register_step_post_hook(lambda *_: copy.update(trained_shards(engine.module)))
     return copy
 
 
@@ -70,14 +77,8 @@ def saving(original: Callable[..., Any], *, name: str) -> Callable[..., Any]:
     return save
 
 
-def loading(original: Callable[..., Any], settled: Callable[[Any], dict[str, Tensor]], *, name: str) -> Any:
-    """Returns an engine's `load_checkpoint` that also loads its copy, at once or as soon as it has one.
-
-    Args:
-        original: verl's.
-        settled: returns the engine's trained weights after it.
-        name: as given to `saving`.
-    """
+def loading(original: Callable[..., Any], *, name: str) -> Callable[..., Any]:
+    """Returns an engine's `load_checkpoint` that also loads its copy, at once or as soon as it has one."""
 
     @functools.wraps(original)
     def load(self: Any, local_path: Any, *args: Any, **kwargs: Any) -> None:
@@ -87,7 +88,7 @@ def loading(original: Callable[..., Any], settled: Callable[[Any], dict[str, Ten
         path, copy = _path(self, local_path, name), copy_of(self)
         setattr(self, _SAVED, path)
         if copy is not None:
-            _load(copy, path, otherwise=settled(self))
+            _load(copy, path, otherwise=settled_shards(self))
 
     return load
 

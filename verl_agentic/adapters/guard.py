@@ -74,7 +74,6 @@ def _check_platform(config: DictConfig) -> None:
 def _check_credit(config: DictConfig) -> None:
     # They import torch, which this module, loaded in every process, does not need.
     from verl_agentic.adapters.implicit_reward import check_implicit_reward
-    from verl_agentic.adapters.prompt_information import prompt_information_settings
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.estimate import CreditSettings
 
@@ -88,11 +87,7 @@ def _check_credit(config: DictConfig) -> None:
         _check_target(config, name)
     if OmegaConf.select(config, "algorithm.implicit_reward") is not None:
         check_implicit_reward(config)
-    prompt_information_settings(config)
-    if OmegaConf.select(config, "algorithm.self_teacher") is not None:
-        from verl_agentic.adapters.self_teacher import teacher_tau
-
-        teacher_tau(config)
+    _check_extra_rows(config)
     if not is_advantage(name):
         if settings.options:
             raise ConfigError(
@@ -104,6 +99,21 @@ def _check_credit(config: DictConfig) -> None:
     estimator.check_options(settings.options)
     if estimator.needs_critic and not OmegaConf.select(config, "critic.enable"):
         raise ConfigError(f"estimator {name!r} needs a critic, got critic.enable=null or false; set critic.enable=true")
+
+
+def _check_extra_rows(config: DictConfig) -> None:
+    from verl_agentic.adapters.prompt_information import prompt_information_settings
+
+    settings = prompt_information_settings(config)
+    has_sdpo = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") == "sdpo"
+    if settings is not None or has_sdpo:
+        from verl_agentic.adapters.extra_rows import check_router_replay
+
+        check_router_replay(config, what="the loss sdpo" if has_sdpo else "algorithm.prompt_information")
+    if OmegaConf.select(config, "algorithm.self_teacher") is not None:
+        from verl_agentic.adapters.self_teacher import teacher_tau
+
+        teacher_tau(config)
 
 
 def _check_target(config: DictConfig, name: str) -> None:

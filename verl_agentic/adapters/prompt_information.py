@@ -45,7 +45,7 @@ def measure_prompt_information(
         columns: what agent loops have stored with its rows.
         settings: how much is computed.
     """
-    taken = _first_turns(batch, columns, settings, most=most_tokens(trainer.config.actor_rollout_ref.rollout))
+    taken = _first_turns(batch, columns, settings, most=most_tokens(trainer.config))
     places, prompts, texts = list(taken), [prompt for prompt, _ in taken.values()], [text for _, text in taken.values()]
     if len(places) < 2:
         return {}

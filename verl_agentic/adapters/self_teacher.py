@@ -8,7 +8,7 @@ an exponentially moving average of the policy (`adapters.teacher_network`), else
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import transfer_queue as tq
@@ -22,8 +22,9 @@ from verl_agentic.errors import ConfigError
 COLUMN = "teacher_log_prob"
 _FIELDS = ["prompts", "responses", "response_mask"]
 SECTION = "algorithm.self_teacher"
-# What `teacher_network` reads in the workers; no other adapter imports it.
+# What `teacher_network` reads and gives in the workers; no other adapter imports it.
 _TEACHER_TAU = "teacher_tau"
+_TEACHER_PASS = "teacher_pass"
 _TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
 
 
@@ -36,10 +37,13 @@ def teacher_tau(config: Any) -> float | None:
     section = OmegaConf.select(config, SECTION)
     if section is None:
         return None
-    written = dict(cast("Any", OmegaConf.to_container(section, resolve=True)))
-    tau, actor = written.get("tau"), config.actor_rollout_ref.actor
-    if set(written) != {"tau"} or isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
-        raise ConfigError(f"{SECTION} must have tau alone, above 0 and at most 1, got {written}; SDPO takes 0.05")
+    written: Any = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
+    tau = written.get("tau") if isinstance(written, dict) and set(written) == {"tau"} else None
+    actor = config.actor_rollout_ref.actor
+    if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
+        raise ConfigError(
+            f"{SECTION} must have tau alone, above 0 and at most 1, got {written}; SDPO takes {{tau: 0.05}}"
+        )
     loss = OmegaConf.select(actor, "policy_loss.loss_mode")
     if loss != "sdpo":
         raise ConfigError(
@@ -64,7 +68,7 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
     solutions = _solutions(batch.keys, outcome_B, masks)
-    most = most_tokens(trainer.config.actor_rollout_ref.rollout)
+    most = most_tokens(trainer.config)
     # Every row is computed, taught or not: a batch has to be divisible by the ranks.
     rows, is_taught = [], []
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
@@ -74,8 +78,8 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
         rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
     told_keys = [f"told-{key}" for key in batch.keys]
     tau = teacher_tau(trainer.config)
-    asks = {} if tau is None else {_TEACHER_TAU: tau}
-    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)), asks=asks)
+    asked = {} if tau is None else {"asks": {_TEACHER_TAU: tau}, "sign": _TEACHER_PASS}
+    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)), **asked)
     known = [
         row if taught else torch.full_like(row, torch.nan)
         for row, taught in zip(log_probs.unbind(), is_taught, strict=True)

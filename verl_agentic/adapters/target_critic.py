@@ -1,7 +1,7 @@
 """A target network beside the critic, with verl's FSDP2 engines: `critic.target: {tau: 0.1}`.
 
-It lies where the engine's weights do, on the CPU where the engine offloads them, and where verl's trainer computes
-values it gives `target_values` in a second pass.
+It follows after every update that the optimizer makes, and lies where the engine's weights do, on the CPU where the
+engine offloads them. Where verl's trainer computes values, it gives `target_values` in a second pass.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, cast
 
-import torch
-from verl.utils.device import get_torch_device
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
-from verl_agentic.adapters.engine_copy import add_copy, copy_of, loading, saving, trained_shards
+from verl_agentic.adapters.engine_copy import add_copy, copy_of, loading, saving, settled_shards, trained_shards
 
-Tensor = torch.Tensor
 # Written by `critic_config`, which no other adapter imports.
 _TAU = "target_tau"
 _FILES = "target"
@@ -28,15 +25,11 @@ def _initialize(original: Callable[..., Any]) -> Callable[..., Any]:
         original(self)
         tau = getattr(self.engine_config, _TAU, None)
         if tau is not None:
-            add_copy(self, _settled_shards(self), tau=tau)
+            target = add_copy(self, settled_shards(self), tau=tau)
+            # verl skips updates of a non-finite norm.
+            self.optimizer.register_step_post_hook(lambda *_: target.update(trained_shards(self.module)))
 
     return initialize
-
-
-def _settled_shards(engine: Any) -> dict[str, Tensor]:
-    # verl 0.9 offloads weights without waiting for the copy.
-    get_torch_device().synchronize()
-    return trained_shards(engine.module)
 
 
 def _infer_batch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,4 +50,4 @@ _engine = cast("Any", FSDPEngineWithValueHead)
 _engine.initialize = _initialize(_engine.initialize)
 _engine.infer_batch = _infer_batch(_engine.infer_batch)
 _engine.save_checkpoint = saving(_engine.save_checkpoint, name=_FILES)
-_engine.load_checkpoint = loading(_engine.load_checkpoint, _settled_shards, name=_FILES)
+_engine.load_checkpoint = loading(_engine.load_checkpoint, name=_FILES)

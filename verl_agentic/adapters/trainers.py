@@ -87,6 +87,8 @@ class CreditMixin:
         columns = stored_columns(batch)
         if self._estimator in _GREEDY:
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
+        # Before verl, which may take tokens out of the mask.
+        metrics |= self._prompt_information(batch, columns)
         implicit = implicit_reward_settings(self.config)
         with handed_over(Handover(columns=columns, metrics=metrics, implicit_reward=implicit)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
@@ -99,10 +101,14 @@ class CreditMixin:
             batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
         if self._loss == "vapo":
             batch = _store_positive_share(batch, columns)
-        asked = prompt_information_settings(self.config)
-        if asked is not None and (cast("Any", self).global_steps - 1) % asked.every == 0:
-            metrics |= measure_prompt_information(self, batch, columns, asked)
         return batch
+
+    def _prompt_information(self, batch: Any, columns: dict[str, Any]) -> dict[str, float]:
+        settings, trainer = prompt_information_settings(self.config), cast("Any", self)
+        # verl's separate_async has several batches in a step.
+        if settings is None or (trainer.global_steps - 1) % settings.every or trainer.local_trigger_step:
+            return {}
+        return measure_prompt_information(self, batch, columns, settings)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         reference = OmegaConf.select(self.config, "algorithm.length_lr.reference_tokens")

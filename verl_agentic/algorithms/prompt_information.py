@@ -38,6 +38,10 @@ class PromptInformationSettings:
             ConfigError: unknown keys, or values that cannot work.
         """
         least = {"every": 1, "prompts": 2, "tokens": 1}
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"algorithm.prompt_information must be a section, got {values!r}; {{}} takes the defaults"
+            )
         if unknown := sorted(set(values) - set(least)):
             raise ConfigError(f"unknown keys in algorithm.prompt_information, got {unknown}; known ones: {list(least)}")
         settings = cls(**values)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from verl_agentic.diagnostics.alarm import Alarm, History, Row, Seen, load_alarms
+from verl_agentic.diagnostics.alarm import Alarm, History, Seen, load_alarms
 from verl_agentic.diagnostics.finding import LEVELS, Finding
 from verl_agentic.errors import ConfigError
 
@@ -101,8 +101,8 @@ class HealthMonitor:
     """Looks at every step's metrics with all alarms that are on.
 
     An alarm is raised once, when its condition has held for `patience` looks in a row; it may be raised again after
-    its condition has not held for as many, at least 3. A look counts only where the step has metrics that the alarm
-    needs.
+    its condition has not held for as many, at least 3. A look counts only where metrics that the alarm needs have come
+    since the last one.
     """
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
@@ -114,6 +114,7 @@ class HealthMonitor:
         self._history = History()
         self._is_watched: dict[str, bool] = {}
         self._failed: set[str] = set()
+        self._told: set[str] = set()
         self._num_steps = 0
 
     @property
@@ -134,9 +135,12 @@ class HealthMonitor:
         row = self._watched(metrics)
         self._history.add(row)
         self._num_steps += 1
+        # What is measured now and then need not be measured in a step in which alarms look.
+        self._told.update(name for name, alarm in self._alarms.items() if alarm.is_told_by(row, **self._options(name)))
         if self._num_steps % self.settings.every:
             return []
-        found = (self._look(name, step, row) for name in self._alarms)
+        told, self._told = self._told, set()
+        found = (self._look(name, step) for name in self._alarms if name in told)
         return [finding for finding in found if finding is not None]
 
     def metrics(self) -> dict[str, float]:
@@ -153,10 +157,8 @@ class HealthMonitor:
                 row[name] = number
         return row
 
-    def _look(self, name: str, step: int, row: Row) -> Finding | None:
+    def _look(self, name: str, step: int) -> Finding | None:
         alarm, options = self._alarms[name], self._options(name)
-        if not alarm.is_told_by(row, **options):
-            return None
         seen = self._seen(alarm, options)
         watch = self._watches[name]
         if not watch.note(seen, step, patience=int(options.get("patience", alarm.patience))) or seen is None:

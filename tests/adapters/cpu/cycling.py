@@ -74,9 +74,9 @@ def _register() -> None:
         own_gap.append(max(gaps))
         return found
 
-    def taught(trainer: Any, batch: Any, rows: Any, *, asks: Any, **given: Any) -> Any:
+    def taught(trainer: Any, batch: Any, rows: Any, *, asks: Any, sign: Any, **given: Any) -> Any:
         """Notes how far what the teacher says is from what the actor would."""
-        found = log_probs_of(trainer, batch, rows, asks=asks, **given)
+        found = log_probs_of(trainer, batch, rows, asks=asks, sign=sign, **given)
         actors = log_probs_of(trainer, batch, rows, **given)
         teacher_gap.append(float((found.values() - actors.values()).abs().max()))
         return found

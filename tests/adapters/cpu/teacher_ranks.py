@@ -63,10 +63,15 @@ def main() -> None:
     plain, first = log_probs(engine, rank, of_teacher=False), shards(engine)
     facts = {"there_is_none_until_it_is_asked": not hasattr(engine, "agentic_target")}
     facts["it_begins_as_the_actor"] = torch.equal(log_probs(engine, rank, of_teacher=True), plain)
-    train(engine, rank)
+    for _ in range(2):
+        train(engine, rank)
     once = shards(engine)
+    facts["mini_batches_do_not_move_it"] = same(target(engine), first) and not same(once, first)
+    engine.lr_scheduler_step()
     expected = {name: first[name].lerp(weight, TAU) for name, weight in once.items()}
-    facts["it_follows_an_update"] = same(target(engine), expected) and not same(once, first)
+    facts["it_follows_after_all_of_them"] = same(target(engine), expected)
+    engine.lr_scheduler_step()
+    facts["and_once_only"] = same(target(engine), expected)
     taught, own = (log_probs(engine, rank, of_teacher=which) for which in (True, False))
     facts["they_differ"] = not torch.equal(taught, own)
     facts["its_passes_leave_the_actor"] = same(shards(engine), once) and same(target(engine), expected)

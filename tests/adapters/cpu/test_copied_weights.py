@@ -40,7 +40,7 @@ def test_the_target_follows_the_critic_stands_in_for_it_and_survives_a_restart(t
 
 
 def test_the_teacher_follows_the_actor_stands_in_for_it_and_survives_a_restart(tmp_path: Path) -> None:
-    said = run_ranks("teacher_ranks.py", tmp_path, num_facts=8)
+    said = run_ranks("teacher_ranks.py", tmp_path, num_facts=10)
     assert "the checkpoint has no target network" not in said
     assert [path.name for path in sorted((tmp_path / "saved").glob("t*_world_size_2_rank_*.pt"))] == [
         f"teacher_world_size_2_rank_{rank}.pt" for rank in range(2)

@@ -112,24 +112,24 @@ def run_child(
                 on_poll()
                 time.sleep(_POLL_S)
         finally:
-            try:
-                meter.measure()
-            finally:  # a second Ctrl-C may come while all processes are looked at
-                _end(process, meter.descendants(process.pid))
+            _end(process, meter)
     if process.returncode != 0:
         raise ChildFailedError(
             f"{' '.join(command[:4])} ... ended with exit code {process.returncode}; the end of {log}:\n{_tail(log)}"
         )
 
 
-def _end(process: subprocess.Popen[bytes], descendants: list[psutil.Process]) -> None:
+def _end(process: subprocess.Popen[bytes], meter: MemoryMeter) -> None:
+    descendants: list[psutil.Process] = []
     try:
+        meter.measure()
+        descendants = meter.descendants(process.pid)
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
         psutil.wait_procs([*descendants, *_session(process.pid)], timeout=_SURVIVORS_S)
-    finally:  # also when a second Ctrl-C cuts the waiting short
+    finally:  # also when a second Ctrl-C cuts the looking or the waiting short
         if process.poll() is None:
             process.kill()
             process.wait()
