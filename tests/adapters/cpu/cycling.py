@@ -81,9 +81,12 @@ def _register() -> None:
         teacher_gap.append(float((found.values() - actors.values()).abs().max()))
         return found
 
-    prompt_information.log_probs_of, self_teacher.log_probs_of = compared, taught
-
     class CyclingTrainer(TRAINER_REGISTRY["agentic_sync"]):
+        def __init__(self, config: Any) -> None:
+            # Not where this module is only imported, as in the process of the tests.
+            prompt_information.log_probs_of, self_teacher.log_probs_of = compared, taught
+            super().__init__(config)
+
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
             kind, name = PLAN[(self.global_steps - 1) // STEPS_EACH]
             actor = self.config.actor_rollout_ref.actor
