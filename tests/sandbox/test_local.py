@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,6 +228,31 @@ async def test_a_shell_keeps_its_folder_and_variables_over_calls(sandbox: LocalS
     ended = await session.run("sleep 600 & echo $!; exit 4", wall_s=10)
     assert ended.exit_code == 4
     await _wait_for_the_end_of(int(ended.stdout))
+
+
+@pytest.mark.parametrize("num_open", range(50, 66, 3))
+@pytest.mark.parametrize("kind", ["bash", "python"])
+async def test_a_trainer_may_have_many_files_open(sandbox: LocalSandbox, kind: Any, num_open: int) -> None:
+    opened = []
+    try:
+        while not opened or opened[-1] < num_open:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        session = await sandbox.open_session(kind, limits=LIMITS)
+        listed = "import os; print(*os.listdir('/proc/self/fd'))" if kind == "python" else "echo /proc/self/fd/*"
+        seen = {int(name.rpartition("/")[2]) for name in (await session.run(listed, wall_s=10)).stdout.split()}
+        assert seen and all(number < 12 for number in seen)
+        # What is left running has none of its pipes: its end is seen at once.
+        leave = (
+            "sleep 600 & exit 4"
+            if kind == "bash"
+            else "import os, subprocess; subprocess.Popen(['sleep', '600']); os._exit(4)"
+        )
+        ended = await session.run(leave, wall_s=30)
+        assert ended.exit_code == 4 and not ended.timed_out and ended.wall_s < 15
+        await session.close()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 async def test_a_session_is_killed_at_its_deadline_and_then_says_that_it_has_ended(sandbox: LocalSandbox) -> None:

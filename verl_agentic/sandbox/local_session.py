@@ -12,11 +12,13 @@ from verl_agentic.sandbox.base import CommandResult, Limits, SessionKind
 from verl_agentic.sandbox.inside import session
 from verl_agentic.sandbox.local_process import kill_group, spawn
 
+# By way of numbers that are free: the trainer may have had so many files open that these are any numbers at all.
 _MOVE = f"""
-calls, status = (os.dup2(int(number), 60 + i) for i, number in enumerate(sys.argv[6:8]))
+import fcntl
+calls, status = (fcntl.fcntl(int(number), fcntl.F_DUPFD, {session.STATUS + 1}) for number in sys.argv[6:8])
 os.dup2(calls, {session.CALLS})
 os.dup2(status, {session.STATUS})
-os.closerange({session.STATUS} + 1, 64)
+os.closerange({session.STATUS + 1}, 65_536)
 """
 _SHELL = f"{_MOVE}\nos.execvpe('bash', ['bash', '--noprofile', '--norc', '-c', {session.BASH!r}], os.environ)"
 _PYTHON = f"""{_MOVE}

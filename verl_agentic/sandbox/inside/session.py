@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import fcntl
 import os
 import signal
 import sys
@@ -203,8 +204,8 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
         if namespaces:
             syscalls.unshare(namespaces)
         null = os.open("/dev/null", os.O_RDONLY)
-        # Out of the way of the places that they go to.
-        calls, status = (os.dup2(descriptor, 60 + i) for i, descriptor in enumerate((calls, status)))
+        # Out of the way of the places that they go to, to numbers that are free.
+        calls, status = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, STATUS + 1) for descriptor in (calls, status))
         child.become_untrusted(
             request["limits"],
             stdio=(null, stdout, stderr),
@@ -213,7 +214,7 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
         )
         os.dup2(calls, CALLS)
         os.dup2(status, STATUS)
-        os.closerange(STATUS + 1, 64)
+        os.closerange(STATUS + 1, 65_536)
         if request["kind"] == "bash":
             child.execute(["bash", "--noprofile", "--norc", "-c", BASH])
         sys.path.insert(0, os.getcwd())
