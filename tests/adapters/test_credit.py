@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import queues
 import torch
 from omegaconf import OmegaConf
 from stored_rows import StoredRows, algorithm, to_data
@@ -33,13 +32,6 @@ HANDED_OVER = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_bas
 NATIVE = sorted({estimator.value for estimator in AdvantageEstimator} - HANDED_OVER)
 COMPARING = ["grpo", "gpg", "grpo_vectorized", "opo", "reinforce_plus_plus_baseline", "rloo", "rloo_vectorized"]
 """verl's that compare sessions of a group, and run under all trainers; `grpo_passk` looks at the best one only."""
-
-
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
-    queue = StoredRows()
-    queues.install(queue, monkeypatch)
-    return queue
 
 
 def compute(function: Any, data: DataProto, keys: Sequence[str], name: Any, *, n: int = 4, **options: Any) -> DataProto:

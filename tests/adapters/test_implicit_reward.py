@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-import queues
 import torch
 from omegaconf import DictConfig, OmegaConf
 from stored_rows import StoredRows, algorithm
@@ -20,13 +19,6 @@ from verl_agentic.adapters.trainers import CreditMixin
 from verl_agentic.errors import ConfigError, PluginError
 
 SECTION = {"model_path": "phi", "beta": 0.5, "outcome_coef": 2.0}
-
-
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
-    queue = StoredRows()
-    queues.install(queue, monkeypatch)
-    return queue
 
 
 def to_config(name: str = "monte_carlo", **changes: Any) -> DictConfig:

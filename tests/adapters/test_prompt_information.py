@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import queues
 import torch
 from omegaconf import OmegaConf
 from stored_rows import StoredRows
@@ -36,13 +35,6 @@ class Workers:
             # Position p says something about token p + 1.
             row["log_probs"] = torch.tensor([0.0] * (len(prompt) - 1) + own + [0.0])
         return batch
-
-
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
-    queue = StoredRows()
-    queues.install(queue, monkeypatch)
-    return queue
 
 
 def measure(

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import queues
 import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -24,13 +23,6 @@ from verl_agentic.trajectory_log.metrics import read_metrics
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.reader import RunLog, write_run
 from verl_agentic.trajectory_log.writer import log_writer
-
-
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
-    queue = StoredRows()
-    queues.install(queue, monkeypatch)
-    return queue
 
 
 class Trainer:

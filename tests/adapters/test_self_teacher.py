@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import queues
 import torch
 from omegaconf import OmegaConf
 from stage import Chat
@@ -45,13 +44,6 @@ class Workers:
             if "teacher_tau" in batch.extra_info and self.has_plugin:
                 row["teacher_pass"] = torch.ones_like(ids)
         return batch
-
-
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
-    queue = StoredRows()
-    queues.install(queue, monkeypatch)
-    return queue
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import queues
 import torch
 from omegaconf import DictConfig, OmegaConf
 from stage import SAMPLING, Chat, Servers, make_stage, row
@@ -22,13 +21,6 @@ from verl_agentic.adapters.trainers import CreditMixin
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.algorithms.handover import current_handover
 from verl_agentic.errors import ConfigError
-
-
-@pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> StoredRows:
-    queue = StoredRows()
-    queues.install(queue, monkeypatch)
-    return queue
 
 
 def to_config(name: str = "grpo", *, loss: str = "vanilla", n: int = 2, **section: Any) -> DictConfig:

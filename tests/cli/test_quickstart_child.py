@@ -178,6 +178,18 @@ def test_a_second_ctrl_c_ends_a_child_that_ignores_the_first_at_once(tmp_path: P
     assert is_gone(int((tmp_path / "grandchild").read_text()))
 
 
+def run_interrupted(folder: Path, meter: MemoryMeter, then: str, *, when: str) -> None:
+    """Runs a child until it has written a file; then Ctrl-C comes."""
+    with pytest.raises(KeyboardInterrupt):
+        run_child(
+            command(folder, then),
+            log=folder / "a.log",
+            environment={},
+            meter=meter,
+            on_poll=lambda: interrupt_when(folder / when),
+        )
+
+
 def test_a_second_ctrl_c_while_processes_are_looked_for_ends_the_child_too(
     tmp_path: Path, meter: MemoryMeter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,14 +201,7 @@ def test_a_second_ctrl_c_while_processes_are_looked_for_ends_the_child_too(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(meter, "measure", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_child(
-            command(tmp_path, WAIT),
-            log=tmp_path / "a.log",
-            environment={},
-            meter=meter,
-            on_poll=lambda: interrupt_when(tmp_path / "grandchild"),
-        )
+    run_interrupted(tmp_path, meter, WAIT, when="grandchild")
     assert children and all(is_gone(p.pid) for p in children)
     assert is_gone(int((tmp_path / "grandchild").read_text()))
 
@@ -205,14 +210,7 @@ def test_a_child_that_ignores_ctrl_c_is_killed_after_the_grace(
     tmp_path: Path, meter: MemoryMeter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "_GRACE_S", 0.2)
-    with pytest.raises(KeyboardInterrupt):
-        run_child(
-            command(tmp_path, DEAF),
-            log=tmp_path / "a.log",
-            environment={},
-            meter=meter,
-            on_poll=lambda: interrupt_when(tmp_path / "deaf"),
-        )
+    run_interrupted(tmp_path, meter, DEAF, when="deaf")
     assert is_gone(int((tmp_path / "grandchild").read_text()))
 
 

@@ -11,10 +11,11 @@ trained on; the advantages of token rewards and outcomes are not estimated apart
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from omegaconf import OmegaConf, open_dict
 
+from verl_agentic.adapters.config_section import plain_section
 from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 from verl_agentic.algorithms.implicit_reward import ImplicitRewardSettings
 from verl_agentic.errors import ConfigError, PluginError
@@ -35,11 +36,8 @@ def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
     Raises:
         ConfigError: unknown keys, or values that cannot work.
     """
-    section = OmegaConf.select(config, SECTION)
-    if section is None:
-        return None
-    plain = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
-    return ImplicitRewardSettings.from_mapping(cast("Any", plain))
+    section = plain_section(config, SECTION)
+    return None if section is None else ImplicitRewardSettings.from_mapping(section)
 
 
 def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:

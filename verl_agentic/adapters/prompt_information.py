@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice, takewhile
-from typing import Any, cast
+from typing import Any
 
 import torch
 import transfer_queue as tq
-from omegaconf import OmegaConf
 
+from verl_agentic.adapters.config_section import plain_section
 from verl_agentic.adapters.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.adapters.session_rows import split_key
 from verl_agentic.algorithms.prompt_information import PromptInformationSettings, prompt_information
@@ -27,11 +27,8 @@ def prompt_information_settings(config: Any) -> PromptInformationSettings | None
     Raises:
         ConfigError: unknown keys, or values that cannot work.
     """
-    section = OmegaConf.select(config, SECTION)
-    if section is None:
-        return None
-    plain = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
-    return PromptInformationSettings.from_mapping(cast("Any", plain))
+    section = plain_section(config, SECTION)
+    return None if section is None else PromptInformationSettings.from_mapping(section)
 
 
 def measure_prompt_information(

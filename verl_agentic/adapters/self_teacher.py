@@ -15,6 +15,7 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 
+from verl_agentic.adapters.config_section import plain_section
 from verl_agentic.adapters.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.adapters.session_rows import split_key
 from verl_agentic.errors import ConfigError
@@ -34,10 +35,9 @@ def teacher_tau(config: Any) -> float | None:
     Raises:
         ConfigError: a section that cannot work.
     """
-    section = OmegaConf.select(config, SECTION)
-    if section is None:
+    written = plain_section(config, SECTION)
+    if written is None:
         return None
-    written: Any = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
     tau = written.get("tau") if isinstance(written, dict) and set(written) == {"tau"} else None
     actor = config.actor_rollout_ref.actor
     if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
