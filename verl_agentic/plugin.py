@@ -1,17 +1,15 @@
-"""What verl loads through its entry point group `verl.plugins`: the list of adapters, and what became of them.
+"""The plugin: the list of adapters, and what became of them.
 
-verl imports this module at the end of `import verl`, in the driver and in every Ray worker. An adapter is imported as
-soon as the module of verl that it changes has been imported, so that a process pays only for what it uses and the
-order is right: the platform first, then what is looked up by name, then who binds those names.
+verl imports this module, by `entry_point`, at the end of `import verl`, in the driver and in every Ray worker. An
+adapter is imported as soon as the module of verl that it changes has been imported, so that a process pays only for
+what it uses and the order is right: the platform first, then what is looked up by name, then who binds those names.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
-import traceback
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -318,17 +316,11 @@ def _check_version(found: str) -> None:
 
 
 def _fail(name: str, cause: BaseException) -> None:
+    # Not above: that module imports this one.
+    from verl_agentic.entry_point import report
+
     _state.failed[name] = f"{type(cause).__name__}: {cause}"
-    what = "the plugin" if name == _PLUGIN else f"adapters.{name}"
-    last = traceback.extract_tb(cause.__traceback__)[-1:]
-    where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-    one_line = " ".join(_state.failed[name].split())
-    print(
-        f"ERROR verl_agentic: {what} did not load in process {os.getpid()}: {one_line}{where}. "
-        "Runs that ask for it will stop. `verl-agentic doctor` shows more.",
-        file=sys.stderr,
-        flush=True,
-    )
+    report("the plugin" if name == _PLUGIN else f"adapters.{name}", cause)
 
 
 try:

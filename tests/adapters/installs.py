@@ -12,7 +12,6 @@ from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 
-_ENTRY_POINT = "[verl.plugins]\nverl_agentic = verl_agentic.plugin\n"
 _RECIPE = """
 hydra: {searchpath: [pkg://verl_agentic.config], output_subdir: null, run: {dir: .}}
 defaults: [ppo_trainer, agentic/cpu, _self_]
@@ -57,10 +56,27 @@ def without_entry_point(folder: Path) -> Install:
 
 def with_failing_adapter(folder: Path, adapter: str, message: str) -> Install:
     """Returns an installation with one adapter that raises."""
+    return with_failing_module(folder, f"verl_agentic/adapters/{adapter}.py", message)
+
+
+def with_failing_module(
+    folder: Path, module: str, message: str, *, entry_point: str = "verl_agentic.entry_point"
+) -> Install:
+    """Returns an installation in which a module raises: one of ours, or, shadowed, one of a dependency.
+
+    Args:
+        folder: of the installation.
+        module: its file, relative to the folder.
+        message: of the exception.
+        entry_point: target of the entry point.
+    """
     source = Path(str(find_spec("verl_agentic").submodule_search_locations[0]))  # type: ignore[union-attr, index]
     shutil.copytree(source, folder / "verl_agentic", ignore=shutil.ignore_patterns("__pycache__", "_bundled"))
-    (folder / "verl_agentic" / "adapters" / f"{adapter}.py").write_text(f"raise OSError({message!r})\n")
-    _add_distribution(folder, "verl_agentic", _metadata("verl-agentic"), _ENTRY_POINT)
+    (folder / module).parent.mkdir(exist_ok=True)
+    (folder / module).write_text(f"raise OSError({message!r})\n")
+    _add_distribution(
+        folder, "verl_agentic", _metadata("verl-agentic"), f"[verl.plugins]\nverl_agentic = {entry_point}\n"
+    )
     return Install(folder)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import os
 import resource
 import subprocess
@@ -109,3 +111,21 @@ def test_the_installed_command_is_the_same_program() -> None:
     )
     assert process.returncode == 0
     assert process.stdout.startswith("usage: verl-agentic")
+
+
+@pytest.mark.parametrize("command", ["preflight", "dryrun"])
+def test_options_may_stand_between_overrides(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[argparse.Namespace] = []
+    monkeypatch.setattr(cli._module(command), "run", lambda parsed: seen.append(parsed) or 0)
+    overrides, name = ["a=b", "+c.d=-1", "~e"], ("--config-name", "grpo")
+    for order in itertools.permutations([("--json",), name, *((override,) for override in overrides)]):
+        assert cli.main([command, *itertools.chain.from_iterable(order)]) == 0
+        given = [words[0] for words in order if words[0] in overrides]
+        assert seen[-1].overrides == given and seen[-1].json and seen[-1].config_name == "grpo"
+
+
+@pytest.mark.parametrize("wrong", [["preflight", "a=b", "--jsn", "c=d"], ["doctor", "a=b"], ["view", "x", "y"]])
+def test_what_no_command_takes_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(wrong)
+    assert ended.value.code == 2 and "unrecognized arguments" in capsys.readouterr().err

@@ -41,8 +41,8 @@ def _entry_points() -> dict[str, str | None]:
     hidden: dict[str, str | None] = {}
     for entry_point in entry_points(group="verl.plugins"):
         try:
-            entry_point.load()
-            hidden[entry_point.name] = None
+            loaded = entry_point.load()
+            hidden[entry_point.name] = getattr(loaded, "failure", None) or None
         except Exception as cause:
             hidden[entry_point.name] = f"{type(cause).__name__}: {cause}"
     return hidden

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
         if arguments[:1] == [name]:
             _module(name).add_arguments(subparser)
-    parsed = parser.parse_args(arguments)
+    parsed = _parse(parser, arguments)
     # Bars of other libraries would run through ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
@@ -48,6 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         return _report(error)
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Returns the parsed arguments; options may stand between overrides, where argparse ends a list of positionals."""
+    parsed, rest = parser.parse_known_args(arguments)
+    is_wrong = [argument for argument in rest if argument.startswith("-") or not hasattr(parsed, "overrides")]
+    if is_wrong:
+        parser.error(f"unrecognized arguments: {' '.join(is_wrong)}")
+    if rest:
+        parsed.overrides = [*parsed.overrides, *rest]
+    return parsed
 
 
 def _module(name: str):

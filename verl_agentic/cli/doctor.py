@@ -111,8 +111,10 @@ def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
 
 
 def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:
-    from verl_agentic.plugin import ADAPTERS
-
+    try:
+        from verl_agentic.plugin import ADAPTERS
+    except Exception:  # the check of the plugin names the cause
+        return []
     process = seen.get("process", {})
     loaded, failed = process.get("loaded", []), process.get("failed", {})
 
