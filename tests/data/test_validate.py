@@ -6,14 +6,16 @@ import asyncio
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -120,6 +122,7 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
         "null scores 0",
         "echo scores 0",
         "malformed scores 0",
+        "replays agree",
         "answer is hidden",
         "tokens and masks",
         "nothing is left",
@@ -127,7 +130,7 @@ def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]
     ]
     assert {"start_s_median", "start_s_p95", "step_s_median", "step_s_p95", "close_s_median"} <= set(found.figures)
     as_json = json.loads(json.dumps(found.to_dict()))
-    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 10)
+    assert (as_json["env"], as_json["ok"], as_json["rows"], len(as_json["checks"])) == ("boxes", True, 3, 11)
 
 
 def test_every_kind_of_malformed_turn_is_played(check: Callable[..., Validation]) -> None:
@@ -246,8 +249,8 @@ class ChangesItsRow(BoxEnv):
         (RewardsUnknownTools, {"malformed scores 0": "row 0 (test0), unknown tool: scored 1"}),
         (TellsTheAnswer, {"answer is hidden": "row 0 (test0): the ground truth stands in what '"}),
         (AsksWithTheAnswer, {"answer is hidden": "row 0 (test0): the ground truth stands in the prompt"}),
-        (StartsDifferently, {"reset is deterministic": "two starts gave different prompts", "gold scores 1": ""}),
-        (AnswersDifferently, {"gold scores 1": "row 0 (test0): "}),
+        (StartsDifferently, {"reset is deterministic": "two starts gave different prompts", "replays agree": ""}),
+        (AnswersDifferently, {"replays agree": "the same turns were answered differently"}),
         (ChangesItsRow, {"rows are unchanged": "row 0 (test0): an episode has changed its row"}),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -259,6 +262,121 @@ def test_a_flaw_is_found_by_the_checks_that_are_there_for_it(
     assert set(found) == set(problems)
     for name, text in problems.items():
         assert text in found[name]
+
+
+_plays: Counter[str] = Counter()
+
+
+class PaysOnce(BoxEnv):
+    """Pays for the first play of a row in this process."""
+
+    async def score(self, transcript: Transcript) -> Reward:
+        reward = await super().score(transcript)
+        if reward.outcome:
+            _plays[f"{self.row.ground_truth}"] += 1
+        return reward if _plays[f"{self.row.ground_truth}"] <= 1 else Reward(0.0)
+
+
+class PaysOthers(BoxEnv):
+    """Pays one row less after another row was played."""
+
+    async def score(self, transcript: Transcript) -> Reward:
+        reward = await super().score(transcript)
+        _plays["last"], last = self.row.extra["box"][1:], _plays["last"]
+        return Reward(reward.outcome, parts={"hurry": 0.1 * (str(last) < self.row.extra["box"][1:])})
+
+
+class ShapingDrifts(BoxEnv):
+    """Pays a part that grows, and only where the task is not done."""
+
+    async def score(self, transcript: Transcript) -> Reward:
+        reward = await super().score(transcript)
+        return reward if reward.outcome else Reward(0.0, parts={"effort": 1e-6 * next(_counter)})
+
+
+class TurnsDrift(BoxEnv):
+    async def step(self, action: Action) -> Observation:
+        return replace(await super().step(action), reward=1e-3 * next(_counter))
+
+
+class SharesItsBox(BoxEnv):
+    """Lets siblings that are played at once see each other."""
+
+    under_way: ClassVar[Counter[str]] = Counter()
+
+    async def start(self) -> tuple[Message, ...]:
+        self.under_way[self.row.extra["box"]] += 1
+        return await super().start()
+
+    async def score(self, transcript: Transcript) -> Reward:
+        beside = self.under_way[self.row.extra["box"]] - 1
+        return Reward((await super().score(transcript)).outcome, parts={"company": -0.1 * beside})
+
+    async def close(self) -> None:
+        self.under_way[self.row.extra["box"]] -= 1
+
+
+class FailsOnce(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        _plays["fails"] += 1
+        if _plays["fails"] % 7 == 6:
+            raise RuntimeError("the grader was busy")
+        return await super().score(transcript)
+
+
+class ForgetsItsSeed(BoxEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        reward = await super().score(transcript)
+        return Reward(reward.outcome, parts={"luck": 0.1 * random.random()})
+
+
+@pytest.mark.parametrize(
+    ("make_env", "problem"),
+    [
+        (PaysOnce, "the solution: outcome differs between plays, got 1, 0, 0, 0, 0"),
+        (PaysOthers, "part 'hurry' differs between plays"),
+        (ShapingDrifts, "null: part 'effort' differs between plays"),
+        (TurnsDrift, "reward of turn 0 differs between plays"),
+        (SharesItsBox, "part 'company' differs between plays"),
+        (FailsOnce, "plays failed (infra_error), got ScoringError"),
+        (ForgetsItsSeed, "part 'luck' differs between plays"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_an_environment_that_rewards_the_same_turns_differently_is_found(
+    check: Callable[..., Validation], make_env: type[BoxEnv], problem: str
+) -> None:
+    _plays.clear()
+    found = check(make_env=make_env, rows=[make_row(i) for i in range(3)])
+    (replays,) = [c for c in found.checks if c.name == "replays agree"]
+    assert any(problem in text for text in replays.problems), replays.problems
+
+
+@pytest.mark.parametrize("outcomes", list(itertools.product([0.0, 1.0], repeat=2)), ids=str)
+def test_any_pattern_of_rewards_in_the_first_plays_but_a_constant_one_is_found(
+    check: Callable[..., Validation], outcomes: tuple[float, ...]
+) -> None:
+    left = list(outcomes)
+
+    class Pattern(BoxEnv):
+        async def score(self, transcript: Transcript) -> Reward:
+            reward = await super().score(transcript)
+            return Reward(left.pop(0) if reward.outcome and left else reward.outcome)
+
+    assert bool(wrong(check(make_env=Pattern))) == (0.0 in outcomes)
+
+
+def test_randomness_that_is_seeded_by_the_row_is_sound(check: Callable[..., Validation]) -> None:
+    class Seeded(BoxEnv):
+        async def start(self) -> tuple[Message, ...]:
+            self.rng = random.Random(str(self.row.extra["task_id"]))
+            return (*await super().start(), Message("user", f"Hint {self.rng.random()}"))
+
+        async def score(self, transcript: Transcript) -> Reward:
+            reward = await super().score(transcript)
+            return Reward(reward.outcome, parts={"luck": 0.1 * self.rng.random()} if reward.outcome else {})
+
+    assert not wrong(check(make_env=Seeded, rows=[make_row(i) for i in range(3)]))
 
 
 def test_an_environment_that_does_not_start_is_told_in_every_check_and_ends_nothing(

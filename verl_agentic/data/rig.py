@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -30,6 +30,8 @@ _LIMITS = EpisodeLimits(
     max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=512, max_retries=0, episode_timeout_s=600.0
 )
 _FEW_TURNS = replace(_LIMITS, max_turns=8)
+_Play = Callable[[Callable[[int], NextText], Sequence[EnvRow], int], Awaitable[list[Episode]]]
+"""Plays rows: a script for each place, the rows, and how many at once."""
 
 
 @dataclass(kw_only=True)
@@ -61,20 +63,58 @@ class Rig:
         finally:
             await env.close()
 
-    async def play_solution(self, *, alone: bool) -> list[Episode]:
-        """Plays the solution of every row: one after the other and timed, or many at a time."""
-        watched = self.stopwatch.timed if alone else self.stopwatch.counted
-        return await self._play(self._solution, self.rows, watched(self._make), 1 if alone else _CONCURRENT)
+    async def play_solution(self) -> list[Episode]:
+        """Plays the solution of every row, one after the other and timed."""
+        return await self._play(self._solution, self.rows, self.stopwatch.timed(self._make), 1)
 
     async def play(self, begin: Callable[[], NextText], rows: Sequence[EnvRow]) -> list[Episode]:
         """Plays rows with a policy that knows nothing of them, for a few turns.
 
         Arguments that do not fit their schema reach the environment: whether a protocol checks them is up to its user.
         """
+        return await self._play_probe(lambda index: begin(), rows, _CONCURRENT)
+
+    async def play_beginning(self) -> list[Episode]:
+        """Plays the first turn of every row's solution, and silence after it."""
+        return await self._play_probe(self._beginning, self.rows, _CONCURRENT)
+
+    async def replay_solution(self) -> list[list[Episode]]:
+        """Plays the solution of every row four more times."""
+        return await self._replay(self._solution, self._play_counted)
+
+    async def replay_beginning(self) -> list[list[Episode]]:
+        """Plays the first turn of every row's solution four more times."""
+        return await self._replay(self._beginning, self._play_probe)
+
+    async def replay(self, begin: Callable[[], NextText]) -> list[list[Episode]]:
+        """Plays every row four more times with a policy that knows nothing of them."""
+        return await self._replay(lambda index: begin(), self._play_probe)
+
+    async def _replay(self, script_of: Callable[[int], NextText], play: _Play) -> list[list[Episode]]:
+        """Returns the four episodes of each row: beside other rows, twice at once, and alone in the reverse order.
+
+        So the check finds state that leaks between episodes of one row, between rows, and between siblings.
+        """
+        count = len(self.rows)
+        found: list[list[Episode]] = [[] for _ in range(count)]
+        twice = [index for index in range(count) for _ in range(2)]
+        for order, max_concurrent in ((range(count), _CONCURRENT), (twice, _CONCURRENT), (range(count)[::-1], 1)):
+            rows = [self.rows[index] for index in order]
+            episodes = await play(lambda place, order=order: script_of(order[place]), rows, max_concurrent)
+            for index, episode in zip(order, episodes, strict=True):
+                found[index].append(episode)
+        return found
+
+    async def _play_counted(
+        self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
+    ) -> list[Episode]:
+        return await self._play(script_of, rows, self.stopwatch.counted(self._make), max_concurrent)
+
+    async def _play_probe(
+        self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
+    ) -> list[Episode]:
         unchecked = cast("Codec", _Unchecked(self.codec))
-        return await self._play(
-            lambda index: begin(), rows, self._make, _CONCURRENT, limits=_FEW_TURNS, codec=unchecked
-        )
+        return await self._play(script_of, rows, self._make, max_concurrent, limits=_FEW_TURNS, codec=unchecked)
 
     async def burst(self) -> None:
         """Ends environments in all ways: played to the end, only started, cancelled in the middle."""
@@ -138,6 +178,10 @@ class Rig:
             return NULL.begin()
         solution = self.package.gold(self.rows[index])
         return lambda messages: self.codec.render_action(solution(messages))
+
+    def _beginning(self, index: int) -> NextText:
+        left = [self._solution(index)]
+        return lambda messages: left.pop()(messages) if left else ""
 
     def _make(self, row: EnvRow) -> Env:
         return self.package.make_env(row, **self.config)

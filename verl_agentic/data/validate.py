@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from verl_agentic.agent_loops.codec import Codec, Schema
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.data.leftovers import find_leftovers
 from verl_agentic.data.probes import ECHO, NULL, Probe, malformed
+from verl_agentic.data.replays import NUM_PLAYS, replay_problem
 from verl_agentic.data.rig import BURST, Rig
 from verl_agentic.data.row_checks import answers_of, is_json, making_problems, stands_in
 from verl_agentic.data.rows import read_rows
@@ -135,6 +136,8 @@ class _Examination:
     prompts: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     """Row -> what `start` returned."""
     schemas: dict[int, list[Schema]] = field(default_factory=dict)
+    firsts: dict[str, list[Episode]] = field(default_factory=dict)
+    """Script -> the first play of each row, which the replays are compared with."""
     told: list[tuple[int, str, str]] = field(default_factory=list)
     """Row, probe and text: what probes were told, where no tool has rightly answered."""
 
@@ -147,6 +150,7 @@ class _Examination:
             "null scores 0": lambda: self._look_at_probe(NULL),
             "echo scores 0": lambda: self._look_at_probe(ECHO),
             "malformed scores 0": self._look_at_malformed,
+            "replays agree": self._look_at_replays,
             "answer is hidden": self._look_for_answer,
             "tokens and masks": self._look_at_tokens,
             "nothing is left": self._look_for_leftovers,
@@ -186,20 +190,14 @@ class _Examination:
     async def _look_at_solution(self) -> _Findings:
         if self.rig.package.gold is None:
             return ["the package has no gold(row); add the solution of its tasks"], ""
-        alone = await self.rig.play_solution(alone=True)
+        solved = self.firsts["the solution"] = await self.rig.play_solution()
         problems = [
             f"{self._name(index)}: {_end_of(episode)}"
-            for index, episode in enumerate(alone)
+            for index, episode in enumerate(solved)
             if episode.is_void or abs(episode.reward.outcome - 1.0) > 1e-9
         ]
-        beside_others = await self.rig.play_solution(alone=False)
-        problems += [
-            f"{self._name(index)}: the same turns were answered differently when played again"
-            for index, (first, second) in enumerate(zip(alone, beside_others, strict=True))
-            if _observed(first) != _observed(second)
-        ]
-        turns = sum(len(episode.actions) for episode in alone) / len(alone)
-        return problems, f"{turns:.1f} turns, answered alike alone and beside others"
+        turns = sum(len(episode.actions) for episode in solved) / len(solved)
+        return problems, f"{turns:.1f} turns"
 
     async def _look_at_probe(self, probe: Probe) -> _Findings:
         return await self._play_probe(probe, range(len(self.rig.rows))), ""
@@ -221,6 +219,7 @@ class _Examination:
     async def _play_probe(self, probe: Probe, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which a probe has failed the environment, or has earned something."""
         episodes = await self.rig.play(probe.begin, [self.rig.rows[index] for index in indices])
+        self.firsts[probe.name] = episodes
         problems = []
         for index, episode in zip(indices, episodes, strict=True):
             if episode.is_void or episode.reward.outcome > 0:
@@ -229,6 +228,23 @@ class _Examination:
                 after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
                 self.told += [(index, probe.name, m.content) for m in after_prompt if m.role != "assistant"]
         return problems
+
+    async def _look_at_replays(self) -> _Findings:
+        rig, firsts = self.rig, self.firsts
+        replayed = {
+            "null": (firsts["null"], await rig.replay(NULL.begin)),
+            "echo": (firsts["echo"], await rig.replay(ECHO.begin)),
+        }
+        if rig.package.gold is not None:
+            replayed["the solution"] = (firsts["the solution"], await rig.replay_solution())
+            replayed["the solution's first turn"] = (await rig.play_beginning(), await rig.replay_beginning())
+        problems = [
+            f"{self._name(index)}, {name}: {problem}"
+            for name, (first, rest) in replayed.items()
+            for index in range(len(rig.rows))
+            if (problem := replay_problem([first[index], *rest[index]]))
+        ]
+        return problems, f"{', '.join(replayed)}: {NUM_PLAYS} plays of each row gave the same"
 
     async def _look_for_answer(self) -> _Findings:
         problems: list[str] = []
@@ -271,11 +287,6 @@ def _end_of(episode: Episode) -> str:
     if episode.is_void:
         return f"void ({episode.stop_reason.value}), got {episode.error}"
     return f"scored {episode.reward.outcome:g}, stopped by {episode.stop_reason.value}"
-
-
-def _observed(episode: Episode) -> list[Message]:
-    # How long a tool took differs from time to time.
-    return [replace(message, elapsed_s=0.0) for message in episode.messages if message.role != "assistant"]
 
 
 def _token_problems(episode: Episode) -> list[str]:
