@@ -6,8 +6,17 @@ import itertools
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from verl_agentic.algorithms.pass_at_k import Mean, clustered_mean, pass_at_k, pass_hat_k
+from verl_agentic.algorithms.pass_at_k import (
+    Mean,
+    clustered_mean,
+    pass_at_k,
+    pass_hat_k,
+    proportion_interval,
+    success_interval,
+)
 from verl_agentic.errors import ConfigError
 
 
@@ -62,3 +71,45 @@ def test_one_task_has_no_standard_error_and_no_attempt_no_mean() -> None:
     assert clustered_mean([[1.0, 0.0]]) == Mean(value=0.5, stderr=None, count=2)
     with pytest.raises(ConfigError, match="needs at least one attempt"):
         clustered_mean([[], []])
+
+
+def test_the_interval_is_wilsons() -> None:
+    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    assert proportion_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    assert proportion_interval(15, 148) == pytest.approx((0.0624, 0.1605), abs=1e-4)
+    assert proportion_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert proportion_interval(1, 29) == pytest.approx((0.0061, 0.1718), abs=1e-4)
+
+
+@pytest.mark.parametrize("n", [5, 20, 100])
+def test_the_interval_covers_the_truth_also_near_0_and_1(n: int) -> None:
+    shares = [i / 200 for i in range(201)]
+    intervals = [proportion_interval(c, n) for c in range(n + 1)]
+    covered = [
+        sum(math.comb(n, c) * p**c * (1 - p) ** (n - c) for c, (low, high) in enumerate(intervals) if low <= p <= high)
+        for p in shares
+    ]
+    assert sum(covered) / len(covered) > 0.945 and min(covered) > 0.82
+
+
+@given(groups=st.lists(st.lists(st.sampled_from([0.0, 1.0]), max_size=6), min_size=1, max_size=8).filter(any))
+def test_an_interval_over_tasks_holds_its_mean_and_is_never_empty(groups: list[list[float]]) -> None:
+    mean = clustered_mean(groups)
+    low, high = success_interval(groups)
+    assert 0.0 <= low <= mean.value <= high <= 1.0
+    widest, narrowest = proportion_interval(mean.value, 1), proportion_interval(mean.value * mean.count, mean.count)
+    assert narrowest[1] - narrowest[0] - 1e-9 <= high - low <= widest[1] - widest[0] + 1e-9
+    mirrored = success_interval([[1.0 - value for value in group] for group in groups])
+    assert mirrored == pytest.approx((1 - high, 1 - low))
+
+
+def test_attempts_that_agree_within_a_task_narrow_no_interval() -> None:
+    single = success_interval([[1.0], [0.0], [1.0], [0.0]])
+    assert success_interval([[1.0] * 8, [0.0] * 8, [1.0] * 8, [0.0] * 8]) == pytest.approx(single)
+    assert success_interval([[0.0] * 8] * 4) == pytest.approx(proportion_interval(0, 4))
+
+
+@pytest.mark.parametrize(("successes", "count"), [(0, 0), (2, 1), (-1, 3)])
+def test_impossible_proportions_are_refused(successes: int, count: int) -> None:
+    with pytest.raises(ConfigError, match=f"got {successes} of {count}"):
+        proportion_interval(successes, count)

@@ -165,7 +165,10 @@ async def test_the_summary_is_that_of_a_hand_calculation(tmp_path: Path) -> None
     summary = summarise(records)
     assert (summary["tasks"], summary["episodes"], summary["void"]) == (3, 12, 0)
     # Mean 1/2; the tasks' deviations sum to 2, 0, -2: sqrt(3/2 * 8) / 12.
-    assert summary["success"] == {"mean": 0.5, "stderr": pytest.approx((3 / 2 * 8) ** 0.5 / 12)}
+    assert summary["success"]["mean"] == 0.5
+    assert summary["success"]["stderr"] == pytest.approx((3 / 2 * 8) ** 0.5 / 12)
+    # stderr is 0.289: as certain as 3 tasks with one attempt each, of which 1.5 succeeded.
+    assert summary["success"]["ci95"] == summary["outcome"]["ci95"] == pytest.approx([0.125, 0.875], abs=0.001)
     # pass@2: 1, 1 - C(2,2)/C(4,2) = 5/6, 0. pass^2: 1, C(2,2)/C(4,2) = 1/6, 0.
     assert summary["pass_at_k"] == {"1": 0.5, "2": pytest.approx((1 + 5 / 6) / 3), "4": pytest.approx(2 / 3)}
     assert summary["pass_hat_k"] == {"1": 0.5, "2": pytest.approx((1 + 1 / 6) / 3), "4": pytest.approx(1 / 3)}
@@ -173,6 +176,13 @@ async def test_the_summary_is_that_of_a_hand_calculation(tmp_path: Path) -> None
     assert summary["stop_reasons"] == {"answered": 12} and summary["usage"] == {"requests": 12, "completion_tokens": 60}
     assert summary["model_tokens"] == {"mean": 3.0, "stderr": 0.0} and summary["token_ids"] == ["exact"]
     json.dumps(summary)
+
+
+async def test_no_success_at_all_is_not_certain(tmp_path: Path) -> None:
+    records = await run(tmp_path, says_42_where(lambda a: False), samples=4)
+    success = summarise(records)["success"]
+    assert (success["mean"], success["stderr"]) == (0.0, 0.0)
+    assert success["ci95"] == pytest.approx([0.0, 0.5615], abs=1e-3)  # of 3 tasks, not of 12 attempts
 
 
 def record(task: str, outcome: float, *, void: bool = False, error: str | None = None) -> dict[str, Any]:

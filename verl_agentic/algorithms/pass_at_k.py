@@ -1,4 +1,4 @@
-"""Success over repeated attempts at the same tasks: pass@k, pass^k, and a standard error that knows of the tasks."""
+"""Success over repeated attempts at the same tasks: pass@k, pass^k, a clustered standard error, and an interval."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl_agentic.errors import ConfigError
+
+_Z = 1.959963984540054  # 97.5 % of a standard normal variable lie below
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -81,6 +83,51 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Mean:
     squares = sum(sum(x - mean for x in group) ** 2 for group in tasks)
     stderr = math.sqrt(len(tasks) / (len(tasks) - 1) * squares) / count
     return Mean(value=mean, stderr=stderr, count=count)
+
+
+def proportion_interval(successes: float, count: float) -> tuple[float, float]:
+    """Returns the 95 % Wilson score interval of a proportion; unlike a standard error it holds at 0 and at 1.
+
+    Args:
+        successes: how many attempts succeeded, 0 to `count`.
+        count: independent attempts, above 0; may be fractional (an effective sample size).
+
+    Raises:
+        ConfigError: not 0 <= successes <= count, or no attempts.
+
+    Paper: https://doi.org/10.1080/01621459.1927.10502953
+    """
+    if not 0 <= successes <= count or not count:
+        raise ConfigError(f"an interval needs 0 <= successes <= count, got {successes} of {count}; fix the counts")
+    share, per_attempt = successes / count, _Z**2 / count
+    centre = (share + per_attempt / 2) / (1 + per_attempt)
+    half = math.sqrt(per_attempt * share * (1 - share) + (per_attempt / 2) ** 2) / (1 + per_attempt)
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == count else min(1.0, centre + half)
+    return min(low, share), max(high, share)
+
+
+def success_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Returns the 95 % interval of the share of ones over attempts at several tasks: Wilson's, clustered by task.
+
+    The number of attempts is replaced by an effective one, `m (1-m) / stderr^2` with the clustered standard error. That
+    lies between `N^2 / sum_g N_g^2`, where all attempts at one task have one result, and N, where attempts are
+    independent. The lower bound is used where the standard error says nothing: at 0, at 1, and for one task.
+
+    Args:
+        groups: 0 or 1 for each task's attempts; empty tasks are left out.
+
+    Raises:
+        ConfigError: there is no attempt at all.
+    """
+    mean = clustered_mean(groups)
+    least = mean.count**2 / sum(len(group) ** 2 for group in groups)
+    spread = mean.value * (1 - mean.value)
+    if not spread or mean.stderr is None:
+        effective = least
+    else:
+        effective = min(max(spread / mean.stderr**2, least), mean.count) if mean.stderr else mean.count
+    return proportion_interval(mean.value * effective, effective)
 
 
 def _check(n: int, c: int, k: int) -> None:

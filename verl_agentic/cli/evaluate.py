@@ -243,12 +243,11 @@ def _show(summary: Mapping[str, Any]) -> None:
     table = Table(title=f"{summary['env']} with {summary['model']} ({summary['mode']})", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    table.add_column("standard error", justify="right")
+    table.add_column("uncertainty", justify="right")
     for name in ("success", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
         figure = summary.get(name)
         if figure is not None:
-            stderr = "" if figure["stderr"] is None else f"{figure['stderr']:.4g}"
-            table.add_row(name.replace("_", " "), f"{figure['mean']:.4g}", stderr)
+            table.add_row(name.replace("_", " "), f"{figure['mean']:.4g}", _uncertainty(figure))
     for name, title in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):
         for k, value in summary.get(name, {}).items():
             table.add_row(f"{title}{k}", f"{value:.4g}", f"{summary['tasks_at_k'][k]} tasks")
@@ -260,3 +259,11 @@ def _show(summary: Mapping[str, Any]) -> None:
         console.print(Text(f"{count} void: {error}", style="red"))
     ids = "/".join(summary["token_ids"])
     console.print(Text(f"{summary['out']}/episodes.jsonl, summary.json; token ids are {ids}", style="dim"))
+
+
+def _uncertainty(figure: Mapping[str, Any]) -> str:
+    """Returns the 95 % interval of a proportion, else the standard error; "" where there is neither."""
+    if "ci95" in figure:
+        low, high = figure["ci95"]
+        return f"95 %: {low:.3f} to {high:.3f}"
+    return "" if figure["stderr"] is None else f"s.e. {figure['stderr']:.4g}"

@@ -13,7 +13,7 @@ from verl_agentic.agent_loops.breaker import CircuitBreaker
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.play import Setting
-from verl_agentic.algorithms.pass_at_k import Mean, clustered_mean, pass_at_k, pass_hat_k
+from verl_agentic.algorithms.pass_at_k import clustered_mean, pass_at_k, pass_hat_k, success_interval
 from verl_agentic.data.journal import Journal, fingerprint
 from verl_agentic.data.sample_log import STORED_SAMPLE, stored_episode
 from verl_agentic.env import EnvFactory, EnvRow
@@ -187,14 +187,18 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
     return {
         "tasks": len(tasks),
-        **{name: _to_dict(clustered_mean(groups)) for name, groups in means.items()},
+        **{name: _figure(groups) for name, groups in means.items()},
         **_at_k(successes),
         **summary,
     }
 
 
-def _to_dict(mean: Mean) -> dict[str, float | None]:
-    return {"mean": mean.value, "stderr": mean.stderr}
+def _figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Returns a mean with its standard error; where all values are 0 or 1 with its 95 % interval, too."""
+    mean = clustered_mean(groups)
+    is_proportion = all(value in (0.0, 1.0) for group in groups for value in group)
+    interval = {"ci95": list(success_interval(groups))} if is_proportion else {}
+    return {"mean": mean.value, "stderr": mean.stderr, **interval}
 
 
 def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, float]]:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from verl_agentic.algorithms.pass_at_k import proportion_interval
 from verl_agentic.data.rows import write_json_lines
 from verl_agentic.diagnostics.report import write_report
 
@@ -57,6 +58,9 @@ class Summary:
         for column in ("", "before SFT", "after SFT", "after RL"):
             table.add_column(column, justify="left" if not column else "right")
         table.add_row("success, sampled", *(f"{f[f'success_{n}']:.3f}" for n in ("base", "sft", "rl")))
+        table.add_row(
+            "95 % interval", *(_interval(f[f"success_{n}"], f["num_eval_tasks"]) for n in ("base", "sft", "rl"))
+        )
         table.add_row("success, greedy", "", f"{f['greedy_sft']:.3f}", f"{f['greedy_rl']:.3f}")
         base = self._records["eval base"]["tool_rate_sampled"]
         table.add_row("tool used", f"{base:.3f}", f"{f['tool_rate_sft']:.3f}", f"{f['tool_rate_rl']:.3f}")
@@ -80,6 +84,11 @@ class Summary:
 
     def _episodes(self, name: str) -> list[dict[str, Any]]:
         return json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
+
+
+def _interval(success: float, num_tasks: int) -> str:
+    low, high = proportion_interval(success * num_tasks, num_tasks)
+    return f"{low:.3f} to {high:.3f}"
 
 
 def _whole_records(path: Path) -> list[dict[str, Any]]:
