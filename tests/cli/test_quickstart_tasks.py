@@ -11,10 +11,12 @@ import pytest
 from verl_agentic import paths
 from verl_agentic.adapters.chat import load_codec
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.data.rows import read_json_lines, read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
-from verl_agentic.errors import ConfigError
+from verl_agentic.env import EnvRow
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.types import Message
 
 COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)
 
@@ -39,6 +41,35 @@ def test_training_and_held_out_rows_share_no_operand(made: Path) -> None:
     assert (len(train), len(test)) == (6, 4)
     assert not operands(train) & operands(test)
     assert all(str(eval(r.prompt[0].content.removeprefix("What is ").rstrip("?"))) == r.ground_truth for r in train)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seed"), [("quickstart", 0), ("quickstart", 7), ("math_rubric", 0), ("search_qa", 0), ("text_game", 0)]
+)
+def test_sft_rl_and_held_out_rows_share_no_task(recipe: str, seed: int) -> None:
+    course = load_course(recipe)
+    rows = tasks.make_rows(course, seed=seed, num_eval=256)
+    assert [len(rows[name]) for name in ("train", "test", "demos")] == [course.num_train, 256, course.num_demos]
+    train, test, demos = ({content(row) for row in rows[name]} for name in ("train", "test", "demos"))
+    assert not train & test and not train & demos and not test & demos
+    if recipe == "quickstart":
+        assert len(demos) > 5900, "few tasks are demonstrated twice"
+
+
+def content(row: EnvRow) -> str:
+    extra = {key: value for key, value in row.extra.items() if key not in ("task_id", "index", "split")}
+    return repr(([message.content for message in row.prompt], row.ground_truth, sorted(extra.items())))
+
+
+def test_a_course_whose_rl_takes_all_tasks_is_refused() -> None:
+    row = EnvRow(prompt=(Message("user", "1+1?"),), ground_truth="2", data_source="sums", extra={"task_id": "a"})
+    package = replace(COURSE.package, make_rows=lambda *, split, count, seed: [row] if split == "train" else [])
+
+    class Small(Course):
+        package = property(lambda self: package)  # type: ignore[assignment]
+
+    with pytest.raises(DataError, match=r"neither trained with RL nor held out, got 1 rows without one"):
+        tasks.make_rows(Small(recipe="quickstart", env="python_math", num_train=1, num_demos=1), seed=0, num_eval=0)
 
 
 def test_demonstrations_show_every_move_and_train_only_what_the_demonstrator_wrote(made: Path) -> None:

@@ -29,17 +29,17 @@ def making_problems(make_rows: Callable[..., list[EnvRow]], count: int) -> list[
             problems.append(f"make_rows was asked for {count} {split} rows and made {len(rows)}")
         if make_rows(split=split, count=count, seed=0) != rows:
             problems.append(f"make_rows gave different {split} rows for the same arguments")
-        if len({_task(row) for row in rows}) != len(rows):
+        if len({task_of(row) for row in rows}) != len(rows):
             problems.append(f"make_rows gave the same {split} task twice")
         if any(not row.extra.get("task_id") for row in rows):
             problems.append(f"{split} rows must have extra['task_id']")
-    if {_task(row) for row in made["train"]} & {_task(row) for row in made["test"]}:
+    if {task_of(row) for row in made["train"]} & {task_of(row) for row in made["test"]}:
         problems.append("train and test share tasks")
     return problems
 
 
-def _task(row: EnvRow) -> str:
-    """Returns what makes the task of a row, as text."""
+def task_of(row: EnvRow) -> str:
+    """Returns what makes the task of a row, as text: prompt, ground truth and extra, without its ids."""
     extra = {key: value for key, value in row.extra.items() if key not in ("task_id", "index", "split")}
     return json.dumps([[m.to_dict() for m in row.prompt], row.ground_truth, extra], sort_keys=True, default=str)
 

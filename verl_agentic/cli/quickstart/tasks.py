@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import random
 import tempfile
@@ -17,11 +18,13 @@ from verl_agentic.agent_loops.play import Setting
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.data.collect import play_rows, scripted
 from verl_agentic.data.evaluate import Player, describe
+from verl_agentic.data.row_checks import task_of
 from verl_agentic.data.rows import read_rows, write_rows
 from verl_agentic.data.sample_log import STORED_SAMPLE, stored_episode
 from verl_agentic.data.sft import write_sft
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.env import EnvRow
+from verl_agentic.errors import DataError
 
 _NUM_TEXTS = 300  # demonstrations that a tokenizer is trained on
 
@@ -40,8 +43,9 @@ def make_model(course: Course, out: Path, seed: int) -> dict[str, Any]:
 
 def make_data(course: Course, out: Path, seed: int, num_eval: int, advance: Advance) -> dict[str, Any]:
     """Writes training and held-out rows, and the demonstrations, played through the episode loop."""
-    for split, count in (("train", course.num_train), ("test", num_eval)):
-        write_rows(_rows(course, split, count, seed), out / "data" / f"{split}.jsonl")
+    rows = make_rows(course, seed=seed, num_eval=num_eval)
+    for split in ("train", "test"):
+        write_rows(rows[split], out / "data" / f"{split}.jsonl")
     done = 0
 
     def on_episode(_: Any) -> None:
@@ -49,12 +53,22 @@ def make_data(course: Course, out: Path, seed: int, num_eval: int, advance: Adva
         done += 1
         advance(done, course.num_demos)
 
-    rows = _rows(course, "train", course.num_demos, seed + 1)
-    episodes = _demonstrate(course, rows, model=out / "model", seed=seed, on_episode=on_episode)
+    episodes = _demonstrate(course, rows["demos"], model=out / "model", seed=seed, on_episode=on_episode)
     return {
         "num_demos": write_sft(episodes, out / "data" / "sft.jsonl"),
         "success_demos": sum(e.reward.outcome for e in episodes) / len(episodes),
     }
+
+
+def make_rows(course: Course, *, seed: int, num_eval: int) -> dict[str, list[EnvRow]]:
+    """Returns the rows of `train` (RL), `test` (held out) and `demos` (SFT), of which no two share a task.
+
+    Raises:
+        DataError: no tasks are left for demonstrations.
+    """
+    train, test = _rows(course, "train", course.num_train, seed), _rows(course, "test", num_eval, seed)
+    demos = _rows(course, "train", course.num_demos, seed + 1)
+    return {"train": train, "test": test, "demos": _without(demos, [*train, *test])}
 
 
 def evaluate(
@@ -105,6 +119,22 @@ def _rows(course: Course, split: str, count: int, seed: int) -> list[EnvRow]:
     make_rows = course.package.make_rows
     assert make_rows is not None
     return make_rows(split=split, count=count, seed=seed, **course.options)
+
+
+def _without(rows: Sequence[EnvRow], others: Sequence[EnvRow]) -> list[EnvRow]:
+    """Returns as many rows, none with a task of `others`: those that are left come again in place of those left out.
+
+    Raises:
+        DataError: `others` have all tasks.
+    """
+    known = {task_of(row) for row in others}
+    left = [row for row in rows if task_of(row) not in known]
+    if not left:
+        raise DataError(
+            f"demonstrations need tasks that are neither trained with RL nor held out, got {len(rows)} rows without "
+            "one; lower num_train in course.yaml, or have make_rows make more tasks"
+        )
+    return list(itertools.islice(itertools.cycle(left), len(rows)))
 
 
 def _demonstrate(
