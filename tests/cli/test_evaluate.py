@@ -128,6 +128,72 @@ def test_messages_do_as_well_with_ids_that_say_they_are_approximate(
     assert {r["token_ids"] for r in records(tmp_path / "second")} == {"approximate"}
 
 
+def viewed(folder: Path, tmp_path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Returns the summaries and the details of what the viewer shows of a folder."""
+    page = tmp_path / "page.html"
+    assert main(["view", str(folder), "--export", str(page)]) == 0
+    blocks = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page.read_text(), re.DOTALL)
+    data, *details = [json.loads(text) for _, text in blocks]
+    return [row for group in data["groups"] for row in group["rows"]], details
+
+
+def test_the_viewer_opens_an_evaluation_with_tokens_texts_rewards_and_stop_reasons(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
+) -> None:
+    solver.is_right = lambda product: product % 2 == 0
+    evaluate("--tokenizer", str(tiny_model), "--count", "3", "--samples", "2")
+    rows, details = viewed(tmp_path / "out", tmp_path)
+    stored = {(r["task"], r["sample"]): r for r in records(tmp_path / "out")}
+    assert len(rows) == len(details) == 6 and {row["stop_reason"] for row in rows} == {"answered"}
+    for row, detail in zip(rows, details, strict=True):
+        record = stored[row["uid"], row["session"]]
+        (trajectory,) = record["trajectories"]
+        assert (row["reward"], row["acc"]) == (record["reward"], record["outcome"])
+        assert detail["tokens"]["ids"] == trajectory["response_ids"]
+        assert "".join(detail["tokens"]["texts"]) == solver.tokenizer.decode(trajectory["response_ids"])
+        assert detail["tokens"]["mask"] == trajectory["response_mask"]
+        assert {segment["kind"] for segment in detail["segments"]} == {"model", "tool"}
+        assert [call["name"] for turn in detail["turns"] for call in turn["calls"]] == ["python"]
+        assert detail["final_answer"] and detail["ground_truth"] and detail["spans"]
+        paid = detail["tokens"]["columns"]["reward"]
+        assert sum(paid if isinstance(paid, list) else [paid]) == record["reward"]
+
+
+def test_the_viewer_shows_words_where_ids_only_counted_bytes(
+    evaluate: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    evaluate("--count", "2")
+    _, details = viewed(tmp_path / "out" / "episodes.jsonl", tmp_path)
+    for detail in details:
+        text = "".join(detail["tokens"]["texts"])
+        assert str(detail["final_answer"]) in text and "print(" in text
+        sampled = "".join(t for t, m in zip(detail["tokens"]["texts"], detail["tokens"]["mask"], strict=True) if m)
+        assert str(detail["final_answer"]) in sampled
+
+
+def test_the_viewer_shows_void_attempts_and_the_last_one_of_several_and_older_records(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
+) -> None:
+    evaluate("--tokenizer", str(tiny_model), "--count", "2")
+    path = tmp_path / "out" / "episodes.jsonl"
+    first, second = records(tmp_path / "out")
+    for row in first["trajectories"]:
+        del row["segments"], row["token_rewards"]  # as they were stored before
+    del first["spans"], first["num_side_rows"]
+    void = {**second, "void": True, "stop_reason": "infra_error", "error": "gone", "stored_sample": None}
+    path.write_text("".join(json.dumps(record) + "\n" for record in (void, first, {**void, "error": "gone again"})))
+    rows, details = viewed(tmp_path / "out", tmp_path)
+    assert {row["error"] for row in rows} == {"", "gone again"} and [row["is_void"] for row in rows].count(True) == 1
+    assert all({s["kind"] for s in detail["segments"]} == {"model", "tool"} for detail in details)
+    assert all(detail["prompt"] and len(detail["turns"]) == 2 for detail in details)
+
+
+def test_several_evaluations_are_shown_together(evaluate: Callable[..., Any], tiny_model: Path, tmp_path: Path) -> None:
+    evaluate("--count", "2", "--tokenizer", str(tiny_model), "--turns", "1,2")
+    rows, _ = viewed(tmp_path / "out", tmp_path)
+    assert {row["uid"].partition(":")[0] for row in rows} == {"turns-1", "turns-2"} and len(rows) == 4
+
+
 def test_success_is_drawn_over_the_number_of_turns(
     evaluate: Callable[..., Any], tiny_model: Path, tmp_path: Path
 ) -> None:

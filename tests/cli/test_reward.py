@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -124,6 +125,62 @@ def test_what_cannot_work_is_exit_code_2(
 def test_an_empty_folder_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reward", "audit", str(tmp_path), "--rubric", rubric(tmp_path, use("strict"))]) == 2
     assert "no trajectories are stored below" in capsys.readouterr().err
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A folder with 8 trajectories of training, 4 of validation and 2 of an evaluation."""
+
+    def stored(kind: str, count: int, **changes: Any) -> list[StoredSample]:
+        return [
+            StoredSample(
+                group=f"{kind}{n // 2}", session=n % 2, step=1, score={"acc": 1.0, "score": 1.0},
+                sample=sample([turn("Borib" if n % 2 else "?")], ground_truth="Borib", id=f"{kind}{n // 2}/{n % 2}"),
+                **changes,
+            )
+            for n in range(count)
+        ]  # fmt: skip
+
+    rows = [*stored("t", 8, split="train"), *stored("v", 4, split="val")]
+    write_run(tmp_path / "rl", trajectories=logged(*rows))
+    lines = [{"key": s.group + str(s.session), "stored_sample": s.to_dict()} for s in stored("e", 2, split="val")]
+    (tmp_path / "after").mkdir()
+    (tmp_path / "after" / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "used", "left_out"),
+    [
+        ([], {"training": 8}, {"validation": 4, "evaluation": 2}),
+        (["--of", "evaluation"], {"evaluation": 2}, {"training": 8, "validation": 4}),
+        (["--of", "validation"], {"validation": 4}, {"training": 8, "evaluation": 2}),
+        (["--of", "all"], {"evaluation": 2, "training": 8, "validation": 4}, {}),
+        (["--split", "val"], {"validation": 4}, {"evaluation": 2}),
+        (["--source", "after"], {"evaluation": 2}, {}),
+    ],
+)
+@pytest.mark.parametrize("command", ["audit", "lab"])
+def test_training_validation_and_evaluations_are_not_mixed_unasked(
+    mixed: Path, command: str, arguments: list[str], used: dict[str, int], left_out: dict[str, int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = rubric(mixed, use("strict"))
+    main(["reward", command, str(mixed), "--rubric", path, *arguments, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["trajectories"] == {"used": used, "left_out": left_out}
+    main(["reward", command, str(mixed), "--rubric", path, *arguments])
+    shown = capsys.readouterr().out
+    assert all(f"{count} of {kind}" in shown for kind, count in (used | left_out).items())
+    assert ("choose with --of" in shown) == bool(left_out)
+
+
+def test_a_kind_that_the_folder_does_not_have_is_refused(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = rubric(tmp_path, use("strict"))
+    assert main(["reward", "audit", str(run_dir), "--rubric", path, "--of", "evaluation"]) == 2
+    assert "no trajectory fits --of evaluation" in capsys.readouterr().err
 
 
 def test_neither_command_imports_verl_or_torch(run_dir: Path, tmp_path: Path) -> None:

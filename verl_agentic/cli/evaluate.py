@@ -118,6 +118,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.data.journal import Journal, keep_settings
     from verl_agentic.data.seats import take_seats
     from verl_agentic.env_package import load_env_package
+    from verl_agentic.trajectory_log.run_files import write_tokenizer
 
     package = load_env_package(args.env)
     config = parse_key_values(args.config, option="--config")
@@ -127,7 +128,10 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
     endpoint = Endpoint(_endpoint_config(args), max_connections=args.concurrency)
     try:
-        seat_for = await take_seats(_mode(args), _seating(args, endpoint))
+        seating = _seating(args, endpoint)
+        if seating.tokenizer is not None:
+            write_tokenizer(out, seating.tokenizer)  # for the viewer
+        seat_for = await take_seats(_mode(args), seating)
         with _progress(len(plan), is_quiet=args.json) as advance:
             records = await evaluate(
                 plan,
@@ -259,6 +263,7 @@ def _show(summary: Mapping[str, Any]) -> None:
         console.print(Text(f"{count} void: {error}", style="red"))
     ids = "/".join(summary["token_ids"])
     console.print(Text(f"{summary['out']}/episodes.jsonl, summary.json; token ids are {ids}", style="dim"))
+    console.print(Text(f"look at the episodes: verl-agentic view {summary['out']}", style="dim"), soft_wrap=True)
 
 
 def _uncertainty(figure: Mapping[str, Any]) -> str:

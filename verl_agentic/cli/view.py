@@ -1,4 +1,4 @@
-"""`verl-agentic view`: what a run has played, in the browser or as one HTML file."""
+"""`verl-agentic view`: the episodes of a run or an evaluation, in the browser or as one HTML file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of the run; its log may lie deeper")
+    parser.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="folder of a run or of `evaluate`; its log may lie deeper"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s: this machine)")
     parser.add_argument("--port", type=int, default=0, help="port to listen at (default: one that is free)")
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
@@ -36,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves the page until Ctrl-C, or writes it to a file."""
-    from verl_agentic.diagnostics.viewer.run_view import RunView
+    import tempfile
+
     from verl_agentic.errors import ConfigError
 
     chosen = [name for name in ("step", "key", "spot_check") if getattr(args, name)]
@@ -44,8 +47,44 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--{chosen[0].replace('_', '-')} chooses what a file holds, got no file; add --export FILE")
     if args.limit < 1 or (args.spot_check is not None and args.spot_check < 1):
         raise ConfigError(f"--limit and --spot-check must be 1 or more, got {args.limit} and {args.spot_check}")
-    view = RunView(args.run_dir)
-    return _serve(args, view) if args.export is None else _export(args, view)
+    with tempfile.TemporaryDirectory(prefix="verl-agentic-view-") as folder:
+        view = _open(args.run_dir, Path(folder))
+        return _serve(args, view) if args.export is None else _export(args, view)
+
+
+def _open(run_dir: Path, folder: Path) -> RunView:
+    """Returns the view of a run; of a folder without one, the view of the evaluations in it.
+
+    Args:
+        run_dir: what was asked for; may be the file of an evaluation.
+        folder: takes the log that is made of evaluations.
+
+    Raises:
+        DataError: there is neither a run nor an evaluation.
+    """
+    import sys
+
+    from verl_agentic.data.evaluation_log import evaluation_folders, write_evaluation_run
+    from verl_agentic.data.sample_log import EPISODES
+    from verl_agentic.diagnostics.viewer.run_view import RunView, is_run
+    from verl_agentic.errors import DataError
+    from verl_agentic.trajectory_log.metrics import read_metrics
+
+    run_dir = run_dir.parent if run_dir.name == EPISODES and run_dir.is_file() else run_dir
+    evaluations = evaluation_folders(run_dir) if run_dir.is_dir() else []
+    if not run_dir.is_dir() or is_run(run_dir) or (not evaluations and read_metrics(run_dir)):
+        view = RunView(run_dir)
+        if evaluations:
+            names = ", ".join(str(path) for path in evaluations[:3])
+            print(f"showing the run; view evaluations by their own folders: {names}", file=sys.stderr)
+        return view
+    if evaluations:
+        return RunView(write_evaluation_run(run_dir, folder), shown_as=run_dir)
+    raise DataError(
+        f"nothing to view below {run_dir}, got neither the log of a run (trajectories/trajectories-*.arrows, "
+        f"metrics-*.jsonl) nor an evaluation ({EPISODES}); name the folder that the run logs to "
+        "(actor_rollout_ref.rollout.custom.agentic.log.dir) or the --out of `verl-agentic evaluate`"
+    )
 
 
 def _serve(args: argparse.Namespace, view: RunView) -> int:

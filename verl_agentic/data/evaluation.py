@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.play import Setting
 from verl_agentic.algorithms.pass_at_k import clustered_mean, pass_at_k, pass_hat_k, success_interval
+from verl_agentic.data.evaluation_log import segment_columns
 from verl_agentic.data.journal import Journal, fingerprint
 from verl_agentic.data.sample_log import STORED_SAMPLE, stored_episode
 from verl_agentic.env import EnvFactory, EnvRow
@@ -149,9 +151,12 @@ def _record(attempt: Attempt, episode: Episode, seat: Seat, *, wall_s: float) ->
                 "response_ids": trajectory.response_ids,
                 "response_mask": trajectory.response_mask,
                 "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
+                **segment_columns(trajectory, rewards),
             }
-            for trajectory in episode.trajectories
+            for trajectory, rewards in zip(episode.trajectories, episode.token_rewards(), strict=True)
         ],
+        "num_side_rows": episode.num_side_rows,
+        "spans": [dataclasses.asdict(span) for span in episode.spans],
     }
 
 

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 Split = Literal["train", "val"]
 STORED_SAMPLE = "stored_sample"
 """Key of a record in what evaluations write."""
+EPISODES = "episodes.jsonl"
+"""What `verl-agentic evaluate` writes into its folder, a line per attempt."""
 _OF_SAMPLE = ("task_id", "data_source", "stop_reason", "prompt", "turns", "final_answer", "ground_truth", "extra")
 _COLUMNS = ("uid", "session", "step", "split", "place", "role", "is_void", "score", "env_score", *_OF_SAMPLE)
 
@@ -144,8 +146,8 @@ def _of_training(run_dir: Path) -> Iterator[StoredSample]:
 
 
 def _of_evaluations(run_dir: Path) -> Iterator[StoredSample]:
-    for path in sorted(run_dir.rglob("episodes.jsonl")):
-        last = {record.get("key"): (where, record) for where, record in _records(path)}
+    for path in sorted(run_dir.rglob(EPISODES)):
+        last = {record.get("key"): (where, record) for where, record in json_records(path)}
         for where, record in last.values():
             if record.get(STORED_SAMPLE) is not None:
                 yield _read(record[STORED_SAMPLE], where, str(path.relative_to(run_dir)))
@@ -165,7 +167,7 @@ def _of_quickstart(run_dir: Path) -> Iterator[StoredSample]:
                 yield _read(record[STORED_SAMPLE], str(path), str(path.relative_to(run_dir)))
 
 
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields where a record stands and the record; the line that an end of its process has cut off is left out."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):

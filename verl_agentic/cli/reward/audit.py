@@ -46,13 +46,15 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.rewards.rubric import Rubric
 
     rubric = Rubric.from_file(args.rubric)
-    groups = chosen_groups(args)
+    chosen = chosen_groups(args)
     thresholds = Thresholds(**{name: getattr(args, name) for name in _THRESHOLDS})
-    found = asyncio.run(_audit(rubric, groups, thresholds, is_quiet=args.json))
+    found = asyncio.run(_audit(rubric, chosen.groups, thresholds, is_quiet=args.json))
     if args.json:
-        print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), **found.to_dict()}))
+        print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), "trajectories": chosen.to_dict(),
+                          **found.to_dict()}))  # fmt: skip
     else:
         _show(args, found)
+        print(chosen)
     return 0 if found.is_fine else 1
 
 

@@ -39,15 +39,18 @@ def run(args: argparse.Namespace) -> int:
 
     new = Rubric.from_file(args.rubric)
     old = None if args.old is None else Rubric.from_file(args.old)
-    lab = asyncio.run(_compare(args, chosen_groups(args), new, old))
+    chosen = chosen_groups(args)
+    lab = asyncio.run(_compare(args, chosen.groups, new, old))
     if args.html is not None:
         from verl_agentic.data.lab_page import write_lab_page
 
         write_lab_page(args.html, lab, title=f"{args.rubric.name} on {args.run_dir}")
     if args.json:
-        print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), **lab.to_dict()}))
+        print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), "trajectories": chosen.to_dict(),
+                          **lab.to_dict()}))  # fmt: skip
     else:
         _show(args, lab)
+        print(chosen)
     return 0 if any(sample.new is not None for sample in lab.samples) else 1
 
 

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verl_agentic.data.sample_log import StoredSample
+
+_KINDS = ("training", "validation", "evaluation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The trajectories that a command looks at."""
+
+    groups: list[list[StoredSample]]
+    kinds: Mapping[str, int]
+    """Kind -> how many of its trajectories were used."""
+    left_out: Mapping[str, int]
+    """Kind that `--of` did not choose -> how many trajectories it has."""
+
+    def __str__(self) -> str:
+        """Returns one line: what was used, what was left out, and which option changes that."""
+        line = f"used: {_counts(self.kinds)}"
+        return f"{line}; left out: {_counts(self.left_out)} (choose with --of)" if self.left_out else line
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the counts as JSON."""
+        return {"used": dict(self.kinds), "left_out": dict(self.left_out)}
 
 
 def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> None:
     """Adds the folder and the options that choose from what is stored in it."""
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder with stored trajectories somewhere below")
+    parser.add_argument("--of", choices=(*_KINDS, "all"), help="which trajectories: those of training steps, of "
+                        "validation during training, or of `evaluate` and `quickstart` (default: the first of these "
+                        "that the folder has; they are not mixed)")  # fmt: skip
     parser.add_argument("--split", choices=("train", "val"), help="only those of training, or of validation and "
                         "evaluations (default: both)")  # fmt: skip
     parser.add_argument("--source", metavar="TEXT", help="only files and folders whose path below RUN_DIR has this")
@@ -20,7 +48,7 @@ def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> 
                         "evenly over the run (default %(default)s)")  # fmt: skip
 
 
-def chosen_groups(args: argparse.Namespace) -> list[list[StoredSample]]:
+def chosen_groups(args: argparse.Namespace) -> Chosen:
     """Returns the groups that were asked for.
 
     Raises:
@@ -33,8 +61,24 @@ def chosen_groups(args: argparse.Namespace) -> list[list[StoredSample]]:
     if args.limit < 1:
         raise ConfigError(f"--limit must be positive, got {args.limit}")
     stored = read_samples(args.run_dir)
-    chosen = [s for s in stored if args.split in (None, s.split) and (args.source or "") in s.source]
+    fitting = [s for s in stored if args.split in (None, s.split) and (args.source or "") in s.source]
+    counts = Counter(map(_kind, fitting))
+    wanted = args.of or next((kind for kind in _KINDS if counts[kind]), "all")
+    chosen = [s for s in fitting if wanted in ("all", _kind(s))]
     if not chosen:
         sources = sorted({f"{s.source} ({s.split})" for s in stored})
-        raise DataError(f"no trajectory fits --split {args.split} and --source {args.source}; there are {sources}")
-    return take_groups(chosen, args.limit)
+        of = f"--of {args.of}, " if args.of else ""
+        raise DataError(f"no trajectory fits {of}--split {args.split} and --source {args.source}; there are {sources}")
+    groups = take_groups(chosen, args.limit)
+    left_out = {kind: counts[kind] for kind in _KINDS if counts[kind] and wanted not in ("all", kind)}
+    return Chosen(groups=groups, kinds=Counter(_kind(s) for group in groups for s in group), left_out=left_out)
+
+
+def _kind(stored: StoredSample) -> str:
+    if stored.source != "training":
+        return "evaluation"
+    return "training" if stored.split == "train" else "validation"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of {kind}" for kind, count in counts.items())

@@ -20,6 +20,7 @@ from verl_agentic.diagnostics.viewer.token_texts import find_tokenizer
 from verl_agentic.errors import DataError
 from verl_agentic.trajectory_log.metrics import read_metrics
 from verl_agentic.trajectory_log.reader import RunLog
+from verl_agentic.trajectory_log.run_files import ENDED
 from verl_agentic.trajectory_log.schema import KEY, SUMMARY, TRAJECTORIES, UPDATES
 
 pc: Any = pyarrow.compute  # makes its functions when it is imported: checkers do not see them
@@ -33,18 +34,27 @@ _KEPT = 32
 _WATCHED = ("*.arrows", "metrics-*.jsonl", "health.jsonl")
 
 
+def is_run(run_dir: Path) -> bool:
+    """Tells whether a folder holds the log of a run, be it one that has only begun."""
+    return any(next(run_dir.rglob(name), None) is not None for name in (*_WATCHED, ENDED))
+
+
 class RunView:
     """A run's log behind one lock: a page asks from several threads."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, shown_as: Path | None = None) -> None:
         """Reads the summaries.
+
+        Args:
+            run_dir: folder of the run.
+            shown_as: the folder that the page names, where the log is a copy.
 
         Raises:
             DataError: no such folder, or its log is of another version.
         """
         if not run_dir.is_dir():
             raise DataError(f"no such folder, got {run_dir}; name the folder of a run")
-        self.run_dir = run_dir
+        self.run_dir, self._shown_as = run_dir, shown_as or run_dir
         self._lock = threading.RLock()
         self._log: RunLog | None = None
         self._revision = 0
@@ -76,8 +86,8 @@ class RunView:
         with self._lock:
             table = self._groups.table
             return {
-                "name": self.run_dir.resolve().name,
-                "folder": str(self.run_dir),
+                "name": self._shown_as.resolve().name,
+                "folder": str(self._shown_as),
                 "revision": self._revision,
                 "trajectories": table.num_rows,
                 "groups": len(self._groups),
