@@ -401,10 +401,10 @@ def test_rows_that_no_loss_could_weigh_are_refused(queue: Queue, play: Play) -> 
     [
         ({"capacity": 0}, "capacity of a replay must be at least 1, got 0"),
         ({"capacity": 2.5}, r"replay.capacity must be a whole number, got 2.5"),
-        ({"size": 3}, r"replay must be a mapping with capacity, and of \['capacity',"),
+        ({"size": 3}, r"unknown keys in .*replay, got \['size'\]"),
         ({"share": 1.0}, "replay.share must be above 0 and below 1, got 1.0"),
         ({"share": "half"}, "replay.share must be a number, got 'half'"),
-        ({"weight": "age"}, r"replay.weight must be one of \('reward', 'value'\), got 'age'"),
+        ({"weight": "age"}, r"replay.weight must be one of \['reward', 'value'\], got 'age'"),
         ({"max_reward": "1"}, "replay.max_reward must be a number, got '1'"),
         ({"max_reward": 0, "weight": "value"}, "replay.max_reward must be above 0"),
         ({"max_reward": 2}, "goes with weight: value, got 2 with 'reward'"),

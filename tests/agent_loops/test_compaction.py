@@ -285,8 +285,8 @@ async def test_it_holds_with_the_chat_template_of_a_real_tokenizer(tiny_chat: Ch
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ({}, "needs a strategy"),
-        ({"strategy": "forget"}, "'drop_observations' or 'summary'"),
+        ({}, r"must have \['strategy'\]"),
+        ({"strategy": "forget"}, "one of .'drop_observations', 'summary'."),
         ({"strategy": "summary", "max_row": 3}, "max_row"),
         ({"strategy": "summary", "max_rows": 0}, "max_rows must be positive"),
         ({"strategy": "summary", "keep_last": -1}, "keep_last must not be negative"),

@@ -33,11 +33,11 @@ def test_schedules_give_the_values_of_a_step() -> None:
         ({"exploration": {"epsilon": 1}}, r"unknown keys in agentic.exploration, got \['epsilon'\]"),
         ({"exploration": {"epsilon_tool": 2}}, "epsilon_tool must be from 0 to 1, got 2"),
         ({"max_turns_schedule": 7}, "agentic.max_turns_schedule must be {stages, every}"),
-        ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "stages of agentic.max_turns_schedule must be at"),
+        ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "agentic.max_turns_schedule must never be below 1"),
         ({"temperature_schedule": {"start": 1}}, "agentic.temperature_schedule must be a number, {stages, every}"),
-        ({"compaction": {"keep_last": 2}}, "compaction needs a strategy"),
-        ({"protocol_options": {"repairs": True}}, "agentic.protocol_options has options"),
-        ({"limits": {"max_turn": 3}}, r"unknown episode limits, got \['max_turn'\]"),
+        ({"compaction": {"keep_last": 2}}, r"agentic.compaction must have \['strategy'\]"),
+        ({"protocol_options": {"repairs": True}}, "unknown keys in agentic.protocol_options"),
+        ({"limits": {"max_turn": 3}}, r"unknown keys in agentic.limits, got \['max_turn'\]"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_key(values: dict[str, Any], says: str) -> None:

@@ -94,7 +94,7 @@ def test_the_defaults_are_the_papers() -> None:
         ({"model_path": "phi", "bta": 1}, r"unknown keys in algorithm.implicit_reward, got \['bta'\]"),
         ({"beta": 0.1}, "names the reward model, got None; set"),
         ({"model_path": "phi", "beta": 0}, "beta must be a number above 0, got 0"),
-        ({"model_path": "phi", "beta": "x"}, "beta must be a number above 0, got 'x'"),
+        ({"model_path": "phi", "beta": "x"}, "beta must be a number, got 'x'"),
         ({"model_path": "phi", "outcome_coef": -1}, "outcome_coef must be a number, 0 or above, got -1"),
         ({"model_path": "phi", "outcome_coef": math.inf}, "outcome_coef must be a number, 0 or above, got inf"),
     ],

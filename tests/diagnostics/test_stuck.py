@@ -126,7 +126,7 @@ def test_ages_that_skip_a_doubling_are_told_once() -> None:
         ({"stuck_after_s": 0}, "waiting.stuck_after_s must be a positive number of seconds, got 0"),
         ({"report_every_s": float("inf")}, "waiting.report_every_s"),
         ({"stuck_generate_s": -1}, "waiting.stuck_generate_s"),
-        ({"report_every_s": True}, "waiting.report_every_s"),
+        ({"report_every_s": True}, "s.report_every_s must be a number, got True"),
     ],
 )
 def test_options_that_cannot_work_are_refused(values: dict[str, Any], message: str) -> None:

@@ -78,11 +78,11 @@ def test_each_of_them_is_drawn_for_itself() -> None:
     [
         ({"beams": 2}, r"unknown keys in x.branching, got \['beams'\]; known ones"),
         ({"initial": 0}, "initial must be an integer of at least 1, got 0"),
-        ({"initial": True}, "initial must be an integer of at least 1, got True"),
+        ({"initial": True}, "initial must be a whole number, got True"),
         ({"beam": 1}, "beam must be an integer of at least 2, got 1"),
-        ({"entropy_tokens": 2.5}, "entropy_tokens must be an integer of at least 1, got 2.5"),
+        ({"entropy_tokens": 2.5}, "entropy_tokens must be a whole number, got 2.5"),
         ({"probability": 1.5}, "probability must be from 0 to 1, got 1.5"),
-        ({"entropy_weight": math.nan}, "entropy_weight must be finite, got nan"),
+        ({"entropy_weight": math.nan}, "entropy_weight must be a number, got nan"),
     ],
 )
 def test_a_section_that_makes_no_sense_is_refused(values: dict[str, float], message: str) -> None:

@@ -45,14 +45,14 @@ def test_the_section_is_read_with_its_parts() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"name": "learnability", "speed": 1}, r"data.curriculum must have keys of \['difficulty_key', .*'speed'"),
-        ({"options": {}}, "data.curriculum cannot be read, got .*'name'"),
+        ({"name": "learnability", "speed": 1}, r"unknown keys in data.curriculum, got \['speed'\]"),
+        ({"options": {}}, r"data.curriculum must have \['name'\]"),
         ({"name": "learnability", "options": {"shpae": "tent"}}, r"has no options \['shpae'\]; it has \['shape'\]"),
         ({"name": "mix"}, r"curriculum 'mix' needs the options \['ratios'\]"),
         ({"name": "value", "floor": 1.0}, "data.curriculum.floor must be at least 0 and below 1, got 1.0"),
         ({"name": "value", "group_size": {"least": 1, "most": 4}}, "2 <= least <= most, got 1 and 4"),
-        ({"name": "value", "group_size": {"min": 1}}, r"data.curriculum.group_size must have keys of"),
-        ({"name": "value", "group_size": 4}, r"data.curriculum.group_size must have keys of .*, got 4"),
+        ({"name": "value", "group_size": {"min": 1}}, r"unknown keys in data.curriculum.group_size, got \['min'\]"),
+        ({"name": "value", "group_size": 4}, "data.curriculum.group_size must be a section of keys or null, got 4"),
         ({"name": "value", "task_set": {"proposals": "p", "check": "f"}}, "check=module:function"),
         (
             {"name": "value", "task_set": {"proposals": "p", "check": "m:f", "value_bounds": [0.05, 1.5]}},

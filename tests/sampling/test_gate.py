@@ -77,7 +77,7 @@ def test_gates_that_see_all_do_not_see_what_is_dropped() -> None:
         ([{"low": 1}], "gates must hold names or"),
         (["nothing"], "unknown gate 'nothing'; use one of"),
         (["__init__"], "unknown gate '__init__'"),
-        ([{"name": "zero_variance", "by": "reward"}], r"'zero_variance' has the options \[\], got \['by'\]"),
+        ([{"name": "zero_variance", "by": "reward"}], r"'zero_variance' has no options \['by'\]; it has \[\]"),
         (["void_groups", "void_groups"], "must name a gate once"),
     ],
 )

@@ -9,5 +9,9 @@ from omegaconf import OmegaConf
 
 def plain_section(config: Any, key: str) -> Any:
     """Returns what stands at a dotted key, resolved; None where nothing does. It need not be a mapping."""
-    section = OmegaConf.select(config, key)
-    return OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
+    return plain(OmegaConf.select(config, key))
+
+
+def plain(written: Any) -> Any:
+    """Returns a part of a configuration as plain data."""
+    return OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written

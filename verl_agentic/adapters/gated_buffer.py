@@ -13,16 +13,17 @@ import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from verl_agentic.adapters.config_section import plain
 from verl_agentic.adapters.group_replay import ReplayedGroups, ReplayOptions, check_trainer, forget_memories
 from verl_agentic.adapters.played_groups import PlayedGroup, aged, read_groups, session_of
 from verl_agentic.adapters.session_rows import GROUP_SIZE
@@ -32,9 +33,12 @@ from verl_agentic.sampling.gate import Decision, Gate, decide, decide_together, 
 from verl_agentic.sampling.gate_stats import GateStats
 from verl_agentic.sampling.refill import prompts_due
 from verl_agentic.sampling.starvation import StarvationGuard
+from verl_agentic.settings import check_keys, read_settings
 
 _SECTION = "trainer.v1.sampler.sampler_kwargs"
 _POLL_INTERVAL_S = 0.05
+_POLL = "poll_interval_s"
+"""A key of every replay buffer."""
 _SURPLUS = "training/filter_groups/discarded_surplus_samples"
 logger = logging.getLogger(__name__)
 
@@ -71,19 +75,19 @@ class GateOptions:
         Raises:
             ConfigError: unknown keys, or values that cannot work.
         """
-        options: dict[str, Any] = _plain(written)
-        options.pop("poll_interval_s", None)  # one of every replay buffer
-        if unknown := sorted(set(options) - {f.name for f in fields(cls)}):
-            raise ConfigError(f"{_SECTION} has no {unknown}; it has {sorted(f.name for f in fields(cls))}")
+        known = [*(f.name for f in fields(cls)), _POLL]
+        options = check_keys(plain(written), known, section=_SECTION)
+        options.pop(_POLL, None)
         gates = to_gates(options.pop("gates", ["void_groups", "zero_variance"]), name=f"{_SECTION}.gates")
         if options.get("replay") is not None:
             options["replay"] = ReplayOptions.of(options["replay"], name=f"{_SECTION}.replay")
-        made = cls(gates=tuple(gates), **options)
+        made = read_settings(cls, {"gates": tuple(gates), **options}, section=_SECTION)
         for name, least in {"keep_surplus": 0, "max_inflight_batches": 1, "cohort": 1}.items():
-            value = getattr(made, name)
-            if (value is None and name == "cohort") or (type(value) is int and value >= least):
-                continue
-            raise ConfigError(f"{_SECTION}.{name} must be a whole number from {least} on, got {value!r}")
+            if (value := getattr(made, name)) is not None and value < least:
+                raise ConfigError(f"{_SECTION}.{name} must be a whole number from {least} on, got {value!r}")
+        StarvationGuard(
+            max_drop_rate=made.max_drop_rate, window=made.window, max_generated_groups=made.max_generated_groups
+        )
         return made
 
 
@@ -429,11 +433,6 @@ def _mean(values: Iterable[float]) -> float:
     return sum(known) / max(1, len(known))
 
 
-def _plain(written: Any) -> dict[str, Any]:
-    plain = OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written
-    return {str(name): value for name, value in cast("Mapping[Any, Any]", plain or {}).items()}
-
-
 def _check(config: Any, needs: set[str]) -> None:
     if OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError(
@@ -452,7 +451,7 @@ def _check(config: Any, needs: set[str]) -> None:
             "actor_rollout_ref.rollout.calculate_log_probs=false; set it to true"
         )
     if OmegaConf.select(config, "reward.reward_manager.name") == "rubric":
-        rubric = Rubric.from_config(_plain(config.reward))
+        rubric = Rubric.from_config(plain(config.reward))
         late = sorted(term.name for term in rubric.outcomes if term.name in rubric.group_terms)
         if late:
             raise ConfigError(

@@ -11,9 +11,9 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -28,6 +28,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.value import task_values
 from verl_agentic.sampling.curriculum import check_bounds
 from verl_agentic.sampling.replay import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
+from verl_agentic.settings import read_settings
 
 J = TypeVar("J")
 Weight = Literal["reward", "value"]
@@ -70,18 +71,7 @@ class ReplayOptions:
         Raises:
             ConfigError: unknown or missing keys, or values that cannot work.
         """
-        known = {f.name for f in fields(cls)}
-        if not isinstance(written, Mapping) or "capacity" not in written or set(written) - known:
-            raise ConfigError(f"{name} must be a mapping with capacity, and of {sorted(known)}, got {written!r}")
-        made = cls(**written)
-        for key in ("capacity", "max_lag", "seed"):
-            if type(getattr(made, key)) is not int and not (key == "max_lag" and made.max_lag is None):
-                raise ConfigError(f"{name}.{key} must be a whole number, got {getattr(made, key)!r}")
-        for key in ("share", "priority_share", "max_reward"):
-            if isinstance(getattr(made, key), bool) or not isinstance(getattr(made, key), int | float):
-                raise ConfigError(f"{name}.{key} must be a number, got {getattr(made, key)!r}")
-        if made.weight not in get_args(Weight):
-            raise ConfigError(f"{name}.weight must be one of {get_args(Weight)}, got {made.weight!r}")
+        made = read_settings(cls, written, section=name)
         if made.max_reward <= 0 or (made.max_reward != 1 and made.weight != "value"):
             raise ConfigError(
                 f"{name}.max_reward must be above 0, and goes with weight: value, got {made.max_reward} with "

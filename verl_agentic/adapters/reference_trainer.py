@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
@@ -28,6 +28,7 @@ from verl_agentic.adapters.chat import load_codec
 from verl_agentic.algorithms.aggregate import masked
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.settings import read_settings
 from verl_agentic.trajectory import Trajectory
 
 Tensor = torch.Tensor
@@ -57,10 +58,7 @@ class ReferenceSettings:
         Raises:
             ConfigError: an unknown key, or a beta that is not above 0.
         """
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ConfigError(f"unknown keys in {cls.section}, got {unknown}; known ones: {sorted(known)}")
-        settings = cls(**values)
+        settings = read_settings(cls, values, section=cls.section)
         if not settings.beta > 0:
             raise ConfigError(f"{cls.section}.beta must be above 0, got {settings.beta}; leave it out for a common one")
         return settings

@@ -6,11 +6,12 @@ change of the one before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 from verl_agentic.types import Message
 
 REMOVED = "[An old observation was removed here to save room.]"
@@ -55,16 +56,13 @@ class Compaction:
         return self.min_room_tokens + (self.max_summary_tokens if self.strategy == "summary" else 0)
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Compaction:
+    def from_mapping(cls, values: Any, *, section: str = "compaction") -> Compaction:
         """Returns it from a config section.
 
         Raises:
             ConfigError: unknown keys, or a value out of range.
         """
-        unknown = sorted(set(values) - {item.name for item in fields(cls)})
-        if unknown or "strategy" not in values:
-            raise ConfigError(f"compaction needs a strategy and knows no others, got {dict(values)!r}; mend {unknown}")
-        return cls(**values)
+        return read_settings(cls, values, section=section)
 
 
 def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int) -> list[Message]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from verl_agentic.agent_loops.clipping import KEEPS, Keep
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 FINAL_NOTICE = (
     "This is your last turn, and you have at most {tokens} tokens left. Calls are no longer carried out: "
@@ -77,14 +77,10 @@ class EpisodeLimits:
             )
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], **defaults: Any) -> EpisodeLimits:
+    def from_mapping(cls, values: Any, *, section: str = "limits", **defaults: Any) -> EpisodeLimits:
         """Returns limits from a config section; `defaults` fill what it leaves out.
 
         Raises:
-            ConfigError: an unknown key, or a value out of range.
+            ConfigError: an unknown key, or a value of a wrong type or out of range.
         """
-        known = {item.name for item in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ConfigError(f"unknown episode limits, got {unknown}; known ones: {sorted(known)}")
-        return cls(**{**defaults, **values})
+        return read_settings(cls, values, section=section, **defaults)

@@ -12,7 +12,8 @@ from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.protocols.make import CodecOptions
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.branching import Branching
-from verl_agentic.sampling.schedules import Constant, Schedule, StageSchedule, to_schedule
+from verl_agentic.sampling.schedules import Constant, Schedule, to_schedule
+from verl_agentic.settings import check_keys, check_value
 from verl_agentic.trajectory_log.options import LogOptions
 
 _KEYS = {
@@ -24,6 +25,7 @@ GREEDY_SESSION = "agentic_greedy_session"
 """Column of a prompt: which of its sessions is played greedily, as a baseline that is never trained on."""
 Audit = Literal["stop", "warn", "off"]
 _EXPLORATION = {"epsilon_tool", "partial_solution"}
+_PLAIN = {"env": str, "env_config": Mapping, "protocol": str, "guidance": bool, "max_void_share": float}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,37 +56,37 @@ class LoopSettings:
     """What happens when a row's tokens, mask and text do not fit together: `stop` the run, `warn`, or `off`."""
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, section: str, **limits: Any) -> LoopSettings:
+    def from_mapping(cls, values: Any, *, section: str, **limits: Any) -> LoopSettings:
         """Returns the settings of a config section; `limits` fill what its limits leave out.
 
         Raises:
             ConfigError: an unknown key, or a value out of range; the message names the section.
         """
-        unknown = sorted(set(values) - _KEYS)
-        if unknown:
-            raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(_KEYS)}")
-        exploration = values.get("exploration") or {}
-        unknown = sorted(set(exploration) - _EXPLORATION)
-        if unknown:
-            raise ConfigError(f"unknown keys in {section}.exploration, got {unknown}; known: {sorted(_EXPLORATION)}")
+        values = {key: value for key, value in check_keys(values, _KEYS, section=section).items() if value is not None}
+        for key, kind in _PLAIN.items():
+            if key in values:
+                check_value(values[key], kind, name=f"{section}.{key}")
+        exploration = check_keys(values.get("exploration"), _EXPLORATION, section=f"{section}.exploration")
         settings = cls(
             env=values.get("env"),
-            env_config=values.get("env_config") or {},
-            limits=EpisodeLimits.from_mapping(values.get("limits") or {}, **limits),
-            compaction=Compaction.from_mapping(values["compaction"]) if values.get("compaction") else None,
-            protocol=values.get("protocol") or "chat",
+            env_config=values.get("env_config", {}),
+            limits=EpisodeLimits.from_mapping(values.get("limits"), section=f"{section}.limits", **limits),
+            compaction=Compaction.from_mapping(values["compaction"], section=f"{section}.compaction")
+            if "compaction" in values
+            else None,
+            protocol=values.get("protocol", "chat"),
             codec_options=CodecOptions.from_mapping(
-                values.get("protocol_options") or {}, section=f"{section}.protocol_options"
+                values.get("protocol_options"), section=f"{section}.protocol_options"
             ),
-            guidance=bool(values.get("guidance", False)),
+            guidance=values.get("guidance", False),
             branching=Branching.from_mapping(values["branching"], section=f"{section}.branching")
-            if values.get("branching") is not None
+            if "branching" in values
             else None,
             external_sessions=to_count(values, "external_sessions", section=section),
             max_turns=_schedule(values, "max_turns_schedule", section),
             temperature=_schedule(values, "temperature_schedule", section),
             exploration={k: to_schedule(v, name=f"{section}.exploration.{k}") for k, v in exploration.items()},
-            log=LogOptions.from_mapping(values.get("log") or {}, section=f"{section}.log"),
+            log=LogOptions.from_mapping(values.get("log"), section=f"{section}.log"),
             audit=to_audit(values.get("audit"), section=section),
         )
         settings.exploration_at(1, seed=0)
@@ -92,8 +94,13 @@ class LoopSettings:
             raise ConfigError(
                 f"{section}.guidance changes the prompt of single rollouts, which those that branch share; choose one"
             )
-        if isinstance(settings.max_turns, StageSchedule) and min(settings.max_turns.stages) < 1:
-            raise ConfigError(f"stages of {section}.max_turns_schedule must be at least 1, got {settings.max_turns}")
+        if settings.max_turns is not None and settings.max_turns.least < 1:
+            raise ConfigError(f"{section}.max_turns_schedule must never be below 1, got {settings.max_turns}; raise it")
+        if settings.temperature is not None and settings.temperature.least <= 0:
+            raise ConfigError(
+                f"{section}.temperature_schedule must stay above 0, where samples of a prompt differ, got "
+                f"{settings.temperature}; raise it"
+            )
         return settings
 
     def limits_at(self, step: int) -> EpisodeLimits:

@@ -16,7 +16,8 @@ import torch
 
 from verl_agentic.algorithms.credit import Advantages, CreditBatch
 from verl_agentic.errors import ConfigError, boundary
-from verl_agentic.registry import check_options, load_from, names_in
+from verl_agentic.registry import load_from, names_in
+from verl_agentic.settings import check_options
 
 _PACKAGE = "verl_agentic.algorithms.advantages"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from verl_agentic.algorithms.credit import (
 from verl_agentic.algorithms.group_health import group_health
 from verl_agentic.algorithms.groups import group_means, group_stds
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.settings import read_settings
 
 Tensor = torch.Tensor
 
@@ -42,24 +43,15 @@ class CreditSettings:
     """Options of the estimator."""
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> CreditSettings:
+    def from_mapping(cls, values: Any) -> CreditSettings:
         """Returns the settings of a config section.
 
         Raises:
             ConfigError: unknown keys, or values that cannot work.
         """
-        known = [f.name for f in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ConfigError(f"unknown keys in algorithm.credit, got {unknown}; known ones: {known}")
-        settings = cls(**values)
-        clip, by_source, options = settings.clip, settings.by_source, settings.options
-        is_number = isinstance(clip, (int, float)) and not isinstance(clip, bool)
-        if clip is not None and not (is_number and 0 < clip < math.inf):
-            raise ConfigError(f"algorithm.credit.clip must be a number above 0, or null, got {clip!r}")
-        if not isinstance(by_source, bool):
-            raise ConfigError(f"algorithm.credit.by_source must be true or false, got {by_source!r}")
-        if not isinstance(options, Mapping):
-            raise ConfigError(f"algorithm.credit.options must be a mapping of options to values, got {options!r}")
+        settings = read_settings(cls, values, section="algorithm.credit")
+        if settings.clip is not None and not 0 < settings.clip < math.inf:
+            raise ConfigError(f"algorithm.credit.clip must be a number above 0, or null, got {settings.clip!r}")
         return settings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch.nn.functional as F
 from verl_agentic.algorithms.aggregate import masked, row_sums, token_mean
 from verl_agentic.algorithms.credit import CreditBatch
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import check_keys, read_settings
 
 Tensor = torch.Tensor
 
@@ -29,21 +29,19 @@ class ImplicitRewardSettings:
     """What the rewards of the task are multiplied with before the token rewards are added; 0 leaves them out."""
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> ImplicitRewardSettings:
+    def from_mapping(cls, values: Any) -> ImplicitRewardSettings:
         """Returns the settings of a config section.
 
         Raises:
             ConfigError: unknown keys, or values that cannot work.
         """
-        known = [item.name for item in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ConfigError(f"unknown keys in algorithm.implicit_reward, got {unknown}; known ones: {known}")
+        values = check_keys(values, [item.name for item in fields(cls)], section="algorithm.implicit_reward")
         if not values.get("model_path"):
             raise ConfigError(
                 f"algorithm.implicit_reward.model_path names the reward model, got {values.get('model_path')!r}; set "
                 "it to the folder of a model that verl_agentic.adapters.outcome_trainer has trained"
             )
-        settings = cls(**values)
+        settings = read_settings(cls, values, section="algorithm.implicit_reward")
         if not _is_finite(settings.beta) or settings.beta <= 0:
             raise ConfigError(f"algorithm.implicit_reward.beta must be a number above 0, got {settings.beta!r}")
         if not _is_finite(settings.outcome_coef) or settings.outcome_coef < 0:

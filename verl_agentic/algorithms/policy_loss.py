@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import check_options, load_from, names_in
+from verl_agentic.registry import load_from, names_in
+from verl_agentic.settings import check_options
 
 _PACKAGE = "verl_agentic.algorithms.policy_losses"
 

@@ -8,13 +8,13 @@ Paper: https://arxiv.org/abs/2604.06268
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 Tensor = torch.Tensor
 
@@ -31,23 +31,17 @@ class PromptInformationSettings:
     """Of the first turn of a session, how many tokens are taken, at most."""
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> PromptInformationSettings:
+    def from_mapping(cls, values: Any) -> PromptInformationSettings:
         """Returns the settings of a config section.
 
         Raises:
             ConfigError: unknown keys, or values that cannot work.
         """
         least = {"every": 1, "prompts": 2, "tokens": 1}
-        if not isinstance(values, Mapping):
-            raise ConfigError(
-                f"algorithm.prompt_information must be a section, got {values!r}; {{}} takes the defaults"
-            )
-        if unknown := sorted(set(values) - set(least)):
-            raise ConfigError(f"unknown keys in algorithm.prompt_information, got {unknown}; known ones: {list(least)}")
-        settings = cls(**values)
+        settings = read_settings(cls, values, section="algorithm.prompt_information")
         for item in fields(cls):
             value = getattr(settings, item.name)
-            if type(value) is not int or value < least[item.name]:
+            if value < least[item.name]:
                 raise ConfigError(
                     f"algorithm.prompt_information.{item.name} must be a whole number, {least[item.name]} or more, got "
                     f"{value!r}"

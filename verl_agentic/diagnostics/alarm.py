@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import check_options, load_from, names_in
+from verl_agentic.registry import load_from, names_in
 
 Row = Mapping[str, float]
 """The metrics of one step."""
@@ -159,7 +159,6 @@ class Alarm:
         """
         if unknown := sorted(set(options) - set(self.defaults)):
             raise ConfigError(f"the alarm {self.name} has no options {unknown}; it has {sorted(self.defaults)}")
-        check_options(self.look, {k: v for k, v in options.items() if k != "patience"}, what=f"alarm {self.name}")
         for name, value in options.items():
             _check_value(value, self.defaults[name], what=f"option {name} of the alarm {self.name}")
 

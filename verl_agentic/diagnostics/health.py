@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from verl_agentic.diagnostics.alarm import Alarm, History, Seen, load_alarms
 from verl_agentic.diagnostics.finding import LEVELS, Finding
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import check_keys, check_value
 
 Action = Literal["log", "warn", "stop", "off"]
 _ACTIONS = (*LEVELS, "off")
@@ -41,12 +42,9 @@ class HealthSettings:
         Raises:
             ConfigError: an unknown key, alarm or option, or a value of the wrong type; the message names the known.
         """
-        values = _mapping(values, section)
-        if unknown := sorted(set(values) - set(_KEYS)):
-            raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(_KEYS)}")
+        values = check_keys(values, _KEYS, section=section)
         enabled, every = values.get("enabled", True), values.get("every", 1)
-        if not isinstance(enabled, bool):
-            raise ConfigError(f"{section}.enabled must be true or false, got {enabled!r}")
+        check_value(enabled, bool, name=f"{section}.enabled")
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"{section}.every must be a whole number from 1 on, got {every!r}")
         actions: dict[str, Action] = {

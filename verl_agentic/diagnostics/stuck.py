@@ -10,6 +10,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.activity import OpenSpan, Timeline
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 _MOST = 50
 _NAMED = 3
@@ -47,16 +48,13 @@ class WaitingOptions:
                 raise ConfigError(f"waiting.{name} must be a positive number of seconds, got {value!r}")
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, section: str) -> WaitingOptions:
+    def from_mapping(cls, values: Any, *, section: str) -> WaitingOptions:
         """Returns the options of a config section.
 
         Raises:
             ConfigError: an unknown key, or a value out of range.
         """
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(known)}")
-        return cls(**values)
+        return read_settings(cls, values, section=section)
 
 
 class Doubling:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.registry import load_from, names_in
+from verl_agentic.settings import check_options
 
 _PACKAGE = "verl_agentic.rewards.components"
 
@@ -74,6 +75,7 @@ class ComponentType:
             inspect.signature(self.function).bind(None, **options)
         except TypeError as cause:
             raise ConfigError(f"options of component {self.name!r} do not fit, got {dict(options)}: {cause}") from cause
+        check_options(self.function, options, what=f"component {self.name!r}")
         with boundary(ConfigError, f"the range of component {self.name!r}"):
             low, high = (bound(**options) if callable(bound) else bound for bound in (self.low, self.high))
         if not low <= high:

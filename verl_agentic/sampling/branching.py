@@ -10,11 +10,12 @@ Paper: https://arxiv.org/abs/2507.19849
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +44,13 @@ class Branching:
             raise ConfigError(f"branching.entropy_weight must be finite, got {self.entropy_weight!r}")
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, section: str) -> Branching:
+    def from_mapping(cls, values: Any, *, section: str) -> Branching:
         """Returns it from a config section.
 
         Raises:
             ConfigError: an unknown key, or a value out of range.
         """
-        known = {item.name for item in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(known)}")
-        return cls(**values)
+        return read_settings(cls, values, section=section)
 
     def check_rollout(self, *, group_size: int, has_log_probs: bool) -> None:
         """Fails where nothing could ever branch.

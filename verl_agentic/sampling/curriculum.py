@@ -7,17 +7,17 @@ def uniform(pool: Pool, *, scale: float = 1.0) -> Floats:
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import check_options, load_from, names_in
+from verl_agentic.registry import load_from, names_in
 from verl_agentic.sampling.pass_rates import Floats, PassRates
+from verl_agentic.settings import check_options, read_settings
 
 _PACKAGE = "verl_agentic.sampling.curricula"
 
@@ -60,9 +60,6 @@ class CurriculumType:
             ConfigError: naming what it has.
         """
         check_options(self.function, options, what=f"curriculum {self.name!r}")
-        known = {n: p for n, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY}
-        if missing := sorted(n for n, p in known.items() if p.default is p.empty and n not in options):
-            raise ConfigError(f"curriculum {self.name!r} needs the options {missing}; write them under options")
 
     def __call__(self, pool: Pool, **options: Any) -> NDArray[Any]:
         """Returns a weight >= 0 per prompt, or the prompts in the order of their turn.
@@ -191,15 +188,13 @@ class CurriculumSettings:
         load_curriculum(self.name).check_options(self.options)
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> CurriculumSettings:
+    def from_mapping(cls, values: Any) -> CurriculumSettings:
         """Returns the settings that a config writes.
 
         Raises:
             ConfigError: unknown keys, or values that cannot work.
         """
-        parts: dict[str, Any] = {"group_size": GroupSizeSettings, "task_set": TaskSetSettings}
-        read = {k: _read(parts[k], v, f".{k}") if k in parts and v is not None else v for k, v in values.items()}
-        return _read(cls, read, "")
+        return read_settings(cls, values, section="data.curriculum")
 
 
 def check_bounds(bounds: Any, *, name: str) -> None:
@@ -213,13 +208,3 @@ def check_bounds(bounds: Any, *, name: str) -> None:
     is_pair = isinstance(bounds, Sequence) and len(bounds) == 2
     if not is_pair or not all(type(bound) in (int, float) for bound in bounds) or not 0 <= bounds[0] < bounds[1] <= 1:
         raise ConfigError(f"{name} must be [low, high] with 0 <= low < high <= 1, got {bounds!r}; or leave it out")
-
-
-def _read(cls: Any, values: Any, key: str) -> Any:
-    known = {f.name for f in fields(cls)}
-    if not isinstance(values, Mapping) or not set(values) <= known:
-        raise ConfigError(f"data.curriculum{key} must have keys of {sorted(known)}, got {values!r}")
-    try:
-        return cls(**values)
-    except TypeError as cause:
-        raise ConfigError(f"data.curriculum{key} cannot be read, got {dict(values)!r}: {cause}") from cause

@@ -7,7 +7,6 @@ def solved_once(group: Group, *, at_least: float = 1.0) -> Verdict: ...
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.settings import check_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +115,7 @@ class GateType:
         Raises:
             ConfigError: unknown, missing or impossible options.
         """
-        parameters = inspect.signature(self.function).parameters.values()
-        known = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
-        unknown = sorted(set(options) - set(known))
-        missing = sorted(name for name, p in known.items() if p.default is p.empty and name not in options)
-        if unknown or missing:
-            raise ConfigError(f"gate {self.name!r} has the options {sorted(known)}, got {unknown}, misses {missing}")
+        check_options(self.function, options, what=f"gate {self.name!r}")
         made = Gate(type=self, options=options)
         try:
             made.judge([])  # options that cannot work are refused before the first group

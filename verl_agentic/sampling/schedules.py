@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,11 @@ class StageSchedule:
     def __post_init__(self) -> None:
         if not self.stages or self.every < 1:
             raise ConfigError(f"a schedule needs stages and every >= 1, got {list(self.stages)} and {self.every}")
+
+    @property
+    def least(self) -> float:
+        """The smallest value."""
+        return min(self.stages)
 
     def at(self, step: int) -> float:
         """Returns the value at a training step (from 1)."""
@@ -48,6 +54,11 @@ class LinearSchedule:
         if self.steps < 1:
             raise ConfigError(f"a linear schedule needs steps >= 1, got {self.steps}")
 
+    @property
+    def least(self) -> float:
+        """The smallest value."""
+        return min(self.start, self.end)
+
     def at(self, step: int) -> float:
         """Returns the value at a training step."""
         return self.start + (self.end - self.start) * min(max(step, 0), self.steps) / self.steps
@@ -58,6 +69,11 @@ class Constant:
     """A value that does not change."""
 
     value: float
+
+    @property
+    def least(self) -> float:
+        """The value."""
+        return self.value
 
     def at(self, step: int) -> float:
         """Returns the value."""
@@ -78,5 +94,5 @@ def to_schedule(value: Any, *, name: str) -> Schedule:
     if isinstance(value, Mapping):
         for kind in (StageSchedule, LinearSchedule):
             if set(value) == set(kind.__dataclass_fields__):
-                return kind(**value)
+                return read_settings(kind, value, section=name)
     raise ConfigError(f"{name} must be a number, {{stages, every}} or {{start, end, steps}}, got {value!r}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,10 @@ class LogOptions:
             )
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, section: str) -> LogOptions:
+    def from_mapping(cls, values: Any, *, section: str) -> LogOptions:
         """Returns the options of a config section.
 
         Raises:
             ConfigError: an unknown key, or a value out of range.
         """
-        known = set(cls.__dataclass_fields__)
-        if unknown := sorted(set(values) - known):
-            raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(known)}")
-        return cls(**values)
+        return read_settings(cls, values, section=section)

@@ -147,5 +147,5 @@ def test_a_kl_term_needs_reference_log_probs(masked_ppo_vector: LossBatch) -> No
 
 def test_an_unknown_estimator_is_named(masked_ppo_vector: LossBatch) -> None:
     batch = replace(masked_ppo_vector, ref_log_prob_BT=masked_ppo_vector.old_log_prob_BT)
-    with pytest.raises(ConfigError, match="unknown KL estimator, got 'k4'"):
+    with pytest.raises(ConfigError, match=r"must be one of .*, got 'k4'"):
         masked_ppo(batch, kl="k4")

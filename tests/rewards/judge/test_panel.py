@@ -295,7 +295,7 @@ async def test_a_pair_is_decided_by_a_majority_of_judges() -> None:
         ({"timeout_s": 0}, "timeout_s must be greater than 0"),
         ({"input_price": -1}, "must not be negative"),
         ({"requests_per_minute": 0}, "rates and nodes must be positive"),
-        ({"api_key": "sk-1"}, "unknown options of a judge, got .'api_key'."),
+        ({"api_key": "sk-1"}, "unknown keys in the options of a judge, got .'api_key'."),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:

@@ -32,9 +32,9 @@ def test_groups_between_the_bounds_are_kept_and_the_bounds_are_inside(accs: list
 def test_impossible_bounds_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"low <= high, got 0\.8 and 0\.2"):
         reason([], low=0.8, high=0.2)
-    with pytest.raises(ConfigError, match="low <= high, got nan"):
+    with pytest.raises(ConfigError, match="must be a number, got nan"):
         reason([], low=float("nan"), high=0.2)
-    with pytest.raises(ConfigError, match=r"has the options \['high', 'low'\], got \[\], misses \['high'\]"):
+    with pytest.raises(ConfigError, match=r"needs the options \['high'\], got \['low'\]"):
         reason([], low=0.8)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.agent_loops.codec import ChatTemplateCodec, Codec
@@ -15,6 +14,7 @@ from verl_agentic.agent_loops.protocols.text_codec import TextCodec
 from verl_agentic.agent_loops.tool_calls import CallParser
 from verl_agentic.agent_loops.turn_boundary import ContextBuilder
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 _MAX_KEPT = 16
 _kept: OrderedDict[Any, tuple[Any, Codec]] = OrderedDict()
@@ -34,17 +34,13 @@ class CodecOptions:
     """Whether the observations that it writes are trained."""
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, section: str) -> CodecOptions:
+    def from_mapping(cls, values: Any, *, section: str) -> CodecOptions:
         """Returns the options of a config section.
 
         Raises:
             ConfigError: unknown keys, or a value that is neither true nor false.
         """
-        known = {item.name for item in fields(cls)}
-        wrong = {key: value for key, value in values.items() if key not in known or not isinstance(value, bool)}
-        if wrong:
-            raise ConfigError(f"{section} has options that are true or false, {sorted(known)}, got {wrong}; mend it")
-        return cls(**values)
+        return read_settings(cls, values, section=section)
 
 
 def make_codec(

@@ -14,6 +14,7 @@ from verl_agentic.rewards.judge.limiter import Limits
 from verl_agentic.rewards.judge.quote import View
 from verl_agentic.rewards.judge.verdict import CORRECT, Item
 from verl_agentic.rewards.judge.vote import Aggregate
+from verl_agentic.settings import check_keys, read_settings
 
 _MAX_MEMBERS = 5
 _OF_MODELS = ("model", "endpoint", "api_key_env", "input_price", "output_price")
@@ -125,10 +126,7 @@ class JudgeOptions:
         Raises:
             ConfigError: unknown or missing ones, or values that cannot work.
         """
-        values = dict(options)
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(values.keys() - known):
-            raise ConfigError(f"unknown options of a judge, got {unknown}; known ones: {sorted(known)}")
+        values = check_keys(options, [f.name for f in fields(cls)], section="the options of a judge")
         if not values.get("endpoint") or not values.get("models"):
             raise ConfigError(f"a judge needs the options endpoint and models, got {sorted(values)}")
         models = values["models"]
@@ -136,7 +134,7 @@ class JudgeOptions:
             values["models"] = (models,) if isinstance(models, str | Mapping) else tuple(models)
             if "items" in values:
                 values["items"] = tuple(i if isinstance(i, Item) else Item(**i) for i in values["items"])
-            return cls(**values)
+            return read_settings(cls, values, section="the options of a judge")
 
     @property
     def members(self) -> tuple[Member, ...]:
