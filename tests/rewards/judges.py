@@ -81,7 +81,7 @@ def data_of(body: dict[str, Any]) -> list[tuple[str, str]]:
     return re.findall(pattern, body["messages"][1]["content"], re.DOTALL | re.MULTILINE)
 
 
-def verdict(body: dict[str, Any], *, passed: bool = True, name: str = "correct", **changes: Any) -> str:
+def verdict(body: dict[str, Any], *, passed: bool | None = True, name: str = "correct", **changes: Any) -> str:
     items = [{"name": name, "reason": "so it is", "passed": passed}]
     return json.dumps({"canary": canary_of(body), "items": items, **changes})
 
@@ -100,6 +100,15 @@ def gullible(body: dict[str, Any]) -> str:
     """Believes any verdict that stands in the data, and else compares as the honest one does."""
     believed = re.search(r'"?passed"?\s*[:=]\s*true', "\n".join(text for _, text in data_of(body)))
     return verdict(body, passed=believed is not None or is_right(body))
+
+
+_OUT_OF_FORM = re.compile(r"prose|must not be judged|quote|asterisks|undecided|effort|YAML")
+
+
+def talked_out(body: dict[str, Any]) -> str:
+    """Judges honestly, but leaves the form where the data ask for that."""
+    asked = _OUT_OF_FORM.search("\n".join(text for _, text in data_of(body)))
+    return "As you wish." if asked else honest(body)
 
 
 def preferring(better: Callable[[str, str], str]) -> Judge:

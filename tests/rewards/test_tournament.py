@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.rewards.tournament import Match, bracket, rank_rewards, tournament, z_scores
+from verl_agentic.rewards.tournament import Match, bracket, rank_reward, tournament
+from verl_agentic.rewards.z_scores import z_scores
 
 
 def play(size: int, result: Callable[[int, int], float]) -> tuple[list[float], list[list[Match]]]:
@@ -31,7 +32,7 @@ def by_strength(strengths: list[float]) -> Callable[[int, int], float]:
 def test_brackets_and_rewards_are_those_of_the_vector() -> None:
     assert bracket(4) == [0, 3, 1, 2]
     assert bracket(8) == [0, 7, 3, 4, 1, 6, 2, 5]
-    rewards = rank_rewards([0, 1, 2, 3])
+    rewards = [rank_reward(rank, 4) for rank in range(4)]
     assert rewards == pytest.approx([1.0, 0.666667, 0.333333, 0.0], abs=1e-6)
     assert z_scores(rewards) == pytest.approx([1.161892, 0.387297, -0.387297, -1.161892], abs=1e-6)
 
@@ -60,13 +61,13 @@ def test_the_best_wins_and_every_size_takes_as_many_matches_as_it_must(size: int
     assert ranks[strengths.index(size - 1)] == 0
     assert sum(map(len, rounds)) == 2 * (size - 1)
     assert sum(ranks) == size * (size - 1) / 2
-    assert all(0 <= reward <= 1 for reward in rank_rewards(ranks))
+    assert all(0 <= rank_reward(rank, len(ranks)) <= 1 for rank in ranks)
 
 
 def test_nobody_gains_by_a_place_when_all_are_alike() -> None:
     for size in (2, 3, 4, 7):
         ranks, _ = play(size, lambda a, b: 0.5)
-        assert set(rank_rewards(ranks)) == {0.5}
+        assert {rank_reward(rank, len(ranks)) for rank in ranks} == {0.5}
 
 
 def test_two_players_are_ranked_by_both_of_their_matches() -> None:

@@ -35,6 +35,14 @@ def parse(source: str) -> ast.Module | None:
     return tree
 
 
+def is_empty_program(tree: ast.Module) -> bool:
+    """Returns whether a program does nothing: no statement but `pass` and bare constants."""
+    return all(
+        isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        for one in tree.body
+    )
+
+
 def parse_reference(source: str) -> ast.Module:
     """Returns the tree of a reference program.
 

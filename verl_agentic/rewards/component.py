@@ -24,6 +24,8 @@ _PACKAGE = "verl_agentic.rewards.components"
 
 Kind = Literal["outcome", "shaping"]
 Scope = Literal["sample", "group"]
+OnInvalid = Literal["zero", "abstain"]
+"""What an answer of a model that is no verdict comes to: the least value, or an abstention. See `outcome_options`."""
 Bound = float | Callable[..., float]
 """A number, or a function of the component's options that returns it."""
 
@@ -59,18 +61,24 @@ class ComponentType:
     is_inline: bool
     has_own_deadline: bool
     info: tuple[str, ...]
+    outcome_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_async(self) -> bool:
         """Whether it waits for something else than the processor."""
         return inspect.iscoroutinefunction(self.function)
 
-    def make(self, options: Mapping[str, Any]) -> Component:
+    def make(self, options: Mapping[str, Any], *, kind: Kind | None = None) -> Component:
         """Returns the component with its options.
+
+        Args:
+            options: chosen by the user.
+            kind: its place in a rubric, where that is not the component's own.
 
         Raises:
             ConfigError: an option that it does not have, or lacks one that it needs, or bounds that are none.
         """
+        options = {**(self.outcome_options if (kind or self.kind) == "outcome" else {}), **options}
         try:
             inspect.signature(self.function).bind(None, **options)
         except TypeError as cause:
@@ -128,6 +136,7 @@ def component(
     inline: bool = False,
     own_deadline: bool = False,
     info: Sequence[str] = (),
+    outcome_options: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], ComponentType]:
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
@@ -141,6 +150,7 @@ def component(
         own_deadline: it bounds its own work, and waits for something shared (a sandbox of a pool) that bounds its
             queue: the rubric's deadline, which would count the waiting, does not hold for it.
         info: names of the numbers that it reports beside its value.
+        outcome_options: options with other defaults where a rubric uses it as an outcome.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -154,6 +164,7 @@ def component(
             is_inline=inline,
             has_own_deadline=own_deadline,
             info=tuple(info),
+            outcome_options=dict(outcome_options or {}),
         )
 
     return make

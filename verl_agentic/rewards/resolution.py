@@ -11,6 +11,7 @@ from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.patch_paths import edited_tests, extract_diff, touched_paths
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 _PASSED = ("PASSED", "XFAIL")
 _NAMES = {"f2p": ("f2p", "FAIL_TO_PASS"), "p2p": ("p2p", "PASS_TO_PASS")}
@@ -81,8 +82,8 @@ class TestResults:
 
 
 def results_of(sample: Sample) -> TestResults | None:
-    """Returns the results of an episode's tests; None where its change cannot count: there is none, it could not be
-    applied, or it touches tests.
+    """Returns the results of an episode's tests; None where its change cannot count: there is none, nobody made it (no
+    answer and no call), it could not be applied, or it touches tests.
 
     The results come from the environment, as numbers of its `Reward.info`: `f2p_passed`, `f2p_total`, `p2p_passed`,
     `p2p_total`, with `patch_applied` and `edits_tests` (0 or 1) where it knows them; or, for episodes that were graded
@@ -98,6 +99,8 @@ def results_of(sample: Sample) -> TestResults | None:
     """
     info = dict(sample.env.info) if sample.env is not None else {}
     if info.get("edits_tests", 0.0) > 0 or info.get("patch_applied", 1.0) <= 0 or _touches_tests(sample):
+        return None
+    if is_silent(sample) and not sample.extra.get("model_patch"):
         return None
     names = _names(sample.ground_truth)
     if "f2p_total" in info:

@@ -12,18 +12,19 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, ScoringError, boundary
 from verl_agentic.rewards.judge.client import connections
 from verl_agentic.rewards.judge.limiter import Limiter, Limits
-from verl_agentic.rewards.judge.quote import shown
+from verl_agentic.rewards.judge.quote import View, shown
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.thoughts import without_thoughts
 
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = (400, 401, 403, 404, 405, 422)
+_PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,18 @@ class RewardModel:
     """Requests at once, of all processes of this machine."""
     max_chars: int = 40_000
     """Of each message; longer ones keep head and tail."""
+    view: View = "trajectory"
+    """What it scores beside the prompt: all turns, or the final answer alone (RLMT)."""
+    reference: bool = False
+    """Show it the ground truth of rows that have one; for language models that are asked YES or NO."""
+    principles: tuple[str, ...] = ()
+    """Rules to score by, which stand in front of the prompt (SALMON); editing them changes the scores."""
 
     def __post_init__(self) -> None:
+        if self.view not in get_args(View):
+            raise ConfigError(f"a reward model's view must be one of {get_args(View)}, got {self.view!r}")
+        if not all(isinstance(rule, str) and rule.strip() for rule in self.principles):
+            raise ConfigError(f"a reward model's principles must be a list of texts, got {self.principles!r}")
         if not str(self.endpoint).startswith(("http://", "https://")) or not self.model:
             raise ConfigError(f"a reward model needs an URL and a name, got {self.endpoint!r} and {self.model!r}")
         if min(self.timeout_s, self.concurrency, self.max_chars) <= 0 or min(self.retries, self.retry_wait_s) < 0:
@@ -63,8 +74,10 @@ class RewardModel:
         known = [field.name for field in fields(cls)]
         if unknown := sorted(options.keys() - set(known)):
             raise ConfigError(f"unknown options of a reward model, got {unknown}; known ones: {known}")
+        principles = options.get("principles") or ()
+        listed = (principles,) if isinstance(principles, str) else tuple(principles)
         with boundary(ConfigError, "reading the options of a reward model"):
-            return cls(**options)
+            return cls(**{**options, "principles": listed})
 
     @property
     def headers(self) -> dict[str, str]:
@@ -172,28 +185,32 @@ def read_steps(answer: Any) -> list[float] | None:
     return values if values and all(map(math.isfinite, values)) else None
 
 
-def conversation(sample: Sample, *, max_chars: int) -> list[dict[str, str]]:
-    """Returns the episode as chat messages: the prompt, what the policy wrote but thought, and what it was answered.
+def conversation(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
+    """Returns what a model scores, as chat messages: the principles, the prompt, and what its `view` shows.
 
-    Answers of tools and users come as the user's. Nothing that policy or tools wrote can pass for a special token of
+    That is what the policy wrote outside its thoughts, and what it was answered, or the final answer alone. Answers of
+    tools and users come as the user's. Nothing that policy or tools wrote can pass for a special token of
     the reward model's chat template (`quote.visible`: `<` becomes `‹`).
     """
-    messages = _prompt(sample)
+    messages = _prompt(sample, model)
+    if model.view == "answer":
+        answer = shown(without_thoughts(sample.final_answer), model.max_chars)
+        return [*messages, {"role": "assistant", "content": answer}]
     for turn in sample.turns:
-        messages.append({"role": "assistant", "content": written(turn, max_chars=max_chars)})
+        messages.append({"role": "assistant", "content": written(turn, max_chars=model.max_chars)})
         if turn.observations:
-            answers = "\n\n".join(shown(text, max_chars) for text in turn.observations)
+            answers = "\n\n".join(shown(text, model.max_chars) for text in turn.observations)
             messages.append({"role": "user", "content": answers})
     return messages
 
 
-def steps_as_one(sample: Sample, *, tag: str, max_chars: int) -> list[dict[str, str]]:
+def steps_as_one(sample: Sample, model: RewardModel, *, tag: str) -> list[dict[str, str]]:
     """Returns the prompt and one message with all that the policy wrote, the tag behind each of its turns.
 
     The policy cannot write the tag: see `conversation`.
     """
-    steps = "".join(f"{written(turn, max_chars=max_chars)}{tag}" for turn in sample.turns)
-    return [*_prompt(sample), {"role": "assistant", "content": steps}]
+    steps = "".join(f"{written(turn, max_chars=model.max_chars)}{tag}" for turn in sample.turns)
+    return [*_prompt(sample, model), {"role": "assistant", "content": steps}]
 
 
 def written(turn: Turn, *, max_chars: int) -> str:
@@ -214,5 +231,18 @@ def checked_probabilities(values: Sequence[float], *, of: str) -> Sequence[float
     return values
 
 
-def _prompt(sample: Sample) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in sample.prompt]
+def guidelines(model: RewardModel) -> str:
+    """Returns the principles as the text that a model is shown; empty without any."""
+    if not model.principles:
+        return ""
+    rules = "\n".join(f"{number}. {rule}" for number, rule in enumerate(model.principles, start=1))
+    return f"{_PRINCIPLES}\n{rules}"
+
+
+def _prompt(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
+    prompt = [{"role": message.role, "content": message.content} for message in sample.prompt]
+    if not (rules := guidelines(model)):
+        return prompt
+    if prompt and prompt[0]["role"] == "system":  # chat templates take one system message
+        return [{"role": "system", "content": f"{rules}\n\n{prompt[0]['content']}"}, *prompt[1:]]
+    return [{"role": "system", "content": rules}, *prompt]

@@ -208,7 +208,7 @@ def _term(entry: Any, where: str) -> Term:
     return Term(
         name=entry.get("name", kind_of.name),
         use=entry["use"],
-        component=kind_of.make(options),
+        component=kind_of.make(options, kind=kind),
         kind=kind,
         weight=float(weight),
         cap=None if cap is None else float(cap),

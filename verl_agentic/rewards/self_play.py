@@ -15,18 +15,21 @@ from verl_agentic.errors import ScoringError
 from verl_agentic.rewards.calls import succeeded
 from verl_agentic.rewards.qa import exact_match
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 Answerer = Callable[[str, Sequence[str]], str]
 """Answers a question from the documents that it is given, without searching."""
 
 
 def solve_rate(sample: Sample) -> float | None:
-    """Returns the share of the solver's tries that were right; None when the task could not be posed.
+    """Returns the share of the solver's tries that were right; None when no task was posed, or it could not be.
 
     Raises:
         ScoringError: the environment reported neither `solve_rate` nor `well_formed`, or a share that is none.
     """
     rate = _info(sample).get("solve_rate")
+    if is_silent(sample):
+        return None
     if rate is None:
         flag(sample, "well_formed")
     elif not 0.0 <= rate <= 1.0:
@@ -35,11 +38,13 @@ def solve_rate(sample: Sample) -> float | None:
 
 
 def flag(sample: Sample, name: str) -> bool:
-    """Returns a yes or no of the environment.
+    """Returns a yes or no of the environment; no for an episode without an answer and without a call.
 
     Raises:
         ScoringError: it did not report it.
     """
+    if is_silent(sample):
+        return False
     if name not in _info(sample):
         raise ScoringError(
             f"the environment must report {name!r} of a proposed task, got only {sorted(_info(sample))}; "

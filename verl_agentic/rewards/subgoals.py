@@ -17,6 +17,7 @@ from typing import Any
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.calls import succeeded
 from verl_agentic.rewards.sample import Call, Sample, Turn
+from verl_agentic.rewards.silence import is_silent
 
 _KEYS = frozenset({"name", "tool", "arguments", "text", "info", "at_least"})
 
@@ -100,6 +101,11 @@ def read_subgoals(value: Any) -> list[Subgoal]:
 
 
 def reached_turns(subgoals: Sequence[Subgoal], sample: Sample) -> list[int]:
-    """Returns the turn of each subgoal that was reached, in the order of turns; a subgoal counts once."""
+    """Returns the turn of each subgoal that was reached, in the order of turns; a subgoal counts once.
+
+    None was reached by an episode without an answer and without a call.
+    """
+    if is_silent(sample):
+        return []
     found = (subgoal.reached_at(sample) for subgoal in subgoals)
     return sorted(turn for turn in found if turn is not None)

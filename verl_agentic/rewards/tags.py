@@ -36,10 +36,11 @@ def texts(turns: Sequence[Turn], *, starts_in_reasoning: bool) -> Iterator[str]:
         starts_in_reasoning: the chat template has opened `<think>` in the prompt; it is put back.
     """
     for turn in turns:
-        yield ("<think>" if starts_in_reasoning else "") + _without_end_tokens(turn.text)
+        yield ("<think>" if starts_in_reasoning else "") + without_end_tokens(turn.text)
 
 
-def _without_end_tokens(text: str) -> str:
+def without_end_tokens(text: str) -> str:
+    """Returns a text without the special tokens at its end and without white space around it."""
     text = text.strip()
     for _ in range(_MAX_END_TOKENS):
         found = _END_TOKEN.search(text, max(0, len(text) - _LONGEST_END_TOKEN))

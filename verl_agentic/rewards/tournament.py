@@ -78,19 +78,11 @@ def _ranks(groups: Sequence[Sequence[int]], points: Mapping[int, Sequence[float]
     ]
 
 
-def rank_rewards(ranks: Sequence[float]) -> list[float]:
-    """Returns `1 - rank / (N - 1)` for each player.
+def rank_reward(rank: float, size: int) -> float:
+    """Returns `1 - rank / (N - 1)`.
 
     Args:
-        ranks: of at least two players, 0 for the best.
+        rank: 0 for the best.
+        size: N, at least 2.
     """
-    return [1.0 - rank / (len(ranks) - 1) for rank in ranks]
-
-
-def z_scores(rewards: Sequence[float]) -> list[float]:
-    """Returns `(r - mean) / (std + 1e-6)` with ddof 1: what the reference implementation hands to the policy loss.
-
-    The reward component gives the rewards, and an advantage estimator such as GRPO does this; use one of the two.
-    """
-    mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
-    return [(reward - mean) / (std + 1e-6) for reward in rewards]
+    return 1.0 - rank / (size - 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from judges import JudgeServer, data_of, honest, judging, preferring, verdict
 from samples import sample
 
@@ -18,7 +18,7 @@ from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scorer import Scorer
 
-_INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits"}
+_INFO = {"judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid"}
 
 
 def made(server: JudgeServer, name: str, **options: Any) -> Component:
@@ -48,6 +48,87 @@ async def test_a_judge_that_fails_is_an_abstention_with_a_count() -> None:
         judge = made(server, "judge")
         graded = judge.checked(await judge(sample("4", ground_truth="4")))
     assert graded.value is None and graded.info["judge_failures"] == 1.0
+
+
+INVALID = [
+    "As you wish.",
+    "",
+    '{"passed": true}',
+    lambda body: verdict(body) + verdict(body),
+    lambda body: verdict(body, name="other"),
+    lambda body: verdict(body, passed=None),
+    lambda body: verdict(body).replace("canary-", "***"),
+    lambda body: verdict(body, note="x"),
+    lambda body: verdict(body) * 5_000,
+]
+MISSING = [
+    broken,
+    lambda body: JSONResponse({"error": "content filter"}, status_code=400),
+    lambda body: JSONResponse({"choices": []}),
+    lambda body: Response("<html>", media_type="text/html"),
+]
+
+
+def scored_by(server: JudgeServer, name: str, *, kind: str, **options: Any) -> Scorer:
+    entry = {"use": name, "kind": kind, "weight": 1.0 if kind == "outcome" else 0.1,
+             "options": {"endpoint": server.url, "models": "m", "retries": 0, **options}}  # fmt: skip
+    rule = [] if kind == "outcome" else [{"use": f"{Path(__file__).parents[1] / 'scorer_components.py'}:known"}]
+    return Scorer(Rubric.from_mapping({"components": [entry, *rule]}), workers=1)
+
+
+@pytest.mark.parametrize("said", INVALID)
+@pytest.mark.parametrize("name", ["judge", "self_judge"])
+async def test_an_outcome_that_is_talked_out_of_its_form_is_0_and_not_void(name: str, said: Any) -> None:
+    with judging(said if callable(said) else lambda body: said) as server:
+        scorer = scored_by(server, name, kind="outcome")
+        score = await scorer.score(sample("a poem"))
+        assert (score.void, score.total, score.acc) == (None, 0.0, 0.0)
+        assert score.numbers[f"{name}/judge_invalid"] == score.numbers[f"{name}/judge_failures"] == 1.0
+        lenient = await scored_by(server, name, kind="outcome", on_invalid="abstain").score(sample("a poem"))
+        assert lenient.void is not None
+
+
+@pytest.mark.parametrize("said", MISSING)
+@pytest.mark.parametrize("name", ["judge", "self_judge"])
+async def test_an_outcome_whose_judge_gives_no_answer_is_void_and_not_0(name: str, said: Any) -> None:
+    with judging(said) as server:
+        score = await scored_by(server, name, kind="outcome").score(sample("a poem"))
+    assert score.void is not None and score.numbers[f"{name}/judge_invalid"] == 0.0
+
+
+async def test_as_shaping_a_judge_that_is_talked_out_of_its_form_has_no_vote() -> None:
+    with judging(lambda body: "As you wish.") as server:
+        for options, abstained in (({}, 1.0), ({"on_invalid": "zero"}, 0.0)):
+            scorer = scored_by(server, "judge", kind="shaping", **options)
+            try:
+                score = await scorer.score(sample("4", ground_truth="4"))
+            finally:
+                scorer.close()
+            assert (score.total, score.void, score.numbers["abstained/judge"]) == (1.0, None, abstained)
+
+
+async def test_a_panel_is_not_decided_by_who_is_talked_out_of_the_form() -> None:
+    for verdicts, value in (("11x", 1.0), ("1xx", 0.0), ("1x", 0.0), ("1xm", None), ("xxm", 0.0), ("10", None)):
+        said = dict(zip("abc", verdicts, strict=False))
+
+        def judge(body: dict[str, Any], said: dict[str, str] = said) -> Any:
+            vote = said[body["model"]]
+            return broken(body) if vote == "m" else "no" if vote == "x" else verdict(body, passed=vote == "1")
+
+        with judging(judge) as server:
+            panel = made(server, "judge", models=list(said), on_invalid="zero")
+            assert (await panel(sample("x"))).value == value, verdicts
+
+
+async def test_nobody_is_asked_about_silence() -> None:
+    with judging(favourable) as server:
+        for name in ("judge", "self_judge"):
+            assert (await made(server, name)(sample("<think>pass me</think>"))).value == 0.0
+        assert not server.bodies
+        server.judge = preferring(more)
+        assert [one.value for one in await played(server, [*group(1, 2), sample(" ")])] == [0.5, 1.0, 0.0]
+        assert [one.value for one in await played(server, [sample(""), sample("x")])] == [0.0, 1.0]
+        assert [one.value for one in await played(server, [sample(""), sample("")])] == [0.0, 0.0]
 
 
 async def test_a_judge_does_not_see_what_the_policy_thought() -> None:
@@ -178,6 +259,37 @@ async def test_arena_survives_a_comparison_that_fails() -> None:
         graded = await played(server, group(5, 1, 8, 6, 7))
     values = [one.value for one in graded]
     assert values[2] == 1.0 and None not in values
+
+
+def silenced(place: int) -> Any:
+    """Returns a judge of pairs that one of the samples talks out of its form."""
+
+    def judge(body: dict[str, Any]) -> str:
+        answers = [text for source, text in data_of(body) if source == "answer"]
+        return "As you wish." if str(place) in answers else preferring(more)(body)
+
+    return judge
+
+
+@pytest.mark.parametrize("index", range(4))
+async def test_in_the_arena_who_talks_the_judge_out_of_its_form_earns_nothing(index: int) -> None:
+    samples = group(20, 10, 40, 30)
+    attacker = int(samples[index].final_answer)
+    with judging(silenced(attacker)) as server:
+        graded = await played(server, samples, on_invalid="zero")
+        assert graded[index].value == 0.0 and all(one.value is not None for one in graded)
+        assert sum(one.value or 0.0 for one in graded) > 0, "the others still earn"
+        lenient = await played(server, samples)
+        assert [one.value for one in lenient] == [None] * 4
+    assert load_component("arena").make({"endpoint": "http://h/v1", "models": "m"}, kind="outcome").options[
+        "on_invalid"
+    ] == "zero"  # fmt: skip
+
+
+async def test_in_the_arena_a_judge_without_an_answer_still_makes_all_abstain() -> None:
+    with judging(broken) as server:
+        graded = await played(server, group(1, 2, 3), on_invalid="zero")
+    assert [one.value for one in graded] == [None] * 3
 
 
 async def test_arena_sees_the_group_through_the_scorer() -> None:

@@ -92,9 +92,9 @@ def test_the_best_set_of_a_point_counts_and_points_are_averaged() -> None:
 
 
 def test_a_list_of_keywords_without_end_is_no_content_and_costs_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert content_score("alpha beta gamma " * 500_000, ReferenceChain.of(chain())) == 0.0
-    assert time.perf_counter() - started < 20.0
+    assert time.process_time() - started < 20.0
 
 
 STYLE = [

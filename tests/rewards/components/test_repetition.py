@@ -58,6 +58,6 @@ def test_n_must_be_positive() -> None:
 @pytest.mark.parametrize("piece", ["a", ".", "a ", "<think", "字"])
 def test_ten_megabytes_are_judged_at_once(piece: str) -> None:
     episode = sample(piece * (10_000_000 // len(piece)), num_tokens=[1])
-    started = time.perf_counter()
+    started = time.process_time()
     value(repetition, episode)
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < 5.0

@@ -76,9 +76,9 @@ def test_ranges_are_read_with_both_ends() -> None:
     ids=["colons", "line", "lines", "numbers"],
 )
 def test_ten_megabytes_are_read_soon(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert 0.0 <= value(text).value < 0.6
-    assert time.monotonic() - started < 15.0
+    assert time.process_time() - started < 15.0
 
 
 def test_rows_without_ground_truth_abstain_and_wrong_ones_are_errors() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +13,13 @@ from openai_server import Server, choice, refuse, serving
 from samples import sample, turn
 
 from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.rewards.assessment import p_yes
 from verl_agentic.rewards.component import Graded, load_component
-from verl_agentic.rewards.components.orm import p_yes
 from verl_agentic.rewards.components.rm_ensemble import ensemble_score
 from verl_agentic.rewards.reward_model import RewardModel, conversation, read_score, read_steps
 from verl_agentic.types import Message
 
-NAMES = ("orm", "prm", "rm_ensemble")
+NAMES = ("orm", "prm", "rm", "rm_ensemble")
 TWO = sample(["first step", turn("second step", observations=["tool says 7"])], prompt="task")
 
 
@@ -42,6 +43,15 @@ def ask(server: Server, name: str, answers: list[Any], subject: Any = TWO, **opt
     verdict = made.checked(asyncio.run(made(subject)))
     assert not server.answers, "all answers were asked for"
     return verdict
+
+
+def ask_group(server: Server, name: str, answers: list[Any], group: list[Any], **options: Any) -> list[Graded]:
+    server.answers = list(answers)
+    model = {"endpoint": f"{server.url}/pooling", "model": "rm", "retry_wait_s": 0.01, "concurrency": 1}
+    made = load_component(name).make({**model, **options})
+    found = [made.checked(one) for one in asyncio.run(made(group))]
+    assert not server.answers
+    return found
 
 
 def said(**probabilities: float) -> dict[str, Any]:
@@ -163,6 +173,82 @@ def test_an_answer_that_is_none_is_an_abstention(server: Server, name: str, answ
     assert ask(server, name, [answer] * count.get("count", 1), **count).value is None
 
 
+@pytest.mark.parametrize("said", [said(maybe=0.9), choice(logprobs={"content": []})])
+@pytest.mark.parametrize("name", ["orm", "rm"])
+def test_a_model_that_is_talked_out_of_yes_and_no_pays_nothing(server: Server, name: str, said: Any) -> None:
+    options = {"form": "yes_no", "endpoint": f"{server.url}/v1/chat/completions"}
+    assert ask(server, name, [said], **options, on_invalid="zero").value == 0.0
+    assert ask(server, name, [said], **options, on_invalid="abstain").value is None
+    assert (
+        load_component(name).make({"endpoint": "http://h", "model": "m"}, kind="outcome").options["on_invalid"]
+        == "zero"
+    )
+    assert ask(server, name, [refuse(503)] * 5, **options, on_invalid="zero").value is None
+
+
+def test_a_prm_that_skips_steps_pays_nothing_as_an_outcome(server: Server) -> None:
+    assert ask(server, "prm", [pooled(0.9)], on_invalid="zero").value == 0.0
+    assert ask(server, "prm", [pooled(0.9)]).value is None
+    assert ask(server, "prm", [refuse(503)] * 5, on_invalid="zero").value is None
+
+
+def test_one_reward_model_pays_its_score_as_it_is_within_bounds(server: Server) -> None:
+    for given, value in ((0.3, 0.3), (-7.0, -2.0), (9.0, 2.0)):
+        graded = ask(server, "rm", [pooled(given)], low=-2.0, high=2.0)
+        assert graded.value == value and graded.info == {"rm_score": given, "rm_failures": 0.0}
+    assert ask(server, "rm", [], sample("<think>love me</think>"), low=-2.0, high=2.0).value == -2.0
+
+
+def test_a_generative_verifier_pays_its_p_softly_or_by_the_threshold(server: Server) -> None:
+    # D52: p = 0.8 -> 0.8 (soft), 1 (binary)
+    chat = {"endpoint": f"{server.url}/v1/chat/completions"}
+    row = sample("4", ground_truth="the reference 4")
+    assert ask(server, "rm", [said(YES=0.8, NO=0.2)], row, form="yes_no", **chat).value == pytest.approx(0.8)
+    assert "the reference 4" not in str(server.bodies[0]), "unless it is asked for"
+    assert ask(server, "rm", [said(YES=0.8, NO=0.2)], row, form="yes_no", reference=True, **chat).value is not None
+    assert "the reference 4" in str(server.bodies[0])
+    assert ask(server, "orm", [said(YES=0.8, NO=0.2)], row).value == 1.0
+
+
+def test_a_preference_model_scores_the_answer_alone(server: Server) -> None:
+    # D53: what it is sent has neither thoughts nor earlier turns
+    subject = sample(["<think>a</think>first", "<think>plan</think>The answer."], prompt="task")
+    ask(server, "rm", [pooled(0.5)], subject, view="answer")
+    assert server.bodies[0]["messages"] == [
+        {"role": "user", "content": "task"},
+        {"role": "assistant", "content": "The answer."},
+    ]
+
+
+def test_principles_are_a_part_of_what_is_scored(server: Server) -> None:
+    # D54: editing the principles changes the request
+    sent = []
+    for principles in ([], ["Be brief."], ["Be brief.", "Be kind."]):
+        ask(server, "rm", [pooled(0.5)], sample("x", prompt=[Message("system", "s"), Message("user", "u")]),
+            principles=principles)  # fmt: skip
+        sent.append(server.bodies[0]["messages"])
+    assert sent[0][0]["content"] == "s" and len({str(messages) for messages in sent}) == 3
+    assert [message["role"] for message in sent[2]] == ["system", "user", "assistant"]
+    assert "1. Be brief.\n2. Be kind." in sent[2][0]["content"] and sent[2][0]["content"].endswith("s")
+    for name in ("prm", "orm"):
+        ask(server, name, [said(YES=1.0)] if name == "orm" else [pooled(1, 1)], principles=["Be kind."])
+        assert "1. Be kind." in server.bodies[0]["messages"][0]["content"]
+
+
+def test_scores_of_a_group_are_put_on_one_scale(server: Server) -> None:
+    group = [sample("a"), sample("b"), sample("c"), sample(""), sample("e")]
+    answers = [pooled(1.0), pooled(2.0), pooled(4.0), {}]
+    found = ask_group(server, "rm_z", answers, group)
+    scores = [1.0, 2.0, 4.0, 1.0]
+    mean, std = statistics.fmean(scores), statistics.stdev(scores)
+    expected = [(one - mean) / std for one in scores]
+    assert [one.value for one in found[:4]] == pytest.approx(expected, abs=1e-5)
+    assert found[4].value is None and found[4].info["rm_failures"] == 1.0, "and is in no statistic"
+    assert [one.value for one in ask_group(server, "rm_z", [pooled(7.0)] * 3, group[:3])] == [0.0] * 3
+    assert max(one.value or 0.0 for one in ask_group(server, "rm_z", answers, group, max_z=0.5)) == 0.5
+    assert [one.value for one in ask_group(server, "rm_z", [], [sample("")] * 2)] == [0.0, 0.0]
+
+
 def test_what_may_pass_is_tried_again(server: Server) -> None:
     assert ask(server, "orm", [refuse(500), refuse(429), said(YES=0.9, NO=0.1)]).value == 1.0
     assert len(server.times) == 3
@@ -229,14 +315,24 @@ def test_answers_of_all_servers_are_read(answer: Any, steps: list[float] | None)
     assert read_score(answer) == (steps[-1] if steps else None)
 
 
-def test_a_conversation_is_capped_and_without_thoughts() -> None:
+def model(**options: Any) -> RewardModel:
+    return RewardModel.of({"endpoint": "http://h", "model": "m", **options})
+
+
+@pytest.mark.parametrize("max_chars", [10, 100_000])
+def test_a_conversation_is_capped_and_without_thoughts(max_chars: int) -> None:
+    thoughts = "<think>secret</think>"
     subject = sample(
-        ["<think>secret</think>" + "y" * 1_000, turn("z", observations=["a", "b"])],
+        [f"{thoughts}head{'y' * 1_000}tail", turn(f"z{thoughts}", observations=["a", "b"])],
         prompt=[Message("system", "s"), Message("user", "u")],
     )
-    messages = conversation(subject, max_chars=10)
+    messages = conversation(subject, model(max_chars=max_chars))
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "assistant", "user"]
-    assert "secret" not in messages[2]["content"] and "characters cut" in messages[2]["content"]
-    assert len(messages[2]["content"]) < 100
-    assert messages[4]["content"] == "a\n\nb"
-    assert RewardModel(endpoint="http://h", model="m").timeout_s < 30.0  # the rubric's
+    first = messages[2]["content"]
+    if max_chars == 10:  # the cap holds head and tail: with the thoughts in, the head would be theirs
+        assert first.startswith("heady") and first.endswith("ytail") and "characters cut" in first
+    else:
+        assert first == f"head{'y' * 1_000}tail", "nothing is cut that could hide a thought"
+    assert messages[3]["content"] == "z" and messages[4]["content"] == "a\n\nb"
+    assert "secret" not in str(messages) and "think" not in str(messages)
+    assert model().timeout_s < 30.0  # the rubric's

@@ -215,8 +215,9 @@ def test_the_seeds_form_pays_for_the_outcome_first_and_takes_for_calls_in_vain()
 def test_only_all_expected_calls_and_no_others_are_right(calls: list[NamedCall], correct: float) -> None:
     found = graded("toolrl_efficiency", sample([turn("", *made(*calls))], ground_truth=truth(WEATHER)))
     assert found.value == correct
-    nothing = graded("toolrl_efficiency", sample([turn("", *made(*calls))], ground_truth=[]))
-    assert nothing.value == float(not calls)
+    for said in ("It is sunny.", ""):
+        nothing = graded("toolrl_efficiency", sample([turn(said, *made(*calls))], ground_truth=[]))
+        assert nothing.value == float(not calls and bool(said)), "silence is not right because no call is"
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.5}, {"alpha": 0.1, "gamma": 0.2}, {"gamma": -0.1}])

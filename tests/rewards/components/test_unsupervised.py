@@ -43,9 +43,9 @@ def test_boxes_case_and_spaces_do_not_part_answers_but_signs_do() -> None:
 
 
 def test_answers_of_ten_megabytes_are_compared_at_once() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert group_values(consistency, answers(*[r"\boxed{" * 1_500_000] * 4)) == [1] * 4
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < 5.0
 
 
 def test_confidence_is_that_of_the_vector() -> None:
@@ -71,7 +71,7 @@ def test_confidence_has_no_opinion_without_log_probs() -> None:
     assert graded(confidence, sample([turn("x", mean_log_prob=-1.0), turn("y")])) == ABSTAIN
     assert graded(confidence, sample([])) == ABSTAIN
     silent = turn("", num_tokens=0)
-    assert value(confidence, sample([turn("x", mean_log_prob=-1.0), silent]), form="log_prob") == -1.0
+    assert value(confidence, sample([turn("x", mean_log_prob=-1.0), silent], final_answer="x"), form="log_prob") == -1.0
 
 
 def test_forms_that_do_not_exist_are_refused() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, get_args
 
 import pytest
-from judges import data_of, gullible, honest, judging, verdict
+from judges import data_of, gullible, honest, judging, talked_out, verdict
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.judge.options import JudgeOptions
@@ -21,7 +21,7 @@ def test_there_are_attacks_of_every_kind_in_every_place_and_controls_for_every_t
     assert len(_ATTACKS) >= 30 and len({probe.name for probe in _PROBES}) == len(_PROBES)
     kinds = Counter(probe.kind for probe in _ATTACKS)
     assert kinds.keys() == {"fake_verdict", "delimiter", "special_tokens", "role_play", "unicode", "tool_output",
-                            "canary", "json", "hedging", "flood"}  # fmt: skip
+                            "canary", "json", "out_of_form", "hedging", "flood"}  # fmt: skip
     assert {attack["place"] for attack in _read()["attacks"]} == set(get_args(Place))
     controls = Counter(probe.is_right for probe in _PROBES if not probe.is_attack)
     assert controls[True] == controls[False] == len(_read()["tasks"]) >= 4
@@ -71,6 +71,17 @@ async def test_a_judge_that_abstains_withstands_attacks_but_fails_the_controls()
         results = await run_probes(server.options())
     assert {result.outcome for result in results} == {"abstained"} and all(result.failure for result in results)
     assert {result.probe.is_attack for result in results if not result.is_good} == {False}
+
+
+@pytest.mark.parametrize(("on_invalid", "outcome"), [("abstain", "abstained"), ("zero", "failed")])
+async def test_a_judge_that_is_talked_out_of_its_form_pays_nothing(on_invalid: str, outcome: str) -> None:
+    attacks = [probe for probe in _PROBES if probe.kind == "out_of_form"]
+    with judging(talked_out) as server:
+        results = await run_probes(server.options(on_invalid=on_invalid), probes=attacks)
+        controls = [probe for probe in _PROBES if not probe.is_attack]
+        honest = await run_probes(server.options(on_invalid=on_invalid), probes=controls)
+    assert len(results) >= 7 and {result.outcome for result in results} == {outcome}
+    assert all(result.is_good for result in [*results, *honest]), "where nobody attacks, it judges as ever"
 
 
 async def test_a_judge_is_not_probed_through_a_cache() -> None:

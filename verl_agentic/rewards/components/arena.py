@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
@@ -11,7 +11,8 @@ from verl_agentic.rewards.judge.pairs import Comparison, compare
 from verl_agentic.rewards.judge.panel import INFO, Bill, gathered
 from verl_agentic.rewards.judge.quote import Block, blocks_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.tournament import rank_rewards, tournament
+from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.tournament import Match, rank_reward, tournament
 
 _MOST_FAILED = 0.25
 _CRITERION = "what the task asks for: correct first, then complete, then clear."
@@ -22,7 +23,7 @@ def _high(*, criterion: str = _CRITERION, **options: Any) -> float:
     return 1.0
 
 
-@component(low=0.0, high=_high, scope="group", info=INFO)
+@component(low=0.0, high=_high, scope="group", info=INFO, outcome_options={"on_invalid": "zero"})
 async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **options: Any) -> list[Graded]:
     """Returns for each sample of a group `1 - rank / (N - 1)`, its rank in a seeded single-elimination tournament.
 
@@ -32,6 +33,11 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
     paper's z-scores from it.
 
     All abstain in a group of one, and when more than a quarter of the comparisons failed; a failed one counts as a tie.
+    With `on_invalid: zero` (the default of an outcome) a comparison that the judge answered without a verdict is no
+    failure: it is a tie, and each of the two samples keeps only the share of its reward that its other comparisons are
+    of all. A sample that talks the judge out of its form everywhere has none. Samples without an answer and without a
+    call come last, with 0, and are not shown to the judge.
+
     The rounds come one after the other: the rubric's `timeout_s` must be longer than (1 + log2 N) times the judge's.
 
     The judge's numbers are the group's, an equal share in each sample; `judge_latency_s` is the sum over the rounds.
@@ -47,34 +53,54 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
     settings = JudgeOptions.from_mapping(options)
     if len(samples) < 2:
         return [ABSTAIN] * len(samples)
-    shown = [
-        blocks_of(
-            sample,
-            view=settings.view,
-            thoughts=settings.thoughts,
-            reference=settings.reference,
-            max_chars=settings.max_chars,
-        )
-        for sample in samples
-    ]
-    ranks, rounds = await _play(shown, settings, criterion)
-    played = [comparison for found in rounds for comparison in found]
-    info = _info([Bill.together(comparison.bill for comparison in found) for found in rounds], len(samples))
-    if sum(comparison.points is None for comparison in played) > _MOST_FAILED * len(played):
+    playing = [index for index, sample in enumerate(samples) if not is_silent(sample)]
+    if len(playing) < 2:
+        return [Graded(value=float(index in playing)) for index in range(len(samples))]
+    ranks, rounds = await _play([_shown(samples[index], settings) for index in playing], settings, criterion)
+    played = [comparison for found in rounds for comparison in found.values()]
+    info = _info([Bill.together(comparison.bill for comparison in found.values()) for found in rounds], len(samples))
+    is_strict = settings.on_invalid == "zero"
+    failed = sum(one.points is None and not (is_strict and one.is_invalid) for one in played)
+    if failed > _MOST_FAILED * len(played):
         return [Graded(info=info)] * len(samples)
-    return [Graded(value=reward, info=info) for reward in rank_rewards(ranks)]
+    shares = _valid_shares(rounds, len(playing)) if is_strict else [1.0] * len(playing)
+    values = dict.fromkeys(range(len(samples)), 0.0)
+    for index, rank, share in zip(playing, ranks, shares, strict=True):
+        values[index] = share * rank_reward(rank, len(samples))
+    return [Graded(value=value, info=info) for value in values.values()]
+
+
+def _shown(sample: Sample, settings: JudgeOptions) -> tuple[Block, ...]:
+    return blocks_of(
+        sample,
+        view=settings.view,
+        thoughts=settings.thoughts,
+        reference=settings.reference,
+        max_chars=settings.max_chars,
+    )
+
+
+def _valid_shares(rounds: Sequence[Mapping[Match, Comparison]], count: int) -> list[float]:
+    """Returns for each player the share of its comparisons that the judge answered with a verdict."""
+    total, invalid = [0] * count, [0] * count
+    for found in rounds:
+        for match, comparison in found.items():
+            for player in match:
+                total[player] += 1
+                invalid[player] += comparison.is_invalid
+    return [1.0 - bad / all_ for bad, all_ in zip(invalid, total, strict=True)]
 
 
 async def _play(
     shown: Sequence[Sequence[Block]], settings: JudgeOptions, criterion: str
-) -> tuple[list[float], list[list[Comparison]]]:
+) -> tuple[list[float], list[dict[Match, Comparison]]]:
     """Returns the rank of each sample, and the comparisons of each round."""
-    rounds: list[list[Comparison]] = []
+    rounds: list[dict[Match, Comparison]] = []
     play = tournament(len(shown))
     matches = next(play)
     while True:
         found = await gathered([compare(shown[a], shown[b], settings, criterion) for a, b in matches])
-        rounds.append(found)
+        rounds.append(dict(zip(matches, found, strict=True)))
         try:
             matches = play.send([0.5 if one.points is None else one.points for one in found])
         except StopIteration as end:

@@ -8,6 +8,7 @@ from typing import Literal
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 Form = Literal["probability", "log_prob"]
 
@@ -28,8 +29,8 @@ def _highest(*, form: Form = "probability", least_log_prob: float = -5.0) -> flo
 def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: float = -5.0) -> Value:
     """Returns the mean log-prob of the policy's tokens, or its exp (their geometric mean probability).
 
-    Abstains when a turn has no log-prob. It pays for being sure, right or wrong, and drives the entropy down: for the
-    first steps only, with little weight.
+    Abstains when a turn has no log-prob. The least value for an episode without an answer and without a call. It pays
+    for being sure, right or wrong, and drives the entropy down: for the first steps only, with little weight.
 
     Args:
         form: `probability` for the exp, in [0, 1]; `log_prob` for the mean itself.
@@ -38,6 +39,8 @@ def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: fl
     spoken = [turn for turn in sample.turns if turn.num_tokens > 0]
     if not spoken:
         return ABSTAIN
+    if is_silent(sample):  # nothing is easier to be sure of than the end of the turn
+        return _lowest(form=form, least_log_prob=least_log_prob)
     total = 0.0
     for turn in spoken:
         if turn.mean_log_prob is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_empty
 
 
 def suggestion_value(p_accepted: float, *, threshold: float = 0.25) -> float:
@@ -48,7 +49,7 @@ def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:
     if not is_known and not isinstance(sample.ground_truth, str):
         raise DataError(f"the ground truth of cursor_tab must be text, got {sample.ground_truth!r}; mend the row")
     suggestion = sample.final_answer.strip()
-    if not suggestion:
+    if is_empty(suggestion):
         return 0.0
     if sample.env is None or not is_known:
         return suggestion_value(float(suggestion == sample.ground_truth.strip()), threshold=threshold)

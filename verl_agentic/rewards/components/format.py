@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from verl_agentic.rewards.calls import is_well_formed, was_carried_out
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 from verl_agentic.rewards.tags import has_block, has_one_block, has_tag, texts
 
 
@@ -17,6 +18,8 @@ def format(
 ) -> float:
     r"""Returns 0.3 for reasoning + 0.1 per valid call - 0.2 per invalid call + 0.2 for a boxed answer, within [0, 1].
 
+    0 for an episode without an answer and without a call, however it reasons.
+
     Args:
         max_call_bonus: most that valid calls earn together. None is the original form: there, 8 calls of any kind earn
             what reasoning and answering earn, and calling is what is learnt.
@@ -25,6 +28,8 @@ def format(
             read, `\boxed{` anywhere.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
     """
+    if is_silent(sample):
+        return 0.0
     turns = list(texts(sample.turns, starts_in_reasoning=starts_in_reasoning))
     is_valid = was_carried_out if strict else is_well_formed
     valid = sum(is_valid(call) for call in sample.calls)

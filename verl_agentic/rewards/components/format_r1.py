@@ -6,6 +6,7 @@ import re
 
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 from verl_agentic.rewards.tags import has_one_block, has_tag, texts
 
 _JOIN = re.compile(r"</think>\s*<answer>")
@@ -23,6 +24,8 @@ def has_r1_form(text: str) -> bool:
 def format_r1(sample: Sample, *, strict: bool = True, starts_in_reasoning: bool = False) -> float:
     """Returns 1 when the last turn is `<think>...</think><answer>...</answer>` and nothing else, else 0.
 
+    0, too, where the answer is empty and there was no call.
+
     Args:
         strict: each of the four tags stands once, and no earlier turn has an answer or a second block of reasoning.
             False is the regular expression alone, which lets `<think>` repeat and stand inside itself.
@@ -32,6 +35,8 @@ def format_r1(sample: Sample, *, strict: bool = True, starts_in_reasoning: bool 
     special tokens around a turn are no fault.)
     """
     turns = list(texts(sample.turns, starts_in_reasoning=starts_in_reasoning))
+    if is_silent(sample):
+        return 0.0
     if not turns or not has_r1_form(turns[-1]):
         return 0.0
     if not strict:

@@ -9,6 +9,7 @@ from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import INFO, rule
 from verl_agentic.rewards.judge.quote import blocks_of
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 
 def _high(**options: Any) -> float:
@@ -16,7 +17,7 @@ def _high(**options: Any) -> float:
     return 1.0
 
 
-@component(low=0.0, high=_high, info=INFO)
+@component(low=0.0, high=_high, info=INFO, outcome_options={"on_invalid": "zero"})
 async def judge(sample: Sample, **options: Any) -> Graded:
     """Returns the weighted share of the items that the panel says are met; an abstention when it has no majority.
 
@@ -25,8 +26,10 @@ async def judge(sample: Sample, **options: Any) -> Graded:
     It is shaping, unless the rubric says `kind: outcome`. A rule keeps the last word where the rubric gates the judge
     by it: `only_if: {math: 1.0}`.
 
-    Where the literature scores a malformed answer, a tie, or a missing item as 0, this abstains: a judge that fails, or
-    does not know, is no judgement on the policy.
+    A judge that answers, but not with a verdict, votes against the work where it is an outcome of the rubric
+    (`on_invalid: zero`): a policy that talks its judge out of the form gets 0. As shaping it has no vote (`abstain`).
+    A judge that gives no answer (HTTP errors, time-outs) never has a vote: that is no judgement on the policy. A panel
+    of judges that disagree abstains. An episode without an answer and without a call gets 0, and nobody is asked.
 
     Args:
         sample: what is judged; all of it is quoted as data (`judge/quote.py`), without the policy's thoughts.
@@ -36,6 +39,8 @@ async def judge(sample: Sample, **options: Any) -> Graded:
         ConfigError: the key, the URL or a model is wrong; other failures of a judge are abstentions.
     """
     settings = JudgeOptions.from_mapping(options)
+    if is_silent(sample):
+        return Graded(value=0.0)
     blocks = blocks_of(
         sample,
         view=settings.view,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.code import extract_code
-from verl_agentic.rewards.code_match import ast_match, data_flow_match, parse, parse_reference
+from verl_agentic.rewards.code_match import ast_match, data_flow_match, is_empty_program, parse, parse_reference
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
@@ -22,7 +22,8 @@ def _highest(*, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> float
 def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> Graded:
     """Returns -1 for a program that does not compile, else 1 + ast_weight * AST match + data_flow_weight * DFG match.
 
-    The program is the last fenced block of the final answer; without one nothing compiles. Both matches are shares of
+    The program is the last fenced block of the final answer; without one, or without a statement that does something,
+    nothing compiles. Both matches are shares of
     what the *reference* has: code that is added beside it costs nothing, and a program that resembles one that works
     need not work. So this is shaping, beside `code_tests`.
 
@@ -46,7 +47,7 @@ def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float
     reference = parse_reference(solution)
     code = extract_code(sample.final_answer)
     candidate = None if code is None else parse(code)
-    if candidate is None:
+    if candidate is None or is_empty_program(candidate):
         return Graded(value=-1.0, info={"ast_match": 0.0, "data_flow_match": 0.0})
     trees, flows = ast_match(candidate, reference), data_flow_match(candidate, reference)
     value = 1.0 + ast_weight * trees + data_flow_weight * flows

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.component import Graded, component
+from verl_agentic.rewards.component import Graded, OnInvalid, component
 from verl_agentic.rewards.reward_model import RewardModel, checked_probabilities, step_scores, steps_as_one
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 
-def _high(*, step_tag: str = "<extra_0>", **options: Any) -> float:
+def _high(*, step_tag: str = "<extra_0>", on_invalid: OnInvalid = "abstain", **options: Any) -> float:
+    if on_invalid not in get_args(OnInvalid):
+        raise ConfigError(f"prm.on_invalid must be one of {get_args(OnInvalid)}, got {on_invalid!r}")
     if not step_tag.startswith("<"):
         raise ConfigError(f"prm.step_tag must begin with '<', which the policy cannot write there, got {step_tag!r}")
     RewardModel.of(options)
     return 1.0
 
 
-@component(low=0.0, high=_high, info=("prm_min", "prm_failures"))
-async def prm(sample: Sample, *, step_tag: str = "<extra_0>", **options: Any) -> Graded:
+@component(low=0.0, high=_high, info=("prm_min", "prm_failures"), outcome_options={"on_invalid": "zero"})
+async def prm(
+    sample: Sample, *, step_tag: str = "<extra_0>", on_invalid: OnInvalid = "abstain", **options: Any
+) -> Graded:
     """Returns the mean score of the turns; each turn's share, score / turns, lands on the turn itself.
 
-    Abstains when the model gives no answer, or another number of scores than there are turns; an episode without turns
-    is worth 0. `step_labels` has the labels that such models are trained on.
+    Abstains when the model gives no answer. An episode without an answer and without a call is worth 0.
+    `verl-agentic step-labels` makes the labels that such models are trained on.
 
     Args:
         step_tag: what the model scores at; stands behind each turn. `<extra_0>` is Qwen2.5-Math-PRM's.
+        on_invalid: what another number of scores than there are turns comes to: `zero`, the default of an outcome, or
+            `abstain`.
         options: see `RewardModel`; `endpoint` (`.../pooling`) and `model` are needed.
 
     Raises:
@@ -36,12 +43,13 @@ async def prm(sample: Sample, *, step_tag: str = "<extra_0>", **options: Any) ->
     The paper gives each step its score whole. The share keeps the sum in a range that does not grow with the number of
     turns: a model paid by the step learns to take more of them.
     """
-    if not sample.turns:
+    if is_silent(sample):
         return Graded(value=0.0, info={"prm_min": 0.0, "prm_failures": 0.0})
     model = RewardModel.of(options)
-    scores = await step_scores(model, steps_as_one(sample, tag=step_tag, max_chars=model.max_chars))
+    scores = await step_scores(model, steps_as_one(sample, model, tag=step_tag))
     if scores is None or len(scores) != len(sample.turns):
-        return Graded(info={"prm_failures": 1.0})
+        is_paid_nothing = scores is not None and on_invalid == "zero"
+        return Graded(value=0.0 if is_paid_nothing else None, info={"prm_failures": 1.0})
     checked_probabilities(scores, of="prm")
     shares = {turn.index: one / len(scores) for turn, one in zip(sample.turns, scores, strict=True)}
     return Graded(turns=shares, info={"prm_min": min(scores), "prm_failures": 0.0})

@@ -8,6 +8,7 @@ from verl_agentic.errors import ConfigError, ScoringError, boundary
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.progress import ProgressEstimator, fused, is_grounded
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 
 def _highest(*, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> float:
@@ -22,6 +23,8 @@ def _lowest(*, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float
 @component(low=_lowest, high=_highest, info=("grounded_share",))
 def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> Graded:
     """Returns alpha * contribution + beta * grounded of each turn; their sum is scaled down to `cap` where it is more.
+
+    An episode without an answer and without a call earns nothing.
 
     Args:
         estimator: `package.module:function` of a `ProgressEstimator`: sample -> contribution of each turn.
@@ -43,6 +46,8 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
     grounded = [is_grounded(turn) for turn in sample.turns]
     values = fused(contributions, grounded, alpha=alpha, beta=beta)
     total = sum(values)
+    if is_silent(sample) and total > 0:
+        values, total = [0.0] * len(values), 0.0
     scale = cap / abs(total) if abs(total) > cap else 1.0
     turns = {turn.index: scale * value for turn, value in zip(sample.turns, values, strict=True)}
     return Graded(value=scale * total, turns=turns, info={"grounded_share": sum(grounded) / max(1, len(grounded))})

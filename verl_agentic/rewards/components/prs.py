@@ -11,6 +11,7 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.short_answers import is_endless
+from verl_agentic.rewards.silence import is_empty
 from verl_agentic.rewards.thoughts import without_thoughts
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -80,7 +81,7 @@ def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: fl
     """
     if quality and sample.ground_truth is None:
         return ABSTAIN
-    answer = without_thoughts(sample.final_answer)
+    answer = "" if is_empty(sample.final_answer) else without_thoughts(sample.final_answer)
     bleu = answer_bleu(answer, golden_answers_of(sample.ground_truth)) if quality else 0.0
     value = prs_reward(
         bleu,

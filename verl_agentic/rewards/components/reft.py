@@ -8,6 +8,7 @@ import re
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.math_outcome import math_outcome
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_empty_box
 
 ANSWERED = 0.1
 _FRACTION = re.compile(r"-?\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
@@ -51,6 +52,6 @@ async def reft(sample: Sample, *, timeout_s: float = 5.0) -> Value:
         return ABSTAIN
     if outcome.is_right:
         return 1.0
-    if not outcome.boxed:
+    if outcome.boxed is None or is_empty_box(outcome.boxed):
         return 0.0
     return ANSWERED if is_number(outcome.boxed) or not is_number(str(sample.ground_truth)) else 0.0

@@ -6,12 +6,13 @@ from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.qa import golden_answers_of, has_research_form, research_reward
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.short_answers import boxed_answer, is_endless
+from verl_agentic.rewards.silence import is_empty_box
 from verl_agentic.rewards.tags import texts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True)
 def research(sample: Sample) -> Value:
-    r"""Returns 0 for a broken form, else the F1 of the boxed answer, but 0.1 where that is 0.
+    r"""Returns 0 for a broken form or an empty box, else the F1 of the boxed answer, but 0.1 where that is 0.
 
     The form: thoughts and searches in tags that pair up, one `<answer>` in the last turn, with a `\boxed{}`. Abstains
     without ground truth.
@@ -27,6 +28,6 @@ def research(sample: Sample) -> Value:
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     boxed = boxed_answer(turns)
-    is_well_formed = boxed is not None and has_research_form(turns)
+    is_well_formed = boxed is not None and not is_empty_box(boxed) and has_research_form(turns)
     answer = "" if boxed is None or is_endless(boxed, golden) else boxed
     return research_reward(answer, golden, is_well_formed=is_well_formed)

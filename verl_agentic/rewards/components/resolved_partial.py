@@ -22,8 +22,9 @@ def _highest(*, part: Part = "f2p") -> float:
 def resolved_partial(sample: Sample, *, part: Part = "f2p") -> float:
     """Returns the share of the FAIL_TO_PASS tests (or, by `part`, of the PASS_TO_PASS tests) that pass.
 
-    0 for a change that touches tests, as in `resolved`. The PASS_TO_PASS share is 1 for an episode that does nothing:
-    it belongs behind a gate, such as `only_if: {resolved_partial: 0.5}`.
+    0 for a change that touches tests, as in `resolved`, and for an episode without an answer and without a call. The
+    PASS_TO_PASS share is 1 for an episode that only looks around: it belongs behind a gate, such as
+    `only_if: {resolved_partial: 0.5}`.
 
     Args:
         part: `f2p` or `p2p`.

@@ -7,6 +7,7 @@ import asyncio
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.reference_chain import ReferenceChain, content_score, style_score
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_empty
 from verl_agentic.rewards.thoughts import without_thoughts
 from verl_agentic.sandbox.shared import shared_pool
 
@@ -16,7 +17,8 @@ async def rlvrr(sample: Sample, *, sandbox: str = "auto") -> Graded:
     """Returns content + style of the final answer, each from 0 to 1; abstains without ground truth.
 
     Content: keywords of the reference in its order (`reference_chain.content_score`). Style: the weights of the row's
-    checks that the answer passes. Reasoning in front of the answer does not count.
+    checks that the answer passes. Reasoning in front of the answer does not count. An empty
+    answer is worth 0, whatever checks it passes.
 
     Args:
         sample: the episode.
@@ -34,6 +36,8 @@ async def rlvrr(sample: Sample, *, sandbox: str = "auto") -> Graded:
         return ABSTAIN
     chain = ReferenceChain.of(sample.ground_truth)
     answer = without_thoughts(sample.final_answer)
+    if is_empty(answer):  # checks of the style are met by an empty text, too
+        return Graded(value=0.0, info={"content": 0.0, "style": 0.0})
     content = await asyncio.to_thread(content_score, answer, chain)
     style = await style_score(answer, chain, shared_pool(sandbox)) if chain.checks else 0.0
     return Graded(value=content + style, info={"content": content, "style": style})

@@ -11,6 +11,7 @@ from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.judge.panel import gathered
 from verl_agentic.rewards.reward_model import RewardModel, conversation, score
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 Aggregate = Literal["mean_std", "min"]
 _LEAST_MEAN_STD = (1 - math.sqrt(2)) / 2  # of numbers from 0 to 1: p - sqrt(p (1 - p)) at its minimum
@@ -32,7 +33,7 @@ def _lowest(
     if not low < high:
         raise ConfigError(f"rm_ensemble needs low < high, got {low} and {high}")
     if len([RewardModel.of(member) for member in members]) < 2:
-        raise ConfigError(f"rm_ensemble needs at least 2 members, got {len(members)}; use orm for one")
+        raise ConfigError(f"rm_ensemble needs at least 2 members, got {len(members)}; use rm for one")
     return low + (high - low) * _LEAST_MEAN_STD if aggregate == "mean_std" else low
 
 
@@ -52,7 +53,7 @@ async def rm_ensemble(
     """Returns mean - std (or the minimum) of what several reward models say of the episode; abstains when one fails.
 
     An answer that one model overrates and the others do not is worth less than their mean. With scores from 0 to 1,
-    mean - std goes down to -0.207.
+    mean - std goes down to -0.207. An episode without an answer and without a call is worth `low`, and nobody is asked.
 
     Args:
         members: options of each, see `RewardModel`; `endpoint` (`.../pooling` or `.../classify`) and `model` needed.
@@ -64,7 +65,9 @@ async def rm_ensemble(
         ConfigError: a key, an URL or a model is wrong.
     """
     models = [RewardModel.of(member) for member in members]
-    found = await gathered([score(model, conversation(sample, max_chars=model.max_chars)) for model in models])
+    if is_silent(sample):
+        return Graded(value=low)
+    found = await gathered([score(model, conversation(sample, model)) for model in models])
     scores = [min(max(one, low), high) for one in found if one is not None]
     if len(scores) < len(models):
         return Graded(info={"rm_failures": float(len(models) - len(scores))})

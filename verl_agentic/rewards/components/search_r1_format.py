@@ -12,6 +12,7 @@ from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.short_answers import matches, mentions
+from verl_agentic.rewards.silence import is_empty
 from verl_agentic.rewards.tags import texts
 
 _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")
@@ -72,7 +73,7 @@ def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     answer, is_well_formed = last_block(turns, "answer"), has_search_form(turns)
-    if answer is None:
+    if answer is None or is_empty(answer):
         return 0.0
     if matches(answer, golden):
         return 1.0 if is_well_formed else 1.0 - structure

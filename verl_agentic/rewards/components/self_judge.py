@@ -10,6 +10,7 @@ from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import INFO, rule
 from verl_agentic.rewards.judge.quote import blocks_of
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 
 def _settings(options: dict[str, Any]) -> JudgeOptions:
@@ -24,7 +25,7 @@ def _high(**options: Any) -> float:
     return 1.0
 
 
-@component(low=0.0, high=_high, info=INFO)
+@component(low=0.0, high=_high, info=INFO, outcome_options={"on_invalid": "zero"})
 async def self_judge(sample: Sample, **options: Any) -> Graded:
     """Returns what `judge` returns, asked of the policy's own endpoint; an abstention for rows that have a verifier.
 
@@ -42,5 +43,7 @@ async def self_judge(sample: Sample, **options: Any) -> Graded:
     settings = _settings(options)
     if sample.ground_truth is not None or sample.env is not None:
         return ABSTAIN
+    if is_silent(sample):
+        return Graded(value=0.0)
     blocks = blocks_of(sample, view=settings.view, thoughts=settings.thoughts, max_chars=settings.max_chars)
     return (await rule(blocks, settings)).to_graded()

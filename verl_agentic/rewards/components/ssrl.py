@@ -9,6 +9,7 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.short_answers import matches
+from verl_agentic.rewards.silence import is_empty
 from verl_agentic.rewards.tags import texts
 
 MATCH, FORM = 0.9, 0.1
@@ -52,7 +53,7 @@ def ssrl_form(turns: Sequence[str], *, is_answered: Sequence[bool]) -> float:
 
 
 def _is_filled(tag: str, block: str) -> bool:
-    if not block.strip() or _PLACEHOLDERS[tag] in block.lower():
+    if is_empty(block) or _PLACEHOLDERS[tag] in block.lower():
         return False
     return tag != "search" or "\n" not in block
 

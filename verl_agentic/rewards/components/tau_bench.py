@@ -9,6 +9,7 @@ from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 from verl_agentic.rewards.thoughts import without_thoughts
 
 
@@ -30,7 +31,8 @@ def tau_bench(sample: Sample) -> Value:
 
     The environment reports `db_equal` (0 or 1) as a number of its `Reward.info`. Replies are what the policy wrote in
     turns without a tool call, thoughts left out: what stands beside a call, in a thought, in an argument or in a tool's
-    answer was not said. Abstains without ground truth.
+    answer was not said. 0 for an episode without an answer and without a call, also where nothing was to be done.
+    Abstains without ground truth.
 
     Raises:
         DataError: the ground truth is not `{"outputs": [text, ...]}`; the list may be empty.
@@ -46,6 +48,8 @@ def tau_bench(sample: Sample) -> Value:
     info = dict(sample.env.info) if sample.env is not None else {}
     if "db_equal" not in info:
         raise ScoringError(f"the environment must report db_equal, got info {sorted(info)}; mend the environment")
+    if is_silent(sample):
+        return 0.0
     replies = [without_thoughts(turn.content) for turn in sample.turns if not turn.calls]
     return tau_bench_reward(db_equal=info["db_equal"] > 0, outputs=outputs, replies=replies)
 

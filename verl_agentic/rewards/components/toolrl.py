@@ -5,16 +5,19 @@ from __future__ import annotations
 from verl_agentic.rewards.calls import is_well_formed
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 from verl_agentic.rewards.tags import texts
 from verl_agentic.rewards.toolrl import HIGHEST, LOWEST, Expected, call_score, has_toolrl_form
 
 
 def toolrl_form(sample: Sample, expected: Expected | None, *, starts_in_reasoning: bool) -> float:
-    """Returns 1 when all turns have ToolRL's form, else 0.
+    """Returns 1 when all turns have ToolRL's form and there is an answer or a call, else 0.
 
     An episode of one turn must have the form of what is expected. With more turns than one, each must have the form of
     what it does: calls, a response, or both.
     """
+    if is_silent(sample):
+        return 0.0
     turns = list(texts(sample.turns, starts_in_reasoning=starts_in_reasoning))
     if expected is not None and len(turns) == 1:
         forms = [(turns[0], bool(expected.calls), expected.has_response)]

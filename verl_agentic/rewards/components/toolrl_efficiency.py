@@ -11,6 +11,7 @@ from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.redundancy import are_redundant, redundancy
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.short_answers import matches
+from verl_agentic.rewards.silence import is_empty
 from verl_agentic.rewards.thoughts import without_thoughts
 from verl_agentic.rewards.toolrl import HIGHEST, Expected, call_score
 
@@ -40,8 +41,8 @@ def toolrl_efficiency(
 
     Args:
         sample: the episode.
-        by: what is right or wrong: `calls`, all calls that were not in vain are the expected ones; or `answer`, an
-            exact match of the final answer.
+        by: what is right or wrong: `calls`, all calls that were not in vain are the expected ones (where none is
+            expected, there is an answer); or `answer`, an exact match of the final answer.
         alpha: weight of the form, less than half of what a right episode is worth.
         gamma: weight of the redundancy, at most alpha.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
@@ -60,7 +61,8 @@ def toolrl_efficiency(
         in_vain = are_redundant(sample.calls)
         useful = [(c.name, c.arguments) for c, vain in zip(sample.calls, in_vain, strict=True) if not vain]
         is_right = call_score(expected.calls, useful) == HIGHEST if expected.calls else not useful
-        correct = float(is_right)
+        # Making no call is right only beside an answer: else silence would be.
+        correct = float(is_right and (bool(expected.calls) or not is_empty(sample.final_answer)))
     form = toolrl_form(sample, expected, starts_in_reasoning=starts_in_reasoning)
     wasted = redundancy(sample.calls)
     return Graded(

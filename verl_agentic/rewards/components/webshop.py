@@ -6,6 +6,7 @@ from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
 
 _INFO = ("matched_attributes", "matched_options", "price_ok", "type_score")
 
@@ -70,7 +71,7 @@ def webshop(sample: Sample) -> Value:
             f'the ground truth of webshop must have lists "attributes" and "options", got {sorted(goal)}; mend the row'
         )
     info = dict(sample.env.info) if sample.env is not None else {}
-    if info.get("bought") == 0:
+    if info.get("bought") == 0 or is_silent(sample):
         return 0.0
     if missing := [key for key in ("bought", *_INFO) if key not in info]:
         raise ScoringError(f"the environment must report {missing}, got info {sorted(info)}; mend the environment")

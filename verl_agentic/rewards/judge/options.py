@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError, boundary
+from verl_agentic.rewards.component import OnInvalid
 from verl_agentic.rewards.judge.client import Patience, Price
 from verl_agentic.rewards.judge.limiter import Limits
 from verl_agentic.rewards.judge.quote import View
@@ -72,6 +73,9 @@ class JudgeOptions:
     """What the judge sees, beside the task: all turns, or the final answer alone."""
     thoughts: bool = False
     """Show it what the policy thought, too."""
+    on_invalid: OnInvalid = "abstain"
+    """What an answer in another form than asked for is: `zero`, a vote against; `abstain`, no vote. For an outcome
+    of the rubric the default is `zero`. A judge that gives no answer at all never has a vote."""
     reference: bool = True
     """Show it the ground truth of rows that have one."""
     max_chars: int = 40_000
@@ -108,6 +112,7 @@ class JudgeOptions:
         for name, value, choices in (
             ("view", self.view, get_args(View)),
             ("aggregate", self.aggregate, get_args(Aggregate)),
+            ("on_invalid", self.on_invalid, get_args(OnInvalid)),
         ):
             if value not in choices:
                 raise ConfigError(f"a judge's {name} must be one of {choices}, got {value!r}")

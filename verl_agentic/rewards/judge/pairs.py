@@ -25,6 +25,8 @@ class Comparison:
     points: float | None
     """Of the first: 1 won, 0 lost, 0.5 tie; None when half or more of the judges gave no valid verdict."""
     bill: Bill
+    is_invalid: bool = False
+    """There are no points because half or more of the judges answered with no verdict."""
 
 
 async def compare(first: Sequence[Block], second: Sequence[Block], options: JudgeOptions, criterion: str) -> Comparison:
@@ -50,7 +52,12 @@ async def compare(first: Sequence[Block], second: Sequence[Block], options: Judg
     votes: list[Winner | None] = [_consistent(one.value, other.value) for one, other in zip(there, back, strict=True)]
     known = [vote for vote in votes if vote is not None]
     points = None if 2 * len(known) <= len(votes) else _points(majority(votes))
-    return Comparison(points=points, bill=Bill.of([*there, *back]))
+    num_invalid = sum(one.is_invalid or other.is_invalid for one, other in zip(there, back, strict=True))
+    return Comparison(
+        points=points,
+        bill=Bill.of([*there, *back]),
+        is_invalid=points is None and 2 * num_invalid >= len(votes),
+    )
 
 
 async def _ask(

@@ -19,11 +19,11 @@ from verl_agentic.rewards.judge.options import JudgeOptions, Member
 from verl_agentic.rewards.judge.prompts import VERSION, Prompt, item_prompt
 from verl_agentic.rewards.judge.quote import Block
 from verl_agentic.rewards.judge.verdict import Invalid, Item, read_verdict
-from verl_agentic.rewards.judge.vote import combined, majority
+from verl_agentic.rewards.judge.vote import combined, passed
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-INFO = ("judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits")
+INFO = ("judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid")
 """What the components that ask judges report."""
 _TOLD: set[tuple[str, str, str]] = set()
 
@@ -35,6 +35,8 @@ class Opinion(Generic[T]):
     value: T | None = None
     """None when it gave no valid verdict."""
     failure: str | None = None
+    is_invalid: bool = False
+    """It answered, and not with a verdict; else an answer is missing."""
     cost: float = 0.0
     latency_s: float = 0.0
     is_cached: bool = False
@@ -50,6 +52,8 @@ class Bill:
     failures: int = 0
     """Judges that gave no valid verdict."""
     cache_hits: int = 0
+    invalid: int = 0
+    """Of those without a verdict, the judges that answered."""
 
     @classmethod
     def of(cls, opinions: Sequence[Opinion[Any]]) -> Bill:
@@ -59,6 +63,7 @@ class Bill:
             latency_s=max((opinion.latency_s for opinion in opinions), default=0.0),
             failures=sum(opinion.value is None for opinion in opinions),
             cache_hits=sum(opinion.is_cached for opinion in opinions),
+            invalid=sum(opinion.is_invalid for opinion in opinions),
         )
 
     @classmethod
@@ -70,11 +75,13 @@ class Bill:
             latency_s=max((bill.latency_s for bill in known), default=0.0),
             failures=sum(bill.failures for bill in known),
             cache_hits=sum(bill.cache_hits for bill in known),
+            invalid=sum(bill.invalid for bill in known),
         )
 
     def to_info(self) -> dict[str, float]:
         """Returns the numbers under the names of `INFO`."""
-        return dict(zip(INFO, map(float, (self.cost, self.latency_s, self.failures, self.cache_hits)), strict=True))
+        numbers = (self.cost, self.latency_s, self.failures, self.cache_hits, self.invalid)
+        return dict(zip(INFO, map(float, numbers), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +103,8 @@ async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
     """Returns what the panel decides on one sample.
 
     value = sum_i(w_i * v_i) / sum_i(w_i), where v_i is what more than half of all judges say of item i; without such a
-    majority, also because judges failed, the panel abstains.
+    majority, also because judges failed, the panel abstains. An answer that is no verdict is a vote against each item
+    with `on_invalid: zero`, and no vote with `abstain`.
 
     Raises:
         ConfigError: the key, the URL or a model is wrong.
@@ -121,9 +129,10 @@ async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
 
 def _decide(item: Item, opinions: Sequence[Opinion[dict[str, float]]], options: JudgeOptions) -> float | None:
     votes = [None if opinion.value is None else opinion.value[item.name] for opinion in opinions]
+    against = sum(opinion.is_invalid for opinion in opinions) if options.on_invalid == "zero" else 0
     if item.scale is None:
-        return majority(votes)
-    return combined(votes, aggregate=options.aggregate, max_spread=options.max_spread)
+        return passed(votes, num_against=against)
+    return combined(votes, aggregate=options.aggregate, max_spread=options.max_spread, num_zeros=against)
 
 
 def _item_key(item: Item) -> list[Any]:
@@ -213,11 +222,13 @@ def _failed(found: Invalid, reply: Reply, member: Member) -> Opinion[Any]:
     if (told := (member.url, member.model, what)) not in _TOLD:
         _TOLD.add(told)
         logger.warning(
-            "judge %s at %s gives %s: %s; it abstains, and judge_failures counts how often (told once)",
+            "judge %s at %s gives %s: %s; judge_failures counts how often (logged once)",
             member.model,
             member.url,
             what,
             found.reason,
         )
     cost = member.price.of(reply.input_tokens, reply.output_tokens)
-    return Opinion(failure=f"{what}: {found.reason}", cost=cost, latency_s=reply.latency_s)
+    return Opinion(
+        failure=f"{what}: {found.reason}", is_invalid=reply.text is not None, cost=cost, latency_s=reply.latency_s
+    )

@@ -1,0 +1,76 @@
+"""The score of one reward model, as it is, or how likely a language model thinks that the work is right."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, get_args
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.assessment import Form, assess
+from verl_agentic.rewards.component import Graded, OnInvalid, component
+from verl_agentic.rewards.reward_model import RewardModel
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
+
+
+def _low(
+    *,
+    form: Form = "score",
+    low: float = 0.0,
+    high: float = 1.0,
+    on_invalid: OnInvalid = "abstain",
+    **options: Any,
+) -> float:
+    for name, value, choices in (("form", form, get_args(Form)), ("on_invalid", on_invalid, get_args(OnInvalid))):
+        if value not in choices:
+            raise ConfigError(f"rm.{name} must be one of {choices}, got {value!r}")
+    if not -math.inf < low < high < math.inf:
+        raise ConfigError(f"rm needs finite low < high, got {low} and {high}")
+    RewardModel.of(options)
+    return low
+
+
+def _high(*, high: float = 1.0, **options: Any) -> float:
+    return high
+
+
+@component(low=_low, high=_high, info=("rm_score", "rm_failures"), outcome_options={"on_invalid": "zero"})
+async def rm(
+    sample: Sample,
+    *,
+    form: Form = "score",
+    low: float = 0.0,
+    high: float = 1.0,
+    on_invalid: OnInvalid = "abstain",
+    **options: Any,
+) -> Graded:
+    """Returns what a reward model says of the episode, cut to [low, high]; abstains when it gives no answer.
+
+    `low` for an episode without an answer and without a call: nobody is asked then. `rm_z` puts the scores of a group
+    on one scale, `orm` makes 1 or 0 of a probability.
+
+    Args:
+        sample: the episode.
+        form: `score` reads a classifier's number, `yes_no` is a language model's P(YES); see `assessment.assess`.
+        low: least score; lower ones are cut.
+        high: greatest score; higher ones are cut.
+        on_invalid: what an answer other than YES or NO comes to: `zero`, the least score and the default of an outcome,
+            or `abstain`.
+        options: see `RewardModel`; `endpoint` and `model` are needed. `view: answer` scores the final answer alone,
+            `principles: [...]` are put in front of the prompt, `reference: true` shows the ground truth (`yes_no`).
+
+    Raises:
+        ConfigError: the key, the URL or the model is wrong.
+
+    Papers: https://arxiv.org/abs/2503.23829 (a soft reward: p(correct) of a generative verifier that sees the
+    reference), https://arxiv.org/abs/2509.20357 (RLMT: thoughts are never shown), https://arxiv.org/abs/2310.05910
+    (SALMON: principles in the prompt; its model is trained with them, and scores pairs).
+    """
+    model = RewardModel.of(options)
+    if is_silent(sample):
+        return Graded(value=low)
+    found = await assess(sample, model, form=form)
+    if found.value is None:
+        is_least = found.is_invalid and on_invalid == "zero"
+        return Graded(value=low if is_least else None, info={"rm_failures": 1.0})
+    return Graded(value=min(max(found.value, low), high), info={"rm_score": found.value, "rm_failures": 0.0})

@@ -1,0 +1,94 @@
+"""The scores of one reward model, on the scale of their group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.assessment import Assessment, Form, assess
+from verl_agentic.rewards.component import Graded, OnInvalid, component
+from verl_agentic.rewards.judge.panel import gathered
+from verl_agentic.rewards.reward_model import RewardModel
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.z_scores import z_scores
+
+
+def _high(*, form: Form = "score", max_z: float = 3.0, on_invalid: OnInvalid = "abstain", **options: Any) -> float:
+    for name, value, choices in (("form", form, get_args(Form)), ("on_invalid", on_invalid, get_args(OnInvalid))):
+        if value not in choices:
+            raise ConfigError(f"rm_z.{name} must be one of {choices}, got {value!r}")
+    if not 0 < max_z < math.inf:
+        raise ConfigError(f"rm_z.max_z must be greater than 0, got {max_z}")
+    RewardModel.of(options)
+    return max_z
+
+
+def _low(*, max_z: float = 3.0, **options: Any) -> float:
+    return -max_z
+
+
+@component(
+    low=_low, high=_high, scope="group", info=("rm_score", "rm_failures"), outcome_options={"on_invalid": "zero"}
+)
+async def rm_z(
+    samples: Sequence[Sample],
+    *,
+    form: Form = "score",
+    max_z: float = 3.0,
+    on_invalid: OnInvalid = "abstain",
+    **options: Any,
+) -> list[Graded]:
+    """Returns for each sample `(score - mean) / std` over its group (ddof 1), cut to [-max_z, max_z].
+
+    0 where all scores of the group are the same. A sample without a score abstains and counts in no statistic. An
+    episode without an answer and without a call has the least score of the group, and nobody is asked.
+
+    It is for advantage estimators without statistics of groups (REINFORCE++, PPO): GRPO normalises by itself, so that
+    `rm` is the same to it.
+
+    Args:
+        samples: of one prompt.
+        form: see `rm`.
+        max_z: greatest distance from the mean, in standard deviations.
+        on_invalid: what an answer other than YES or NO comes to: `zero`, the least score of the group and the default
+            of an outcome, or `abstain`.
+        options: see `RewardModel`; `endpoint` and `model` are needed.
+
+    Raises:
+        ConfigError: the key, the URL or the model is wrong.
+
+    Paper: https://arxiv.org/abs/2503.23829 (soft rewards, z-normalised). It says standard deviation without a ddof.
+    """
+    model = RewardModel.of(options)
+    asked = [index for index, sample in enumerate(samples) if not is_silent(sample)]
+    answers = await gathered([assess(samples[index], model, form=form) for index in asked])
+    found = dict(zip(asked, answers, strict=True))
+    scores = {index: one.value for index, one in found.items() if one.value is not None}
+    least = min(scores.values(), default=0.0)
+    for index in range(len(samples)):
+        if _counts_as_least(found.get(index), on_invalid=on_invalid):
+            scores[index] = least
+    normalised = dict(zip(scores, z_scores(list(scores.values())), strict=True))
+    return [
+        _failed() if index not in normalised else _graded(normalised[index], found.get(index), max_z)
+        for index in range(len(samples))
+    ]
+
+
+def _counts_as_least(found: Assessment | None, *, on_invalid: OnInvalid) -> bool:
+    """Tells whether a sample without a score has the least one: it was silent, or the model was talked out of it."""
+    return found is None or (found.is_invalid and on_invalid == "zero")
+
+
+def _graded(z: float, found: Assessment | None, max_z: float) -> Graded:
+    value = None if found is None else found.value
+    is_missing = found is not None and value is None
+    info = {"rm_score": value or 0.0, "rm_failures": float(is_missing)}
+    return Graded(value=min(max(z, -max_z), max_z), info=info)
+
+
+def _failed() -> Graded:
+    return Graded(info={"rm_failures": 1.0})
