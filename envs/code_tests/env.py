@@ -5,7 +5,9 @@ from __future__ import annotations
 from verl_agentic.adapters.pools import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.code import CodeTests, Runner, extract_code, run_tests
+from verl_agentic.rewards.code import CodeRules, CodeTests, Runner, run_tests
+from verl_agentic.rewards.code_compare import TOLERANCE
+from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.sandbox.base import Limits
 from verl_agentic.tools.base import Tool
 from verl_agentic.tools.python import PythonTool
@@ -29,6 +31,7 @@ class CodeTestsEnv(ToolEnv):
         runner: Runner,
         test_s: float,
         memory_mb: int,
+        rules: CodeRules,
         pass_rate_weight: float,
         tool_timeout_s: float,
     ) -> None:
@@ -38,19 +41,22 @@ class CodeTestsEnv(ToolEnv):
             )
         super().__init__(row, tools, tool_timeout_s=tool_timeout_s)
         self._hidden, self._runner = hidden, runner
-        self._test_s, self._memory_mb, self._pass_rate_weight = test_s, memory_mb, pass_rate_weight
+        self._test_s, self._memory_mb, self._rules = test_s, memory_mb, rules
+        self._pass_rate_weight = pass_rate_weight
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the last fenced block of the final answer passes all hidden tests, else 0.
+        """Returns outcome 1 when the program of the final answer (see `extract_code`) passes all hidden tests, else 0.
 
         The share of tests that it passed is `info["pass_rate"]`, and a part of the reward where that has a weight. A
         last turn that calls a tool is no answer.
         """
         is_answer = bool(transcript.actions) and not transcript.actions[-1].tool_calls
-        code = extract_code(transcript.final_answer) if is_answer else None
+        code = extract_code(transcript.final_answer, fn_name=self._hidden.fn_name) if is_answer else None
         rate = outcome = 0.0
         if code is not None:
-            report = await run_tests(code, self._hidden, self._runner, test_s=self._test_s, memory_mb=self._memory_mb)
+            report = await run_tests(
+                code, self._hidden, self._runner, test_s=self._test_s, memory_mb=self._memory_mb, rules=self._rules
+            )
             rate, outcome = report.fraction, report.all_passed
         parts = {"pass_rate": self._pass_rate_weight * rate} if self._pass_rate_weight else {}
         return Reward(outcome, parts, info={"pass_rate": rate})
@@ -61,7 +67,10 @@ def make_env(
     *,
     python: bool = False,
     test_s: float = 2.0,
-    memory_mb: int = 512,
+    memory_mb: int = 1024,
+    prelude: bool = False,
+    checker: str = "lines",
+    tolerance: float = TOLERANCE,
     shown_failures: int = 3,
     pass_rate_weight: float = 0.0,
     sandbox: str = "auto",
@@ -75,7 +84,10 @@ def make_env(
             `rewards.code.CodeTests.from_json` takes them.
         python: give the policy a tool `python`, too, that runs any code.
         test_s: wall time of one test, in seconds; a program that takes longer has failed it.
-        memory_mb: memory of one test, in MiB.
+        memory_mb: addresses that one test may reserve, in MiB.
+        prelude: see `rewards.code.CodeRules`, as the next two.
+        checker: how outputs are compared.
+        tolerance: of numbers that are expected to be no integers.
         shown_failures: failed public tests that are shown after a run.
         pass_rate_weight: what the share of passed hidden tests adds to the reward, 0 to 1.
         sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `remote` or `local`.
@@ -89,6 +101,7 @@ def make_env(
     """
     hidden = CodeTests.from_json(row.ground_truth)
     public = CodeTests.from_json(row.extra.get("public_tests") or {})
+    rules = CodeRules(prelude=prelude, checker=checker, tolerance=tolerance)
     runner = pool_of(pool, sandbox, at_least=at_least)
     tools: list[Tool] = [
         RunTestsTool(
@@ -96,6 +109,7 @@ def make_env(
             public,
             test_s=test_s,
             memory_mb=memory_mb,
+            rules=rules,
             shown_failures=shown_failures,
             shown_chars=_SHOWN_CHARS,
         )
@@ -111,6 +125,7 @@ def make_env(
         runner=runner,
         test_s=test_s,
         memory_mb=memory_mb,
+        rules=rules,
         pass_rate_weight=pass_rate_weight,
         tool_timeout_s=all_s + _WAIT_S,
     )

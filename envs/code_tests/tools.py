@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.code import CodeTests, Runner, TestReport, run_tests
+from verl_agentic.rewards.code import CodeRules, CodeTests, Runner, TestReport, run_tests
 from verl_agentic.tools.base import ToolResult
 from verl_agentic.tools.python import read_code
 
@@ -36,12 +36,20 @@ class RunTestsTool:
     name = "run_tests"
 
     def __init__(
-        self, runner: Runner, tests: CodeTests, *, test_s: float, memory_mb: int, shown_failures: int, shown_chars: int
+        self,
+        runner: Runner,
+        tests: CodeTests,
+        *,
+        test_s: float,
+        memory_mb: int,
+        rules: CodeRules,
+        shown_failures: int,
+        shown_chars: int,
     ) -> None:
         if shown_failures < 1:
             raise ConfigError(f"shown_failures must be at least 1, got {shown_failures!r}")
         self._runner, self._tests = runner, tests
-        self._test_s, self._memory_mb = test_s, memory_mb
+        self._test_s, self._memory_mb, self._rules = test_s, memory_mb, rules
         self._shown_failures, self._shown_chars = shown_failures, shown_chars
 
     @property
@@ -54,7 +62,9 @@ class RunTestsTool:
         code = read_code(arguments)
         if isinstance(code, ToolResult):
             return code
-        report = await run_tests(code, self._tests, self._runner, test_s=self._test_s, memory_mb=self._memory_mb)
+        report = await run_tests(
+            code, self._tests, self._runner, test_s=self._test_s, memory_mb=self._memory_mb, rules=self._rules
+        )
         return ToolResult(self._told(report))
 
     def _told(self, report: TestReport) -> str:

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from verl_agentic.errors import DataError, SandboxUnavailableError, ScoringError
-from verl_agentic.rewards.code import CodeTests, TestReport, extract_code, run_tests, same_output, same_value
+from verl_agentic.rewards.code import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.rewards.code_compare import same_output, same_value
+from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.sandbox.base import Command, CommandResult, Limits
 from verl_agentic.sandbox.namespaces import NamespaceBackend
 from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
@@ -53,7 +55,7 @@ async def test_a_right_solution_passes(pool: SandboxPool) -> None:
         ("x = bytearray(10**10)", "error"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "error"),
         ("while True: print('x' * 1000)", "error"),
-        ("print(open('/work/tests.json').read())", "wrong"),
+        ("print(open('.tests/settings.json').read())", "wrong"),
     ],
 )
 async def test_no_way_to_fail_is_a_pass(solution: str, verdict: str, pool: SandboxPool) -> None:
@@ -88,7 +90,7 @@ async def test_the_expected_outputs_do_not_go_inside(pool: SandboxPool) -> None:
 
 
 async def test_functions_and_methods_are_called_with_json(pool: SandboxPool) -> None:
-    tests = CodeTests(inputs=["[1, 2]\n3", "[]\n1"], outputs=["[4, 5]", "[[]]"], fn_name="shift")
+    tests = CodeTests(inputs=["[1, 2]\n3", "[]\n1"], outputs=["[4, 5]", "[]"], fn_name="shift")
     function = "def shift(xs, k):\n    print('noise')\n    return [x + k for x in xs]"
     method = "class Solution:\n    def shift(self, xs, k):\n        return tuple(x + k for x in xs)"
     assert (await run_tests(function, tests, pool)).all_passed == 1.0
@@ -99,8 +101,8 @@ async def test_functions_and_methods_are_called_with_json(pool: SandboxPool) -> 
 async def test_names_of_the_usual_modules_are_there_only_when_wanted(pool: SandboxPool) -> None:
     tests = CodeTests(inputs=[""], outputs=["6 2"])
     code = "print(prod([1, 2, 3]), len(list(permutations('ab'))))"
-    assert (await run_tests(code, tests, pool)).all_passed == 1.0
-    assert (await run_tests(code, tests, pool, prelude=False)).verdicts == ("error",)
+    assert (await run_tests(code, tests, pool, rules=CodeRules(prelude=True))).all_passed == 1.0
+    assert (await run_tests(code, tests, pool)).verdicts == ("error",)
 
 
 async def test_tests_after_a_crash_can_be_left_out(pool: SandboxPool) -> None:
@@ -137,7 +139,7 @@ def test_printed_outputs_are_compared_by_lines_or_as_numbers(found: str, expecte
 
 def test_values_are_compared_as_json() -> None:
     assert same_value("[1, 2.0]", "[1, 2]")
-    assert same_value("5", "[5]")
+    assert not same_value("5", "[5]")
     assert not same_value("[1]", "[1, 2]")
     assert not same_value("no json", "1")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.code import CodeTests, TestReport, extract_code, run_tests
+from verl_agentic.rewards.code import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.rewards.code_compare import TOLERANCE
+from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.sandbox.choose import NAMES, Isolation
 from verl_agentic.sandbox.shared import shared_pool
@@ -23,12 +25,22 @@ class CodeOptions:
     longer by the wait for a sandbox and its start (5 s), else a slow program is an error and no failure."""
     max_tests: int | None = None
     """Most tests that are run: those with the longest inputs; None for all."""
-    memory_mb: int = 512
-    """Of one test."""
+    memory_mb: int = 1024
+    """Addresses that one test may reserve, in MiB."""
     sandbox: str = "auto"
     """Backend: `auto`, `namespaces`, `docker`, `remote` or `local`."""
     at_least: str = "namespaces"
     """Weakest isolation that is allowed."""
+    language: str = "python"
+    """See `CodeRules.language`."""
+    prelude: bool = False
+    """See `CodeRules.prelude`: names of the usual modules, as LiveCodeBench's starter code expects."""
+    checker: str = "lines"
+    """See `CodeRules.checker`: `lines`, `tokens`, `ignore_case`, `exact`, or a function of yours."""
+    tolerance: float = TOLERANCE
+    """See `CodeRules.tolerance`."""
+    rules: CodeRules = field(init=False)
+    """The last four together."""
 
     def __post_init__(self) -> None:
         if self.sandbox not in NAMES:
@@ -40,6 +52,8 @@ class CodeOptions:
                 raise ConfigError(f"{name} must be greater than 0, got {value}; raise it")
         if self.max_tests is not None and self.max_tests < 1:
             raise ConfigError(f"max_tests must be at least 1, got {self.max_tests}; leave it out to run all tests")
+        rules = CodeRules(language=self.language, prelude=self.prelude, checker=self.checker, tolerance=self.tolerance)
+        object.__setattr__(self, "rules", rules)
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> CodeOptions:
@@ -48,13 +62,14 @@ class CodeOptions:
         Raises:
             ConfigError: unknown ones, or values that cannot work.
         """
-        if unknown := sorted(options.keys() - cls.__dataclass_fields__.keys()):
-            raise ConfigError(f"unknown options, got {unknown}; known ones: {sorted(cls.__dataclass_fields__)}")
+        known = [name for name, one in cls.__dataclass_fields__.items() if one.init]
+        if unknown := sorted(options.keys() - set(known)):
+            raise ConfigError(f"unknown options, got {unknown}; known ones: {sorted(known)}")
         return cls(**options)
 
 
 async def run_answer(sample: Sample, options: CodeOptions, *, stop_at_failure: bool = False) -> TestReport | None:
-    """Returns what became of the program of the final answer, its last fenced block; None where there is none.
+    """Returns what became of the program of the final answer (see `extract_code`); None where there is none.
 
     Args:
         sample: its ground truth has the form that `CodeTests.from_json` takes.
@@ -67,7 +82,7 @@ async def run_answer(sample: Sample, options: CodeOptions, *, stop_at_failure: b
         ScoringError: the tests gave no results, and it was not the program's doing.
     """
     tests = CodeTests.from_json(sample.ground_truth)
-    code = extract_code(sample.final_answer)
+    code = extract_code(sample.final_answer, fn_name=tests.fn_name, language=options.language)
     if code is None:
         return None
     return await run_tests(
@@ -78,6 +93,7 @@ async def run_answer(sample: Sample, options: CodeOptions, *, stop_at_failure: b
         total_s=options.total_s,
         memory_mb=options.memory_mb,
         stop_at_failure=stop_at_failure,
+        rules=options.rules,
     )
 
 

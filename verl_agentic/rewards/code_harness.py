@@ -1,22 +1,41 @@
-"""Runs a solution on the inputs of tests, inside a sandbox. It knows no expected output: there is nothing to find.
+"""Runs a program on the inputs of tests, inside a sandbox, each time as `python solution.py < input` would.
 
-Working folder: `solution.py` and `tests.json` in, `results.json` out. Standard library only.
+It knows no expected output: there is nothing to find. Standard library only.
+
+Working folder: `solution.py` (or another language's source), `.tests/settings.json` and `.tests/in.N` in;
+`.tests/out.N` and `results.json` out. Each test is a process forked from this one, which has compiled the program once.
 """
 
 from __future__ import annotations
 
+import _sitebuiltins
+import atexit
+import builtins
+import contextlib
+import gc
+import io
 import json
 import os
 import resource
 import select
-import signal
+import shutil
+import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Iterator
+
+# Not from `signal`, whose functions make an enum of each answer.
+from _signal import SIG_IGN, SIGINT, SIGKILL, SIGPIPE, SIGXCPU, SIGXFSZ, default_int_handler, signal  # pyright: ignore[reportMissingImports]
+from collections import deque
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
-# What datasets of contest problems expect to be there without an import.
+_FOLDER = ".tests"
+_SOURCE = "solution.py"
+_ERROR_BYTES = 4096
+_RECURSION = 1000
+"""Python's own limit; what lies below the program does not count."""
+
+# What datasets of contest problems expect to be there without an import, where a rubric asks for it.
 _PRELUDE = """
 from string import *
 from re import *
@@ -37,166 +56,284 @@ import bisect, collections, copy, datetime, functools, heapq, itertools, json, m
 """
 
 
-_FILES = (".stdin", ".stdout", ".stderr")
-
-
 def main() -> None:
     """Runs all tests and writes what came out."""
-    with open("tests.json", encoding="utf-8") as file:
-        tests = json.load(file)
-    with open("solution.py", encoding="utf-8") as file:
-        source = file.read()
-    count = len(tests["inputs"])
-    try:
-        compiled = compile(source, "solution.py", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-        # The last three are what the compiler says to source that is nested too deep, or too long for it.
-        results = [{"status": "compile_error", "output": str(error)[:500] or type(error).__name__}] * count
+    with open(f"{_FOLDER}/settings.json", encoding="utf-8") as file:
+        settings = json.load(file)
+    compiled, problem = _compile(settings)
+    results: list[dict[str, Any]] = []
+    if problem is not None:
+        results = [problem] * settings["count"]
     else:
-        print("started", flush=True)  # a judge that fails from here on was made to fail by the solution
-        results = _run_all(compiled, tests)
-    results += [{"status": "not_run"}] * (count - len(results))
+        print("started", flush=True)  # a judge that fails from here on was made to fail by the program
+        _prepare(settings)
+        deadline = time.monotonic() + settings["total_s"]
+        while len(results) < settings["count"] and time.monotonic() < deadline:
+            index = len(results)
+            pid = _fork()
+            if pid == 0:
+                _become(index, compiled, settings)
+            results.append(_result(pid, index, min(time.monotonic() + settings["test_s"], deadline)))
+            if settings["stop_at_failure"] and results[-1]["status"] != "ran":
+                break
+    results += [{"status": "not_run"}] * (settings["count"] - len(results))
     with open("results.json", "w", encoding="utf-8") as file:
         json.dump(results, file)
 
 
-def _run_all(compiled: Any, tests: dict[str, Any]) -> list[dict[str, Any]]:
-    """Runs the tests in one process, and in a new one after each test that ended it or had to be ended."""
-    results: list[dict[str, Any]] = []
-    names = _prelude(tests["prelude"])
-    deadline = time.monotonic() + tests["total_s"]
-    while len(results) < len(tests["inputs"]) and time.monotonic() < deadline:
-        results += _run_from(len(results), compiled, names, tests, deadline)
-        if tests["stop_at_failure"] and results[-1]["status"] != "ran":
-            break
-    return results
-
-
-def _prelude(is_wanted: bool) -> dict[str, Any]:
-    """Returns the names that a solution may use without importing them, made once for all tests."""
-    names: dict[str, Any] = {}
-    if is_wanted:
-        exec(_PRELUDE, names)
-    names.pop("__builtins__", None)
-    return names
-
-
-def _run_from(
-    first: int, compiled: Any, names: dict[str, Any], tests: dict[str, Any], deadline: float
-) -> list[dict[str, Any]]:
-    """Returns the results of test `first` and of those after it, up to the first that ended the process."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _solve_from(first, compiled, names, tests, writing)
-    os.close(writing)
-    results: list[dict[str, Any]] = []
-    missing = len(tests["inputs"]) - first
-    end = ""
-    with open(reading, "rb", buffering=0) as pipe:
-        lines = _lines(pipe, tests["test_s"], deadline)
-        while len(results) < missing and not end:
-            line = next(lines)
-            if isinstance(line, str):
-                end = line
-            else:
-                results.append(json.loads(line))
-                if tests["stop_at_failure"] and results[-1]["status"] != "ran":
-                    missing = len(results)
-    os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if end == "late":
-        results.append({"status": "timeout"})
-    elif end == "gone":
-        code = os.waitstatus_to_exitcode(status)
-        output = "" if code else _read(_FILES[1], tests["output_bytes"])  # it ended itself, and may have been right
-        results.append({"status": "error" if code else "ran", "output": output, "exit_code": code})
-    return results
-
-
-def _lines(pipe: Any, test_s: float, deadline: float) -> Iterator[bytes | str]:
-    """Yields line after line; `late` when one takes longer than a test or all of them may, `gone` when the process has
-    ended."""
-    pending = b""
-    while True:
-        end = min(time.monotonic() + test_s, deadline)
-        while b"\n" not in pending:
-            if not select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
-                yield "late"
-            piece = pipe.read(1 << 16)
-            if not piece:
-                yield "gone"
-            pending += piece
-        line, _, pending = pending.partition(b"\n")
-        yield line
-
-
-def _read(name: str, limit: int) -> str:
-    with open(name, "rb") as file:
-        return file.read(limit).decode("utf-8", "replace")
-
-
-def _solve_from(first: int, compiled: Any, names: dict[str, Any], tests: dict[str, Any], pipe: int) -> None:
-    """Runs test after test and tells of each in a line; never returns."""
-    try:
-        size = tests["output_bytes"]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write that is too long is an error of the program
-        sys.setrecursionlimit(600_000)
-        for data in tests["inputs"][first:]:
-            result = _solve(compiled, {**names, "__name__": "__main__"}, data, tests)
-            line = memoryview(json.dumps(result).encode() + b"\n")
-            while line:
-                line = line[os.write(pipe, line) :]
-    finally:
-        os._exit(0)
-
-
-def _solve(compiled: Any, names: dict[str, Any], data: str, tests: dict[str, Any]) -> dict[str, Any]:
-    streams = [_stream(number, data if number == 0 and not tests["fn_name"] else "") for number in range(3)]
-    sys.stdin, sys.stdout, sys.stderr = streams
-    module = type(sys)("__main__")
-    module.__dict__.update(names)
-    sys.modules["__main__"] = module
-    status = "error"
-    try:
-        exec(compiled, module.__dict__)
-        if tests["fn_name"]:
-            _call(module.__dict__, tests["fn_name"], data)
-        status = "ran"
-    except SystemExit as stop:
-        status = "ran" if stop.code in (None, 0) else "error"
-    except BaseException:
-        streams[2].write(traceback.format_exc(limit=-5))
-    for stream in streams[1:]:
+def _compile(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
+    """Returns the program (None in another language), and what kept it from being compiled."""
+    program = settings["compile"] or settings["run"]
+    if not program:
+        with open(_SOURCE, encoding="utf-8") as file:
+            source = file.read()
         try:
-            stream.flush()
-        except (OSError, ValueError):
-            status = "error"
-    return {"status": status, "output": _read(_FILES[1 if status == "ran" else 2], tests["output_bytes"])}
+            return compile(source, _SOURCE, "exec", dont_inherit=True), None
+        except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+            # The last three are what the compiler says to source that is nested too deep, or too long for it.
+            return None, {"status": "compile_error", "output": str(error)[:500] or type(error).__name__}
+    if not shutil.which(program[0]):
+        return None, {"status": "missing", "output": program[0]}
+    if settings["compile"]:
+        print("started", flush=True)
+        done = subprocess.run(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode:
+            return None, {"status": "compile_error", "output": done.stdout.decode("utf-8", "replace")[:500]}
+    return None, None
 
 
-def _stream(number: int, content: str) -> Any:
-    """Returns standard stream `number` on a file of its own, so that programs that use the descriptor are seen, too."""
-    descriptor = os.open(_FILES[number], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(descriptor, content.encode("utf-8", "surrogateescape"))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.dup2(descriptor, number)
-    os.close(descriptor)
-    return open(number, "w" if number else "r", encoding="utf-8", errors="backslashreplace", closefd=False)
+def _prepare(settings: dict[str, Any]) -> None:
+    """Does once, for all tests, what is the same for each of them."""
+    # What `site` adds, which a sandbox may have left out.
+    for name in ("exit", "quit"):
+        if not hasattr(builtins, name):
+            setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    if settings["prelude"]:
+        names: dict[str, Any] = {}
+        exec(_PRELUDE, names)
+        for name, value in names.items():
+            if not hasattr(builtins, name):  # `pow` of `math` and `operator` must not shadow Python's own
+                setattr(builtins, name, value)
+    gc.collect()
+    gc.freeze()  # so that the last collection of each test looks at what the test has made, and at nothing else
 
 
-def _call(names: dict[str, Any], fn_name: str, data: str) -> None:
-    """Calls the function, or the method of `Solution`, with one JSON value per line; prints its result as JSON."""
-    owner = names["Solution"]() if "Solution" in names else None
-    function = getattr(owner, fn_name) if owner is not None else names[fn_name]
-    stdout, sys.stdout = sys.stdout, sys.stderr  # what it prints is not its result
+def _fork() -> int:
+    """Returns the pid of a new process in a group of its own, 0 in that process, and -1 where none can be made."""
     try:
-        result = function(*[json.loads(line) for line in data.split("\n")])
+        pid = os.fork()
+    except OSError:  # what an earlier test has left behind uses up all processes
+        return -1
+    if pid == 0:
+        os.setsid()
+    return pid
+
+
+def _result(pid: int, index: int, end: float) -> dict[str, Any]:
+    """Waits for the process of a test, ends it at the latest at `end`, and returns what became of it."""
+    if pid < 0:
+        return {"status": "error", "output": "no process could be started"}
+    handle = os.pidfd_open(pid)
+    is_late = not select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]
+    os.close(handle)
+    for kill in (os.killpg, os.kill):  # its group, which it may not have made yet
+        with contextlib.suppress(OSError):
+            kill(pid, SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if is_late or code == -SIGXCPU:
+        return {"status": "timeout"}
+    return {"status": "error", "output": _end_of(f"{_FOLDER}/err.{index}")} if code else {"status": "ran"}
+
+
+def _end_of(path: str) -> str:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # the program may have put a pipe there
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _ERROR_BYTES))
+            return file.read(_ERROR_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _become(index: int, compiled: Any, settings: dict[str, Any]) -> None:
+    """Runs test `index` in this freshly forked process; never returns."""
+    code = 1
+    try:
+        size = settings["output_bytes"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        _open_streams(index, is_function=bool(settings["fn_name"]))
+        if settings["run"]:
+            os.execvp(settings["run"][0], settings["run"])
+        # As Python has them: a write that is too long, or that nobody reads, is an error of the program.
+        for number in (SIGPIPE, SIGXFSZ):
+            signal(number, SIG_IGN)
+        signal(SIGINT, default_int_handler)
+        _count_recursion_from_here()
+        code = _call(compiled, settings["fn_name"], index) if settings["fn_name"] else _run(compiled)
     finally:
-        sys.stdout = stdout
-    print(json.dumps(result))
+        os._exit(code & 255)
+
+
+def _open_streams(index: int, *, is_function: bool) -> None:
+    """Makes the streams those of the test: files, as by `< in > out 2> err`. A function reads nothing, and what it
+    prints is not its result."""
+    error = f"{_FOLDER}/err.{index}"
+    new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for number, (path, flags) in enumerate(
+        (
+            ("/dev/null" if is_function else f"{_FOLDER}/in.{index}", os.O_RDONLY),
+            ("/dev/null" if is_function else f"{_FOLDER}/out.{index}", new),
+            (error, new | os.O_APPEND),
+        )
+    ):
+        descriptor = os.open(path, flags, 0o600)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.closerange(3, 65_536)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(number, name)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _stream(number: int, name: str) -> io.TextIOWrapper:
+    """Returns a standard stream as Python makes it where the locale is UTF-8."""
+    raw = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
+    raw.raw.name = f"<{name}>"  # type: ignore[misc]
+    stream = io.TextIOWrapper(
+        raw,
+        encoding="utf-8",
+        errors="backslashreplace" if number == 2 else "surrogateescape",
+        newline="\n",
+        line_buffering=number == 2,
+    )
+    stream.mode = "w" if number else "r"  # type: ignore[misc]
+    return stream
+
+
+def _count_recursion_from_here() -> None:
+    """Hides the frames below the program: `sys.setrecursionlimit(n + 5)` must leave it as many as it asks for."""
+    change, limit = sys.setrecursionlimit, sys.getrecursionlimit
+    frame, below = sys._getframe(), 1
+    while frame is not None:
+        below += 2 if frame.f_code.co_name == "<module>" else 1  # the call of `exec` counts, too
+        frame = frame.f_back
+
+    def setrecursionlimit(limit: int, /) -> None:
+        change(limit + below if limit > 0 else limit)
+
+    sys.setrecursionlimit = setrecursionlimit
+    sys.getrecursionlimit = lambda: limit() - below
+    setrecursionlimit(_RECURSION)
+
+
+def _module(name: str, compiled: Any) -> Any:
+    module = type(sys)(name)
+    module.__dict__.update(__file__=os.path.abspath(_SOURCE), __builtins__=builtins, __cached__=None)
+    sys.modules[name] = module
+    sys.argv[:] = [_SOURCE]
+    return module
+
+
+def _run(compiled: Any) -> int:
+    """Runs the program as the main module and returns its exit code."""
+    main_module = _module("__main__", compiled)
+    code = 0
+    try:
+        exec(compiled, main_module.__dict__)
+    except SystemExit as end:
+        code = _exit_code(end.code)
+    except BaseException as error:
+        code = 1
+        with contextlib.suppress(BaseException):
+            sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+    return _end(main_module.__dict__) or code
+
+
+def _exit_code(code: Any) -> int:
+    if code is None or isinstance(code, int):
+        return int(code or 0)
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _end(names: dict[str, Any]) -> int:
+    """Does what Python does at its end: joins threads, runs `atexit`, flushes, and lets go of every object. Returns the
+    exit code of an end that failed, else 0."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        try:
+            threading._shutdown()
+        except BaseException as error:
+            _report(error)
+    atexit._run_exitfuncs()
+    code = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+        except BaseException as error:
+            _report(error)
+            code = 120
+    # What holds unwritten output, or has a `__del__`, goes when nobody knows it any more.
+    sys.modules.pop("__main__", None)
+    for is_private in (True, False):
+        for name in list(names):
+            if name != "__builtins__" and is_private == (name[:1] == "_" and name[1:2] != "_"):
+                names[name] = None
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            pass  # closed, or already reported
+    return code
+
+
+def _report(error: BaseException) -> None:
+    """Prints an exception that ends nothing."""
+    with contextlib.suppress(BaseException):
+        print(f"Exception ignored: {type(error).__name__}: {error}", file=sys.__stderr__)
+
+
+def _call(compiled: Any, fn_name: str, index: int) -> int:
+    """Imports the program, calls the function, or the method of `Solution`, with one JSON value per line, and writes
+    its result as JSON. Returns the exit code."""
+    dumps, set_digits, digits = json.dumps, sys.set_int_max_str_digits, sys.get_int_max_str_digits()
+    set_digits(0)  # arguments and results of any length are the judge's to read and to write
+    with open(f"{_FOLDER}/in.{index}", encoding="utf-8") as file:
+        arguments = [json.loads(line) for line in file.read().split("\n") if line.strip()]
+    set_digits(digits)
+    try:
+        names = _module(_SOURCE.removesuffix(".py"), compiled).__dict__
+        exec(compiled, names)
+        result = _function(names, fn_name)(*arguments)
+        set_digits(0)
+        text = dumps(result, default=_plain)
+    except BaseException as error:
+        while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != _SOURCE:
+            error.__traceback__ = error.__traceback__.tb_next
+        sys.__excepthook__(type(error), error, error.__traceback__)
+        return 1
+    with open(f"{_FOLDER}/out.{index}", "w", encoding="utf-8") as file:
+        file.write(text)
+    return 0
+
+
+def _function(names: dict[str, Any], fn_name: str) -> Any:
+    owner = names.get("Solution")
+    return getattr(owner(), fn_name) if owner and hasattr(owner, fn_name) else names[fn_name]
+
+
+def _plain(value: Any) -> Any:
+    """Returns what JSON does not know as a list: iterators, ranges, views of dictionaries, arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (Iterator, range, deque, KeysView, ValuesView, ItemsView)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,41 @@
-"""Which files a patch touches, and whether tests are among them."""
+"""Which files a patch touches, and whether tests, or what can change how they run, are among them."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from itertools import islice
 
 _FENCE = "```"
-_HEADER = re.compile(r"(?:---|\+\+\+|rename from|rename to|copy from|copy to) (.*)")
+_HEADER = re.compile(r"(?:---|\+\+\+|\*\*\*|Index:|rename from|rename to|copy from|copy to) (.*)")
 _GIT_HEADER = "diff --git "
 _SECOND_PATH = re.compile(r' "?b/')
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _BODY = ("@@ ", "rename to ", "copy to ", "deleted file mode ", "new file mode ", "new mode ", "GIT binary patch")
-_ALWAYS = ("conftest.py", "pytest.ini", "sitecustomize.py", "usercustomize.py", "*.pth")
+_CONFIGURATION = (
+    # What a runner of tests reads before them.
+    "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "setup.cfg", "setup.py",
+    "pyproject.toml", "noxfile.py", "Makefile", "makefile", "GNUmakefile", "*.mk", ".coveragerc", "runtests.py",
+    "nose.cfg", ".noserc", "unittest.cfg", "package.json", "jest.config.*", "vitest.config.*", "karma.conf.*",
+    ".mocharc*", "phpunit.xml*", ".rspec",
+    # What Python or pytest loads by itself.
+    "conftest.py", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg", "*.pth", "*.egg-link", "entry_points.txt",
+    # What hides the source of its name.
+    "*.pyc", "*.pyo", "*.so", "*.pyd",
+)  # fmt: skip
+_HARNESS_MODULES = frozenset(
+    ("pytest", "_pytest", "pluggy", "iniconfig", "unittest", "doctest", "nose", "nose2", "mock", "coverage", "xdist",
+     "hypothesis", "py", "tox", "nox", "sitecustomize", "usercustomize")
+)  # fmt: skip
+_SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
 _TEST_NAMES = (
     "test_*.py", "*_test.py", "tests.py", "*_test.go", "*.test.*", "*.spec.*", "*Test.java", "*Tests.java", "*_spec.rb",
 )  # fmt: skip
 _TEST_FOLDERS = frozenset({"tests", "__tests__"})
+_TEST_ROOTS = ("test", "bin/test")
 
 
 def touched_paths(diff: str) -> set[str]:
@@ -52,23 +69,52 @@ def _path(name: str) -> str:
     return posixpath.normpath(name[2:] if name.startswith(("a/", "b/")) else name).lstrip("/")
 
 
-def edited_tests(paths: Iterable[str], *, protected: Iterable[str] = ()) -> list[str]:
-    """Returns the paths that tests, or what pytest and Python load before them, lie at; sorted.
+def edited_tests(paths: Iterable[str], *, protected: Iterable[str] = (), allowed: Iterable[str] = ()) -> list[str]:
+    """Returns the paths that tests, or what can change how they run, lie at; sorted.
 
     Args:
         paths: of a patch.
         protected: paths that are tests whatever their names.
+        allowed: paths of the reference patch. They, and what lies in their folders, may be configuration or modules of
+            the harness: some tasks are about those. Tests never are.
     """
     named = {posixpath.normpath(path) for path in protected}
-    return sorted(path for path in set(paths) if path in named or is_test(path))
+    known = {posixpath.normpath(path) for path in allowed}
+    folders = {posixpath.dirname(path) for path in known} - {""}
+
+    def is_refused(path: str) -> bool:
+        if path in named or is_test(path):
+            return True
+        return is_harness(path) and path not in known and posixpath.dirname(path) not in folders
+
+    return sorted(path for path in set(paths) if is_refused(path))
 
 
 def is_test(path: str) -> bool:
-    """Returns whether a file is a test, lies among tests, or is loaded before them (`conftest.py` and the like)."""
-    folder, name = posixpath.split(path)
-    return not _TEST_FOLDERS.isdisjoint(folder.split("/")) or any(
-        fnmatchcase(name, pattern) for pattern in (*_ALWAYS, *_TEST_NAMES)
+    """Returns whether a file is a test, or lies among tests; so is the folder of tests itself, for which a patch may
+    put a link."""
+    name = posixpath.basename(path)
+    return (
+        not _TEST_FOLDERS.isdisjoint(path.split("/"))
+        or any(path == root or path.startswith(f"{root}/") for root in _TEST_ROOTS)
+        or any(fnmatchcase(name, pattern) for pattern in _TEST_NAMES)
     )
+
+
+def is_harness(path: str) -> bool:
+    """Returns whether a file can change how tests run: configuration of a runner, what Python or pytest loads before
+    them, or a module that is imported in place of pytest's, unittest's or another one of the standard library."""
+    folder, name = posixpath.split(path)
+    if any(fnmatchcase(name, pattern) for pattern in _CONFIGURATION):
+        return True
+    if not name.endswith(".py"):
+        return False
+    parts = path.removesuffix(".py").split("/")
+    if not _HARNESS_MODULES.isdisjoint(parts[:2]):
+        return True
+    at_top = parts[1:] if folder and parts[0] in _SOURCE_FOLDERS else parts
+    is_module = len(at_top) == 1 or (len(at_top) == 2 and name == "__init__.py")
+    return is_module and at_top[0] in sys.stdlib_module_names
 
 
 def extract_diff(text: str) -> str | None:
@@ -82,7 +128,7 @@ def extract_diff(text: str) -> str | None:
         if _is_diff(block):
             return block
     lines = text.splitlines(keepends=True)
-    start = next((i for i, line in enumerate(lines) if line.startswith((_GIT_HEADER, "--- "))), len(lines))
+    start = next((i for i, line in enumerate(lines) if line.startswith((_GIT_HEADER, "--- ", "Index: "))), len(lines))
     rest = "".join(lines[start:])
     return rest if _is_diff(rest) else None
 

@@ -68,7 +68,7 @@ def test_a_right_program_is_worth_the_most() -> None:
 
 @pytest.mark.parametrize(
     ("code", "level"),
-    [("def f(:", -1.0), ("1 / 0", -0.6), ("while True: pass", -0.6), ("import sys; sys.exit(1)", -0.6), ("", -0.3)],
+    [("def f(:", -1.0), ("1 / 0", -0.6), ("while True: pass", -0.6), ("import sys; sys.exit(1)", -0.6), ("pass", -0.3)],
 )
 def test_coderl_has_four_levels(code: str, level: float) -> None:
     # vectors.json, V-CODE: compile -1, runtime -0.6, failed -0.3
@@ -83,7 +83,7 @@ def test_the_worse_level_counts() -> None:
 
 
 async def test_an_answer_without_a_program_is_worth_the_least() -> None:
-    subject = sample("print(a + b)", ground_truth=ADD)
+    subject = sample("I would print(a + b).", ground_truth=ADD)
     assert await code_tests.make({})(subject) == 0.0
     assert await coderl.make({})(subject) == -1.0
 
@@ -164,8 +164,7 @@ def test_an_object_that_equals_everything_is_wrong() -> None:
 
 
 def test_a_value_too_deep_to_read_is_wrong_and_no_error() -> None:
-    line = 'b\'{"status": "ran", "output": "\' + b"[" * 100_000 + b\'"}\\n\''
-    code = f"{_PIPES.format(line)}def double(x): return 2 * x"
+    code = "def double(x):\n    for _ in range(100_000): x = [x]\n    return x"
     assert value(code_tests, code, DOUBLE, partial=True) == 0.0
 
 

@@ -25,7 +25,7 @@ from verl_agentic.rewards.patch import (
     similarity,
     unified_diff,
 )
-from verl_agentic.rewards.patch_paths import edited_tests, extract_diff, is_test, touched_paths
+from verl_agentic.rewards.patch_paths import edited_tests, extract_diff, is_harness, is_test, touched_paths
 from verl_agentic.rewards.resolution import TestResults
 
 # vectors.json, V-SWERL
@@ -220,9 +220,19 @@ def test_resolved_needs_all_of_both_kinds() -> None:
     assert graded(f2p=mended, p2p={}) == 1.0
 
 
-def test_statuses_are_read_as_swe_bench_reads_them() -> None:
-    assert graded(f2p={"a": "PASSED", "b": "XFAIL"}, p2p={}) == 1.0
-    for status in ("FAILED", "ERROR", "SKIPPED", ""):
+def test_an_expected_failure_counts_only_where_the_reference_run_has_it_for_that_test() -> None:
+    both = {"a": "PASSED", "b": "XFAIL"}
+    assert graded(f2p=both, p2p={}) == graded(f2p={"a": "PASSED"}, p2p=both) == 0.0
+    row = {"f2p": ["a", "b"], "p2p": [], "reference": {"a": "XFAIL", "b": "PASSED"}}
+    assert graded(f2p=both, p2p={}, ground_truth=row) == 0.0  # the expected failure is that of another test
+    assert graded(f2p=both, p2p={}, ground_truth={**row, "reference": {"b": "xfail"}}) == 1.0
+    assert TestResults.of({"t": "XFAIL"}, {"u": "XFAIL"}).resolved == 0.0
+    assert TestResults.of({"t": "XFAIL"}, {"u": "XFAIL"}, reference={"t": "XFAIL", "u": "XFAIL"}).resolved == 1.0
+
+
+def test_other_statuses_than_passed_are_failures() -> None:
+    assert graded(f2p={"a": "PASSED", "b": "passed"}, p2p={}) == 1.0
+    for status in ("FAILED", "ERROR", "SKIPPED", "XPASS", "XFAIL", ""):
         assert graded(f2p={"a": "PASSED", "b": status}, p2p={}) == 0.0
 
 
@@ -243,6 +253,21 @@ def test_the_environment_may_report_counts() -> None:
     assert counted(f2p_passed=1) == counted(p2p_passed=2) == 0.0
     assert counted(patch_applied=0) == counted(edits_tests=1) == 0.0
     assert counted(ground_truth={"f2p": ["a", "b", "c"], "p2p": []}) == 0.0  # one did not run
+
+
+def test_results_of_an_environment_are_those_of_the_tests_that_the_row_names() -> None:
+    row = {"f2p": ["a", "b"], "p2p": ["c"]}
+    by_name = {"f2p/a": 1.0, "f2p/b": 1.0, "p2p/c": 1.0, "p2p/another": 0.0}
+
+    def named(**changed: float) -> float:
+        info = {key: value for key, value in {**by_name, **changed}.items() if value >= 0}
+        return resolved.make({})(sample("done", outcome=0.0, info=info, ground_truth=row))
+
+    assert named() == 1.0
+    assert named(**{"f2p/b": 0.0}) == named(**{"p2p/c": 0.0}) == 0.0
+    assert named(**{"f2p/b": -1.0, "f2p/easy": 1.0}) == 0.0  # another test is no substitute
+    with pytest.raises(ScoringError, match="the row names, 1"):  # two of two passed: which?
+        counted(ground_truth={"f2p": ["a"], "p2p": []})
 
 
 def test_no_results_are_an_error_and_no_failure() -> None:
@@ -277,6 +302,36 @@ def diff(path: str, old: str | None = None) -> str:
         diff("pkg/conftest.py", "dev/null"),
         diff("pytest.ini"),
         diff("sitecustomize.py"),
+        *map(
+            diff,
+            (
+                "tox.ini",
+                "setup.cfg",
+                "pyproject.toml",
+                ".pytest.ini",
+                "sub/pytest.ini",
+                "pytest.py",
+                "pytest/__init__.py",
+                "_pytest/runner.py",
+                "src/_pytest/runner.py",
+                "unittest/case.py",
+                "usercustomize.py",
+                "Makefile",
+                "build/rules.mk",
+                "evil.pth",
+                "noxfile.py",
+                "setup.py",
+                "json.py",
+                "src/os.py",
+                "random/__init__.py",
+                "pkg/core.so",
+                "pkg/__pycache__/core.cpython-311.pyc",
+                "test/data.json",
+                "tests",
+                "package.json",
+            ),
+        ),
+        "Index: tox.ini\n" + diff("src/a.py"),
         diff("src/a.py") + diff("src/./x/../../tests/test_a.py"),
         diff("src/a.py", "tests/test_a.py"),
         "diff --git a/tests/test_a.py b/src/b.py\nrename from tests/test_a.py\nrename to src/b.py\n",
@@ -296,13 +351,31 @@ def test_a_patch_that_touches_tests_is_worth_nothing(patch: str) -> None:
     assert counted(answer=patch.replace("checks/hidden", "tests/hidden")) == 0.0
 
 
+def test_an_answer_that_only_quotes_a_diff_of_tests_is_not_refused() -> None:
+    quote = f"I changed `src/a.py`. The test that failed came with:\n```diff\n{diff('tests/test_a.py')}```\nIt passes."
+    assert counted(answer=quote) == 1.0
+    assert counted(answer=quote, patch_applied=1.0) == 0.0  # the environment applied a patch: it was in the answer
+    assert graded(answer=quote, f2p={"t": True}, p2p={}, model_patch=diff("src/a.py")) == 1.0
+
+
+def test_what_the_reference_patch_changes_may_be_changed() -> None:
+    passed = {"f2p": {"t": True}, "p2p": {}, "patch": diff("src/_pytest/runner.py") + diff("setup.cfg")}
+    for path in ("src/_pytest/runner.py", "src/_pytest/main.py", "setup.cfg"):
+        assert graded(**passed, model_patch=diff(path)) == 1.0
+    for path in ("tox.ini", "src/pytest/__init__.py", "src/_pytest/test_x.py", "pytest.py"):
+        assert graded(**passed, model_patch=diff(path)) == 0.0
+
+
 def test_an_episode_without_a_patch_has_resolved_nothing() -> None:
     assert graded(f2p={"t": True}, p2p={}, model_patch="") == 0.0
 
 
 def test_names_that_only_look_like_tests_are_none() -> None:
-    for path in ("src/contest.py", "src/testing.py", "django/test/client.py", "latest.py", "attest/core.py"):
-        assert not is_test(path)
+    for path in (
+        *("src/contest.py", "src/testing.py", "django/test/client.py", "latest.py", "attest/core.py"),
+        *("pkg/json.py", "src/pkg/types.py", "docs/site/index.md", "pkg/makefile_parser.py", "calendar/index.html"),
+    ):
+        assert not is_test(path) and not is_harness(path)
     assert edited_tests(touched_paths(diff("src/latest.py"))) == []
 
 

@@ -18,8 +18,9 @@ def _high(*, partial: bool = False, **options: Any) -> float:
 async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -> Value:
     """Returns 1 when the program passes all hidden tests, else 0; with `partial`, passed tests / all tests.
 
-    The program is the last fenced block of the final answer; without one the value is 0. A test that takes too long has
-    failed. The expected outputs never enter the sandbox. Abstains without ground truth.
+    The program is what `extract_code` finds in the final answer, as a rule its last fenced block of Python; without one
+    the value is 0. It runs as `python solution.py < input` would. A test that takes too long has failed. The expected
+    outputs never enter the sandbox. Abstains without ground truth.
 
     Partial credit pays a program that prints one constant for every test that expects it; all-pass does not.
 

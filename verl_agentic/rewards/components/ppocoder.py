@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.code import extract_code
+from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.rewards.code_match import ast_match, data_flow_match, is_empty_program, parse, parse_reference
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
@@ -22,9 +22,9 @@ def _highest(*, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> float
 def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> Graded:
     """Returns -1 for a program that does not compile, else 1 + ast_weight * AST match + data_flow_weight * DFG match.
 
-    The program is the last fenced block of the final answer; without one, or without a statement that does something,
-    nothing compiles. Both matches are shares of
-    what the *reference* has: code that is added beside it costs nothing, and a program that resembles one that works
+    The program is what `extract_code` finds in the final answer; without one, or without a statement that does
+    something, nothing compiles. Both matches are shares of what the *reference* has: code that is added beside it costs
+    nothing, and a program that resembles one that works
     need not work. So this is shaping, beside `code_tests`.
 
     Args:

@@ -1,0 +1,146 @@
+"""Compares what a program printed, or what a function returned, with the expected output.
+
+Integers are compared exactly, whatever the other side prints: `5.0` is 5, `999999000.5` is not 999999003. A tolerance
+holds only where the expected number is no integer. No comparison depends on Python's limit of digits.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Sequence
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.errors import ConfigError, boundary
+
+CHECKERS = ("lines", "tokens", "exact", "ignore_case")
+TOLERANCE = 1e-6
+"""Of testlib's `rcmp6`, and of most problem statements."""
+
+Checker = Callable[[str, str, str], bool]
+"""Input, found output, expected output -> whether the output is right."""
+
+# No leading zeros, no plus sign: `007` is a text, and so is a row of binary digits that begins with 0.
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_CONTEXT = Context(prec=40, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+
+
+def same_token(found: str, expected: str, tolerance: float = TOLERANCE) -> bool:
+    """Tells whether two words are the same text, or the same number.
+
+    An expected integer must be met exactly. Any other number may differ by `tolerance * max(1, |expected|)`: an
+    absolute error, or a relative one. `nan` and `inf` are texts.
+    """
+    if found == expected:
+        return True
+    if not (_NUMBER.fullmatch(found) and _NUMBER.fullmatch(expected)):
+        return False
+    left, right = Decimal(found, _CONTEXT), Decimal(expected, _CONTEXT)
+    if _INTEGER.fullmatch(expected) or not tolerance:
+        return left == right
+    allowed = _CONTEXT.multiply(Decimal(tolerance), max(Decimal(1), _CONTEXT.abs(right)))
+    return _CONTEXT.abs(_CONTEXT.subtract(left, right)) <= allowed
+
+
+def same_output(found: str, expected: str, *, checker: str = "lines", tolerance: float = TOLERANCE) -> bool:
+    """Tells whether two printed texts say the same.
+
+    Args:
+        found: what the program printed.
+        expected: what it should print.
+        checker: `lines` compares line by line and word by word, without empty lines and the space around words.
+            `tokens` ignores where lines break, too. `ignore_case` is `lines` in which `yes` is `YES`. `exact` wants the
+            same characters, but for space at the ends of lines and of the text.
+        tolerance: of numbers, see `same_token`; `exact` has none.
+    """
+    if checker == "exact":
+        return _right_stripped(found) == _right_stripped(expected)
+    if checker == "ignore_case":
+        found, expected = found.casefold(), expected.casefold()
+    if checker == "tokens":
+        return _same_words(found.split(), expected.split(), tolerance)
+    left, right = _lines(found), _lines(expected)
+    return len(left) == len(right) and all(
+        one == other or _same_words(one.split(), other.split(), tolerance)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def same_value(found: str, expected: str, *, tolerance: float = TOLERANCE) -> bool:
+    """Tells whether two JSON texts have the same value.
+
+    Numbers are compared as by `same_token`, in nested values, too. `true` is not 1, and a text is no number. Python's
+    tuples and lists are both lists in JSON.
+    """
+    try:
+        return _same_json(_load(found), _load(expected), tolerance)
+    except (ValueError, RecursionError):
+        return False
+
+
+@functools.cache
+def load_checker(name: str) -> Checker | None:
+    """Returns a checker of the user: `package.module:function` or `path/file.py:function`; None for one of ours.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name in CHECKERS:
+        return None
+    where, _, attribute = name.rpartition(":")
+    if not where:
+        raise ConfigError(
+            f"checker must be one of {CHECKERS}, package.module:function or path/file.py:function, got {name!r}"
+        )
+    with boundary(ConfigError, f"loading the checker {name!r}"):
+        if not where.endswith(".py"):
+            return getattr(importlib.import_module(where), attribute)
+        spec = importlib.util.spec_from_file_location(f"verl_agentic_checker_{Path(where).stem}", where)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, attribute)
+
+
+def _same_words(found: Sequence[str], expected: Sequence[str], tolerance: float) -> bool:
+    return len(found) == len(expected) and all(
+        same_token(one, other, tolerance) for one, other in zip(found, expected, strict=True) if one != other
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return [line for raw in text.split("\n") if (line := raw.strip())]
+
+
+def _right_stripped(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip()
+
+
+class _Number(str):
+    """A number of a JSON text, as it is written there."""
+
+
+def _load(text: str) -> Any:
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+
+
+def _same_json(found: Any, expected: Any, tolerance: float) -> bool:
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, _Number):
+        return same_token(found, expected, tolerance)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(
+            _same_json(one, other, tolerance) for one, other in zip(found, expected, strict=True)
+        )
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(
+            _same_json(found[key], expected[key], tolerance) for key in expected
+        )
+    return found == expected
