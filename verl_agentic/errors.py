@@ -63,7 +63,7 @@ class AuditError(AgenticError, RuntimeError):
 
 
 class HealthError(AgenticError, RuntimeError):
-    """An alarm that is to stop the run was raised; a checkpoint was saved."""
+    """An alarm stopped the run; its last healthy checkpoint stays, and the weights were saved aside."""
 
 
 class EnvError(AgenticError, RuntimeError):

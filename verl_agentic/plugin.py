@@ -193,6 +193,12 @@ ADAPTERS = (
         chosen_by="data.curriculum",
     ),
     Adapter(
+        module="checkpoint_retention",
+        needs="verl.utils.checkpoint.checkpoint_manager",
+        gives="healthy checkpoints that stay",
+        chosen_by="actor_rollout_ref.rollout.custom.agentic.health.actions (stop, rollback)",
+    ),
+    Adapter(
         module="step_time",  # ahead of `run_log`, which writes and watches the metrics, time/* among them
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="metrics time/*, tool_time/*, turn_time/*",

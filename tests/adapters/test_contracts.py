@@ -117,6 +117,7 @@ USES = (
     Use(adapter="plugin", symbol="verl.checkpoint_engine.base:"),
     Use(adapter="plugin", symbol="verl.experimental.reward_loop.reward_manager:"),
     Use(adapter="plugin", symbol="verl.trainer.ppo.core_algos:"),
+    Use(adapter="plugin", symbol="verl.utils.checkpoint.checkpoint_manager:"),
     Use(adapter="plugin", symbol="verl.trainer.ppo.v1.replay_buffer:"),
     Use(adapter="plugin", symbol="verl.trainer.ppo.v1.trainer_base:"),
     Use(adapter="plugin", symbol="verl.trainer.ppo.v1:"),
@@ -218,6 +219,42 @@ USES = (
         replaced="self, batch, metrics, timing_raw, global_steps, epoch",
     ),
     Use(adapter="run_log", symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._validate", replaced="self"),
+    Use(adapter="run_log", symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._save_checkpoint", replaced="self"),
+    Use(
+        adapter="checkpoint_retention",
+        symbol="verl.utils.checkpoint.checkpoint_manager:BaseCheckpointManager.remove_previous_save_local_path",
+        replaced="self, path",
+    ),
+    Use(
+        adapter="checkpoint_retention",
+        symbol="verl.utils.checkpoint.checkpoint_manager:BaseCheckpointManager",
+        has="previous_saved_paths",
+    ),
+    Use(
+        adapter="health_actions",
+        symbol="verl.checkpoint_engine.base:CheckpointEngineManager.update_weights",
+        call="self, global_steps",
+    ),
+    Use(
+        adapter="health_actions",
+        symbol="verl.checkpoint_engine.base:CheckpointEngineManager.sleep_replicas",
+        call="self",
+    ),
+    Use(
+        adapter="health_actions",
+        symbol="verl.workers.engine_workers:ActorRolloutRefWorker.load_checkpoint",
+        call="self, local_path=, del_local_after_load=",
+    ),
+    Use(
+        adapter="health_actions",
+        symbol="verl.workers.engine_workers:TrainingWorker.load_checkpoint",
+        call="self, local_path=, del_local_after_load=",
+    ),
+    Use(
+        adapter="health_actions",
+        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
+        has="checkpoint_manager, actor_rollout_wg, use_critic, critic_wg, replay_buffer, global_steps, logger, config",
+    ),
     Use(
         adapter="run_log", symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer.fit", replaced="self, agent_loop_manager"
     ),

@@ -212,22 +212,18 @@ def test_a_run_that_is_resumed_does_not_raise_an_old_alarm_again(tmp_path: Path)
     assert [finding["step"] for finding in read_lines(tmp_path / "health.jsonl")] == [2]
 
 
-def test_an_alarm_that_is_to_stop_the_run_saves_a_checkpoint_first() -> None:
+def test_an_alarm_stops_the_run_with_its_weights_aside_and_a_logger_that_fails_hides_no_reason(tmp_path: Path) -> None:
     trainer = Trainer(health={"actions": {"gradient": "stop"}})
+    trainer.config.trainer.default_local_dir = str(tmp_path)
     metrics_of(trainer, 1, **{"actor/grad_norm": 1.0})
-    with pytest.raises(HealthError, match=r"not well at step 2, got gradient: .*saved in checkpoints.*resume"):
+    with pytest.raises(HealthError, match=r"not well at step 2, got gradient: .*false alarm, resume from .*unhealthy"):
         metrics_of(trainer, 2, **{"actor/grad_norm": float("inf")})
     assert trainer.num_checkpoints == 1 and trainer.logged[-1]["health/gradient"] == 1.0
-
-
-def test_a_checkpoint_that_verl_has_saved_is_not_saved_again_and_a_logger_that_fails_hides_no_reason() -> None:
     trainer = Trainer(health={"actions": {"gradient": "stop"}})
-    trainer.config.trainer.save_freq = 3
+    trainer.config.trainer.default_local_dir = str(tmp_path)
     trainer.logger = SimpleNamespace(log=broken_logger)
-    metrics_of(trainer, 2, **{"actor/grad_norm": 1.0})
     with pytest.raises(HealthError, match="not well at step 3"):
         metrics_of(trainer, 3, **{"actor/grad_norm": float("inf")})
-    assert trainer.num_checkpoints == 0
 
 
 def broken_logger(data: dict[str, Any], step: int) -> None:

@@ -165,7 +165,10 @@ def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
     [
         ({"action": {}}, r"unknown keys in .*health, got \['action'\]; known ones: \['actions'"),
         ({"actions": {"entropy": "stop"}}, r"unknown alarms in .*actions, got \['entropy'\]; known .*entropy_collapse"),
-        ({"actions": {"gradient": "halt"}}, r"actions.gradient must be one of \['log', 'warn', 'stop', 'off'\]"),
+        (
+            {"actions": {"gradient": "halt"}},
+            r"gradient must be one of \['log', 'warn', 'rollback', 'stop', 'off'\]",
+        ),
         ({"actions": ["gradient"]}, "actions must be a mapping"),
         ({"thresholds": {"gradients": {}}}, r"unknown alarms in .*thresholds, got \['gradients'\]"),
         ({"thresholds": {"default": {}}}, "thresholds has no default"),

@@ -22,6 +22,7 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from verl_agentic.adapters.healthy_checkpoints import is_kept
 from verl_agentic.adapters.session_rows import PLAYED_UID
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
@@ -218,11 +219,12 @@ class ReplayedGroups(Generic[J]):
 
 
 def forget_memories(folder: Path, *, most: int) -> None:
-    """Removes the memories in all checkpoints of a folder but those of the last `most` steps."""
+    """Removes the memories in all checkpoints of a folder but those of the last `most` steps and of healthy ones."""
     steps = {path: path.parent.name.removeprefix("global_step_") for path in folder.glob(f"global_step_*/{_FILE}")}
     written = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
     for path in written[:-most]:
-        path.unlink(missing_ok=True)
+        if not is_kept(path):
+            path.unlink(missing_ok=True)
 
 
 def check_trainer(config: Any) -> None:

@@ -163,6 +163,7 @@ def demanded(config: DictConfig) -> list[str]:
         "replay_buffer": has_rubric or sampler.get("poll_interval_s") is not None,
         "trainer_steps": has_rubric or bool({"temperature_schedule", "max_void_share"} & set(_section(rollout))),
         "run_log": bool({"log", "audit", "health"} & set(_section(rollout))),
+        "checkpoint_retention": bool({"stop", "rollback"} & _health_actions(_section(rollout))),
         "curriculum": OmegaConf.select(config, "data.curriculum") is not None,
         **dict.fromkeys(("rubric_manager", "group_rewards"), has_rubric),
         **_demanded_of_credit(config),
@@ -212,6 +213,11 @@ def _is_cpu_chosen() -> bool:
 
 def _section(rollout: Any) -> Any:
     return (rollout.get("custom") or {}).get("agentic") or {}
+
+
+def _health_actions(section: Any) -> set[str]:
+    actions = (section.get("health") or {}).get("actions") or {}
+    return {str(action) for action in actions.values()}
 
 
 def _is_env_agent(rollout: Any) -> bool:

@@ -10,8 +10,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,13 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batch_audit import audit_batch
 from verl_agentic.adapters.harmless import harmless
-from verl_agentic.adapters.run_watch import SECTION, watch_of
+from verl_agentic.adapters.health_actions import act, target_of_rollback
+from verl_agentic.adapters.run_watch import watch_of
 from verl_agentic.adapters.session_rows import PLAYED_UID, split_key
 from verl_agentic.adapters.step_time import LOG_S
 from verl_agentic.adapters.stored_columns import stored_columns
 from verl_agentic.algorithms.handover import told_to_metrics
-from verl_agentic.diagnostics.finding import Finding
-from verl_agentic.errors import HealthError
+from verl_agentic.diagnostics.health import ROLLED_BACK_TO
 from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.run_files import ENDED, write_config, write_tokenizer
@@ -93,12 +92,23 @@ def _compute_metrics(original: Any) -> Any:
         metrics.update(watch.health.metrics())
         for finding in findings:
             watch.find(finding)
+        if (step := target_of_rollback(watch, findings)) is not None:
+            metrics[ROLLED_BACK_TO] = step
         if watch.metrics is not None:
             watch.metrics.append(self.global_steps, metrics)
-        if any(finding.level == "stop" for finding in findings):
-            _stop(self, metrics, findings)
+        act(self, watch, metrics, findings)
+        watch.keep_healthy()
 
     return compute
+
+
+def _save_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def save(self: Any) -> None:
+        original(self)
+        watch_of(self).checkpoints.note(self.global_steps, root=Path(self.config.trainer.default_local_dir))
+
+    return save
 
 
 def _validate(original: Any) -> Any:
@@ -113,22 +123,6 @@ def _validate(original: Any) -> Any:
         return found
 
     return validate
-
-
-def _stop(trainer: Any, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
-    """Saves a checkpoint and ends the run."""
-    every = int(trainer.config.trainer.get("save_freq") or 0)
-    if every < 1 or trainer.global_steps % every:  # else verl has just saved one
-        trainer._save_checkpoint()
-    with contextlib.suppress(Exception):  # the reason is in the error, whatever a logger says
-        numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
-        trainer.logger.log(data=numbers, step=trainer.global_steps)
-    told = "; ".join(f"{finding.name}: {finding.message}" for finding in findings if finding.level == "stop")
-    raise HealthError(
-        f"the run is not well at step {trainer.global_steps}, got {told}; a checkpoint was saved in "
-        f"{trainer.config.trainer.default_local_dir}: mend the cause and resume, or set "
-        f"{SECTION}.health.actions.<alarm> to warn"
-    )
 
 
 def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
@@ -176,4 +170,5 @@ def _update(key: str, row: Mapping[str, torch.Tensor], step: int, has_critic: bo
 PPOTrainer.fit = _fit(PPOTrainer.fit)
 PPOTrainer._compute_advantage = _compute_advantage(PPOTrainer._compute_advantage)
 PPOTrainer._compute_metrics = _compute_metrics(PPOTrainer._compute_metrics)
+PPOTrainer._save_checkpoint = _save_checkpoint(PPOTrainer._save_checkpoint)
 PPOTrainer._validate = _validate(PPOTrainer._validate)

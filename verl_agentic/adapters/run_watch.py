@@ -9,9 +9,10 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf
 
+from verl_agentic.adapters.healthy_checkpoints import Checkpoints
 from verl_agentic.agent_loops.settings import to_audit
 from verl_agentic.diagnostics.finding import Finding
-from verl_agentic.diagnostics.health import HealthMonitor, HealthSettings
+from verl_agentic.diagnostics.health import ROLLED_BACK_TO, HealthMonitor, HealthSettings
 from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.metrics import MetricsLog, read_metrics
 from verl_agentic.trajectory_log.options import LogOptions
@@ -23,11 +24,15 @@ SECTION = "actor_rollout_ref.rollout.custom.agentic"
 class Watch:
     """What watches over one trainer."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, *, begun_at: int = 0) -> None:
         """Reads the section.
 
+        Args:
+            config: verl's.
+            begun_at: step whose checkpoint the run was resumed from; 0 for a new one.
+
         Raises:
-            ConfigError: an unknown key, or a value out of range.
+            ConfigError: an unknown key, a value out of range, or `rollback` where a run cannot go back.
         """
         section = OmegaConf.select(config, SECTION) or {}
         plain: dict[str, Any] = cast("Any", OmegaConf.to_container(section, resolve=True)) if section else {}
@@ -39,6 +44,16 @@ class Watch:
         self.metrics = None if folder is None else MetricsLog(folder)
         self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
         self._is_known = False
+        self.num_rollbacks = 0
+        """Of the run, those of earlier processes included."""
+        trainer = config.trainer
+        is_named = trainer.get("resume_mode") == "resume_path" and trainer.get("resume_from_path")
+        self.checkpoints = Checkpoints(
+            Path(trainer.default_local_dir),
+            begun_at=begun_at,
+            resumed_from=Path(trainer.resume_from_path) if is_named else None,
+        )
+        settings.check_trainer(cast("Any", OmegaConf.to_container(config, resolve=False)))
         self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
 
     def remember(self, *, before: int) -> None:
@@ -50,8 +65,14 @@ class Watch:
             for logged in read_metrics(self.options.dir, with_verls=False):
                 if 0 <= logged["step"] < before:
                     self.health.observe(logged["step"], logged)
+                    self.num_rollbacks += ROLLED_BACK_TO in logged
         except (OSError, ValueError):
             logger.exception("alarms do not know what was logged before step %d", before)
+
+    def keep_healthy(self) -> None:
+        """Keeps the newest checkpoint that each stopping alarm found healthy; without such alarms, verl keeps alone."""
+        found = (self.checkpoints.newest(step) for step in self.health.judged_until())
+        self.checkpoints.keep(step for step in found if step is not None)
 
     def find(self, finding: Finding) -> None:
         """Keeps and tells a finding."""
@@ -63,5 +84,5 @@ class Watch:
 def watch_of(trainer: Any) -> Watch:
     """Returns what watches over a trainer; one that is new begins to."""
     if "_agentic_watch" not in vars(trainer):
-        trainer._agentic_watch = Watch(trainer.config)
+        trainer._agentic_watch = Watch(trainer.config, begun_at=trainer.global_steps)
     return trainer._agentic_watch

@@ -72,6 +72,10 @@ class History:
         else:
             self._tail.append(dict(row))
 
+    def where(self, is_kept: Callable[[Row], bool]) -> History:
+        """Returns a history of some of the rows."""
+        return History(row for row in chain(self._head, self._tail) if is_kept(row))
+
     def _keep(self, row: Row) -> None:
         """Puts a row to the first ones, when there are fewer than 100 of them with one of its metrics."""
         if any(self._kept[name] < _HEAD for name in row):

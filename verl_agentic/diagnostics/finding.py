@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from verl_agentic.errors import DataError
 
-Level = Literal["log", "warn", "stop"]
+Level = Literal["log", "warn", "rollback", "stop"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 
@@ -22,7 +22,7 @@ class Finding:
     name: str
     """Of the alarm, or of the check."""
     level: Level
-    """What is to be done: note it, warn of it, or stop the run with a checkpoint."""
+    """What is to be done: note it, warn of it, go back to the last healthy checkpoint, or stop the run."""
     message: str
     """What was seen, in numbers, beside the threshold, and since when."""
     evidence: Mapping[str, float | str]

@@ -80,7 +80,7 @@ def test_separate_servers_get_the_weights_of_the_trainer(tmp_path: Path) -> None
     assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
 
 
-def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_and_back_to_it_at_every_alarm(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {"trainer.save_freq": 2, "trainer.total_training_steps": 5, "trainer.resume_mode": "auto"}
     with run.start("killed") as process:
@@ -95,9 +95,18 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: Path) 
         for survivor in alive:
             survivor.kill()
     done = int(saved.read_text())
+    health = "actor_rollout_ref.rollout.custom.agentic.health"
+    run.settings |= {  # an alarm that is always raised
+        f"+{health}.actions.truncation": "rollback",
+        f"+{health}.thresholds.truncation": "{share: -1.0, window: 1, patience: 1}",
+    }
     steps = run.finish("resumed")
     assert [s["step"] for s in steps] == list(range(done + 1, 6))
+    assert [s["health/rolled_back_to"] for s in steps] == [done] * len(steps)
+    # Each step trains and samples with the weights that it went back to.
     assert all(s["training/rollout_probs_diff_max"] < 1e-4 for s in steps)
-    optimizer = torch.load(run.checkpoints / "global_step_5/actor/optim_world_size_1_rank_0.pt", weights_only=False)
-    # Adam's own count: a run that had begun anew would have counted from 0.
-    assert {int(state["step"]) for state in optimizer["state"].values()} == {5}
+    saved_last = run.checkpoints / "unhealthy/global_step_5/actor/optim_world_size_1_rank_0.pt"
+    optimizer = torch.load(saved_last, weights_only=False)
+    # Adam's own count: a run that had begun anew would have counted from 0, one that did not go back to 5.
+    assert {int(state["step"]) for state in optimizer["state"].values()} == {done + 1}
+    assert saved.read_text() == str(done)

@@ -82,7 +82,7 @@
   };
 
   const finding = (one) => el("li", { class: "finding " + one.level },
-    el("div", {}, viewer.badge(one.level, one.level === "stop" ? "breach" : one.level === "warn" ? "void" : ""), el("b", {}, one.name), el("button", { class: "link-button", on: { click: () => onStep(one.step) } }, "step " + one.step)),
+    el("div", {}, viewer.badge(one.level, one.level === "stop" || one.level === "rollback" ? "breach" : one.level === "warn" ? "void" : ""), el("b", {}, one.name), el("button", { class: "link-button", on: { click: () => onStep(one.step) } }, "step " + one.step)),
     el("p", {}, one.message), one.advice ? el("p", { class: "advice" }, "Next: " + one.advice) : null,
     one.evidence && Object.keys(one.evidence).length ? el("details", {}, el("summary", {}, "Evidence"), el("pre", {}, JSON.stringify(one.evidence, null, 2))) : null);
 

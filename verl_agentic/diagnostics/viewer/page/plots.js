@@ -3,7 +3,7 @@
 (() => {
   const { el, svg, number } = viewer;
   const PAD = { left: 58, right: 14, top: 16, bottom: 26 };
-  const LEVELS = { log: "●", warn: "▲", stop: "■" };
+  const LEVELS = { log: "●", warn: "▲", rollback: "◀", stop: "■" };
   const cursors = new Set();
 
   /** Returns three to six round numbers that span an interval. */

@@ -1,0 +1,128 @@
+"""Which checkpoints of a run are healthy: they are kept, and what is newer can be put aside.
+
+A checkpoint is healthy for an alarm if the alarm has looked since, and its condition did not hold. verl saves before
+the metrics of the step are known, so it can neither tell nor keep them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+HEALTHY = "healthy_iterations.txt"
+"""Beside the checkpoints: the steps that retention must not remove, on one line."""
+UNHEALTHY = "unhealthy"
+"""Folder beside the checkpoints that holds those that were put aside."""
+_STEP = "global_step_"
+_LATEST = "latest_checkpointed_iteration.txt"
+
+
+class Checkpoints:
+    """The checkpoints that a run may go back to."""
+
+    def __init__(self, root: Path, *, begun_at: int, resumed_from: Path | None = None) -> None:
+        """Finds those of earlier processes.
+
+        Args:
+            root: verl's `trainer.default_local_dir`.
+            begun_at: step whose checkpoint was loaded; 0 for a new run.
+            resumed_from: folder of that checkpoint, where it is not below `root`.
+        """
+        self.root = Path(os.path.abspath(root))
+        found = {int(path.name.removeprefix(_STEP)): path for path in _step_folders(self.root)}
+        self._folders = {step: path for step, path in found.items() if 0 < step <= begun_at}
+        if resumed_from is not None and begun_at:
+            self._folders[begun_at] = Path(os.path.abspath(resumed_from))
+        self._kept: list[int] = []
+
+    def note(self, step: int, *, root: Path) -> None:
+        """Notes that verl has saved a step into a folder; unhealthy weights are saved into another one than ours."""
+        if Path(os.path.abspath(root)) == self.root:
+            self._folders[step] = self.root / f"{_STEP}{step}"
+
+    def has(self, step: int) -> bool:
+        """Tells whether a step was saved."""
+        return step in self._folders
+
+    def folder(self, step: int) -> Path:
+        """Returns the folder of a checkpoint that was saved."""
+        return self._folders[step]
+
+    def newest(self, until: int) -> int | None:
+        """Returns the newest step up to `until` that was saved; None without one."""
+        return max((step for step in self._folders if step <= until), default=None)
+
+    def keep(self, steps: Iterable[int]) -> None:
+        """Keeps retention from removing these steps, and no others."""
+        wanted = sorted(set(steps))
+        if wanted == self._kept and (self.root / HEALTHY).exists() == bool(wanted):
+            return
+        self._kept = wanted
+        if wanted:
+            _replace(self.root / HEALTHY, " ".join(map(str, wanted)))
+        else:
+            (self.root / HEALTHY).unlink(missing_ok=True)
+
+    def put_aside(self, *, after: int) -> None:
+        """Moves the checkpoints after a step into `unhealthy/`; verl resumes from the step instead of from them."""
+        moved = sorted(step for step in self._folders if step > after)
+        for step in moved:
+            source, target = self._folders.pop(step), self.aside / f"{_STEP}{step}"
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(source, _unused(target))
+            except OSError as cause:
+                logger.warning("the checkpoint of step %d was not moved to %s: %s", step, target, cause)
+        if _read(self.root / _LATEST) not in map(str, moved):
+            return
+        if after in self._folders and self._folders[after].parent == self.root:
+            _replace(self.root / _LATEST, str(after))
+        else:
+            (self.root / _LATEST).unlink(missing_ok=True)
+
+    @property
+    def aside(self) -> Path:
+        """Where unhealthy checkpoints lie."""
+        return self.root / UNHEALTHY
+
+
+def kept_steps(root: Path) -> set[int]:
+    """Returns the steps whose checkpoints must stay."""
+    return {int(step) for step in _read(root / HEALTHY).split() if step.isdecimal()}
+
+
+def is_kept(path: str | Path) -> bool:
+    """Tells whether a model's folder, `<root>/global_step_<n>/<role>`, belongs to a checkpoint that must stay."""
+    step = Path(path).parent
+    return step.name.removeprefix(_STEP) in {str(kept) for kept in kept_steps(step.parent)}
+
+
+def _step_folders(root: Path) -> list[Path]:
+    """Returns the checkpoints below a folder that still hold an actor."""
+    return [p for p in root.glob(f"{_STEP}*") if p.name.removeprefix(_STEP).isdecimal() and (p / "actor").is_dir()]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _unused(path: Path) -> Path:
+    """Returns a path that does not exist: this one, or with a number in front of the name."""
+    number = 2
+    free = path
+    while free.exists():
+        free, number = path.with_name(f"{number}-{path.name}"), number + 1
+    return free
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.tmp")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
