@@ -22,9 +22,6 @@ All of them pickle, because they cross process boundaries inside Ray.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 
 class AgenticError(Exception):
     """Base of every error of this package."""
@@ -98,8 +95,7 @@ class ScoringError(AgenticError, RuntimeError):
     """A scorer raised, hung or left its range."""
 
 
-@contextmanager
-def boundary(error: type[AgenticError], what: str) -> Iterator[None]:
+class boundary:
     """Attributes any foreign exception that escapes the block to the layer it crossed.
 
     `SystemExit` is one of them: code that means to end itself would end the whole process.
@@ -109,9 +105,17 @@ def boundary(error: type[AgenticError], what: str) -> Iterator[None]:
     Raises:
         error: with `what`, the original type and message, chained to the original exception.
     """
-    try:
-        yield
-    except AgenticError:
-        raise
-    except (Exception, SystemExit) as cause:
-        raise error(f"{what} failed, got {type(cause).__name__}: {cause}") from cause
+
+    __slots__ = ("_error", "_what")
+
+    def __init__(self, error: type[AgenticError], what: str) -> None:
+        """Makes the context; a class, as episodes enter ten of them in every turn."""
+        self._error, self._what = error, what
+
+    def __enter__(self) -> None:
+        """Begins the block."""
+
+    def __exit__(self, _: object, cause: BaseException | None, __: object) -> None:
+        """Raises `error` for a foreign exception."""
+        if isinstance(cause, (Exception, SystemExit)) and not isinstance(cause, AgenticError):
+            raise self._error(f"{self._what} failed, got {type(cause).__name__}: {cause}") from cause

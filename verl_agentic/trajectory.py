@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import compress, groupby
+from dataclasses import dataclass, field, replace
 
 from verl_agentic.types import Segment, SegmentKind
+
+_COLUMNS = ("response_ids", "response_mask", "log_probs", "turn_ids")
 
 
 def place_rewards(
@@ -22,13 +23,14 @@ def place_rewards(
         response_mask: `[R]` 1 on tokens that the policy sampled.
     """
     rewards = [0.0] * len(turn_ids)
-    last_of_turn = {t: i for i, (t, m) in enumerate(zip(turn_ids, response_mask, strict=True)) if m}
-    if not last_of_turn:
+    if 1 not in response_mask:
         return rewards
-    for turn, value in turn_rewards.items():
-        home = max((t for t in last_of_turn if t <= turn), default=min(last_of_turn))
-        rewards[last_of_turn[home]] += value
-    rewards[max(last_of_turn.values())] += outcome
+    if turn_rewards:
+        last_of_turn = {t: i for i, (t, m) in enumerate(zip(turn_ids, response_mask, strict=True)) if m}
+        for turn, value in turn_rewards.items():
+            home = max((t for t in last_of_turn if t <= turn), default=min(last_of_turn))
+            rewards[last_of_turn[home]] += value
+    rewards[len(response_mask) - 1 - list(reversed(response_mask)).index(1)] += outcome
     return rewards
 
 
@@ -48,10 +50,10 @@ class Trajectory:
     """Log-probs of the sampled tokens, 0.0 on all others."""
     turn_ids: list[int] = field(default_factory=list)
     """Turn of every response token; an observation belongs to the turn it answers."""
-    kinds: list[SegmentKind] = field(default_factory=list)
-    """Who wrote every response token."""
     has_log_probs: bool = True
     """False when the policy gave none for some turn; `log_probs` then means nothing."""
+    _segments: list[Segment] = field(default_factory=list)
+    """Spans of one author and turn, in order and without gaps."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -92,12 +94,23 @@ class Trajectory:
         nothing = [0] * len(token_ids)
         self._append(token_ids, mask=nothing, log_probs=[0.0] * len(token_ids), turn=turn, kind=kind)
 
+    def prefix(self, length: int) -> Trajectory:
+        """Returns a copy of the row that ends after `length` response tokens."""
+        columns = {name: list(getattr(self, name)) for name in (*_COLUMNS, "prompt_ids", "_segments")}
+        row = replace(self, **columns)
+        row.drop_tail(len(self.response_ids) - length)
+        return row
+
     def drop_tail(self, count: int) -> None:
         """Removes the last `count` response tokens (a chat template may own the separator that ended a turn)."""
         assert 0 <= count <= len(self.response_ids), (count, len(self.response_ids))
         keep = len(self.response_ids) - count
-        for column in (self.response_ids, self.response_mask, self.log_probs, self.turn_ids, self.kinds):
-            del column[keep:]
+        for name in _COLUMNS:
+            del getattr(self, name)[keep:]
+        while self._segments and self._segments[-1].end > keep:
+            last = self._segments.pop()
+            if last.start < keep:
+                self._segments.append(replace(last, end=keep))
 
     def trim_context(self) -> None:
         """Removes trailing tokens that the policy did not sample, so that the last token is trainable."""
@@ -114,13 +127,12 @@ class Trajectory:
 
     def segments(self) -> tuple[Segment, ...]:
         """Returns the spans of one author and turn, in order and without gaps."""
-        spans: list[Segment] = []
-        start = 0
-        for (kind, turn), tokens in groupby(zip(self.kinds, self.turn_ids, strict=True)):
-            end = start + sum(1 for _ in tokens)
-            spans.append(Segment(start, end, kind, turn))
-            start = end
-        return tuple(spans)
+        return tuple(self._segments)
+
+    @property
+    def kinds(self) -> list[SegmentKind]:
+        """Who wrote every response token."""
+        return [segment.kind for segment in self._segments for _ in range(segment.start, segment.end)]
 
     def token_rewards(self, *, outcome: float, turn_rewards: Mapping[int, float]) -> list[float]:
         """Returns `[R]` rewards that lie on sampled tokens only; their sum is the whole reward; see `place_rewards`."""
@@ -130,19 +142,31 @@ class Trajectory:
 
     def check(self) -> None:
         """Asserts the record's invariants: aligned columns, turns in order, no log-prob on an observation."""
-        columns = (self.response_mask, self.log_probs, self.turn_ids, self.kinds)
-        assert all(len(c) == len(self.response_ids) for c in columns), "columns are not aligned"
+        assert len({len(getattr(self, name)) for name in _COLUMNS}) == 1, "columns are not aligned"
         assert set(self.response_mask) <= {0, 1}, "mask values other than 0 and 1"
         assert self.turn_ids == sorted(self.turn_ids), "turn ids fall"
-        trained_kinds = set(compress(self.kinds, self.response_mask))
-        assert trained_kinds <= {SegmentKind.MODEL}, "mask 1 on a token that the policy did not sample"
+        start = 0
+        for segment in self._segments:
+            assert segment.start == start < segment.end, "segments leave gaps"
+            start = segment.end
+            is_trained = 1 in self.response_mask[segment.start : segment.end]
+            assert not is_trained or segment.kind is SegmentKind.MODEL, (
+                "mask 1 on a token that the policy did not sample"
+            )
+        assert start == len(self.response_ids), "segments leave gaps"
 
     def _append(
         self, token_ids: Sequence[int], *, mask: list[int], log_probs: Sequence[float], turn: int, kind: SegmentKind
     ) -> None:
         assert not self.turn_ids or turn >= self.turn_ids[-1], f"turn {turn} after turn {self.turn_ids[-1]}"
+        if not token_ids:
+            return
+        start = len(self.response_ids)
         self.response_ids.extend(token_ids)
         self.response_mask.extend(mask)
         self.log_probs.extend(log_probs)
         self.turn_ids.extend([turn] * len(token_ids))
-        self.kinds.extend([kind] * len(token_ids))
+        last = self._segments[-1] if self._segments else None
+        if last is not None and (last.kind, last.turn) == (kind, turn):
+            start = self._segments.pop().start
+        self._segments.append(Segment(start, len(self.response_ids), kind, turn))

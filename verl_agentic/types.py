@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, Literal
 
 from verl_agentic.errors import DataError, ScoringError
@@ -178,7 +179,11 @@ class Action:
     """What the protocol counted in this turn, such as `repaired_calls`; added up over the episode."""
 
     def to_message(self) -> Message:
-        """Returns the assistant message that stands for this turn in the chat."""
+        """Returns the assistant message of this turn in the chat; always the same object."""
+        return self._message
+
+    @cached_property
+    def _message(self) -> Message:
         return Message("assistant", self.content, tool_calls=self.tool_calls)
 
 

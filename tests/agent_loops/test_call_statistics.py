@@ -12,7 +12,7 @@ from verl_agentic.agent_loops.call_statistics import (
     tool_metrics,
     tools_called,
 )
-from verl_agentic.rewards.sample import Call
+from verl_agentic.rewards.sample import Call, Turn, to_turns
 from verl_agentic.types import Action, Message, ToolCall
 
 
@@ -82,14 +82,14 @@ def test_vectors_of_the_distribution_of_calls() -> None:
     assert tool_distribution({}) == {"top_share": 0.0, "entropy": 0.0}
 
 
-def episode(*steps: tuple[str, list[tuple[str, str, Message]]]) -> tuple[list[Message], list[Action]]:
-    """Returns the conversation and the actions of turns: what was written, and calls with their answers."""
+def episode(*steps: tuple[str, list[tuple[str, str, Message]]]) -> tuple[Turn, ...]:
+    """Returns the turns of a conversation: what the policy wrote, and calls with their answers."""
     messages, actions = [], []
     for turn, (text, calls) in enumerate(steps):
         asked = tuple(ToolCall(name, {"q": query}) for name, query, _ in calls)
         actions.append(Action(turn, text, text, tool_calls=asked))
         messages += [actions[-1].to_message(), *(answer for _, _, answer in calls)]
-    return messages, actions
+    return to_turns(messages, actions)
 
 
 ANSWER = Message("tool", "42", name="search")
@@ -97,33 +97,33 @@ ANSWER = Message("tool", "42", name="search")
 
 def test_numbers_of_an_episode() -> None:
     wrong = Message("tool", "no such tool", is_error=True, error_kind="unknown_tool")
-    messages, actions = episode(
+    turns = episode(
         ("so", [("serach", "a", wrong)]),
         ("then", [("search", "a", ANSWER), ("search", "a", ANSWER)]),
         ("42", []),
     )
-    assert call_statistics(messages, actions) == {
+    assert call_statistics(turns) == {
         "duplicate_calls": 1.0,
         "failed_calls": 1.0,
         "corrected_calls": 1.0,
         "repeated_ngrams": 0.0,
     }
-    assert tools_called(messages, actions) == {"search": 2}
+    assert tools_called(turns) == {"search": 2}
 
 
 def test_a_void_episode_has_the_same_keys() -> None:
-    messages, actions = episode(("so", [("search", "a", ANSWER)]))
-    void = call_statistics(messages[:1], ())
-    assert void == dict.fromkeys(call_statistics(messages, actions), 0.0) and tools_called(messages, ()) == {}
+    turns = episode(("so", [("search", "a", ANSWER)]))
+    void = call_statistics(())
+    assert void == dict.fromkeys(call_statistics(turns), 0.0) and tools_called(()) == {}
 
 
 def test_text_that_is_written_again_is_repeated_and_what_tools_say_is_not() -> None:
     words = " ".join(str(number) for number in range(60))
-    once, _ = episode((words, [("search", "a", Message("tool", words))])), None
+    once = episode((words, [("search", "a", Message("tool", words))]))
     twice = episode((words, []), (words, []))
     # 41 n-grams of 20 words, then the same again.
-    assert call_statistics(*once)["repeated_ngrams"] == 0.0
-    assert call_statistics(*twice)["repeated_ngrams"] == 0.5
+    assert call_statistics(once)["repeated_ngrams"] == 0.0
+    assert call_statistics(twice)["repeated_ngrams"] == 0.5
 
 
 def test_a_text_without_end_is_looked_at_in_part() -> None:
@@ -131,7 +131,7 @@ def test_a_text_without_end_is_looked_at_in_part() -> None:
     words = " ".join(f"word{number}" for number in range(4_000))
     assert len(words) > 20_000
     for turns in ([("so so " * 500, []), (words, [])], [("so so " * 500 + words, [])]):
-        assert call_statistics(*episode(*turns))["repeated_ngrams"] == 0.0
+        assert call_statistics(episode(*turns))["repeated_ngrams"] == 0.0
 
 
 def test_calls_per_tool_over_a_batch() -> None:

@@ -39,7 +39,6 @@ _STATE = (
     *("min_weights_version", "max_weights_version"),
 )
 """What a branch takes over from a play, beside its tokens."""
-_COLUMNS = ("response_ids", "response_mask", "log_probs", "turn_ids", "kinds")
 
 
 async def run_branching_episode(
@@ -255,7 +254,7 @@ class BranchingPlay(Play):
         self.env_s += time.monotonic() - started
         for name, value in point.state.items():
             setattr(self, name, copy.copy(value))
-        self.trajectory = _prefix(point.trajectory, len(point.trajectory.response_ids))
+        self.trajectory = point.trajectory.prefix(len(point.trajectory.response_ids))
         self.steps = list(point.steps)
         self.first_log_probs = list(point.first_log_probs)
         # What its sibling counted of itself is not the branch's.
@@ -294,7 +293,7 @@ class BranchingPlay(Play):
             return
         self._num_given = mark.length
         point = BranchPoint(
-            trajectory=_prefix(self.trajectory, mark.length),
+            trajectory=self.trajectory.prefix(mark.length),
             shared_ids=self.shared_ids(mark.length),
             steps=tuple(self.steps),
             state=mark.state,
@@ -328,12 +327,6 @@ def _shared_ids(episode: Episode, plays: Sequence[BranchingPlay]) -> list[list[i
         (play,) = (play for play in plays if play.first_row is episode.trajectories[first])
         ids[first] = play.shared_ids(len(ids[first]))
     return ids
-
-
-def _prefix(row: Trajectory, length: int) -> Trajectory:
-    """Returns a copy of a row that ends after `length` response tokens."""
-    columns = {name: getattr(row, name)[:length] for name in _COLUMNS}
-    return replace(row, prompt_ids=list(row.prompt_ids), **columns)
 
 
 async def _repeat(env: Env, action: Action) -> Observation:

@@ -9,8 +9,7 @@ from itertools import pairwise
 from verl_agentic.rewards.calls import call_key, succeeded, was_carried_out
 from verl_agentic.rewards.components.repetition import repeated_share
 from verl_agentic.rewards.components.tool_diversity import normalised_entropy
-from verl_agentic.rewards.sample import Call, to_turns
-from verl_agentic.types import Action, Message
+from verl_agentic.rewards.sample import Call, Turn
 
 NGRAM = 20
 """Words of an n-gram: shorter ones repeat in any long text."""
@@ -18,7 +17,7 @@ _MAX_CHARS = 20_000
 _MAX_TOOLS = 32
 
 
-def call_statistics(messages: Sequence[Message], actions: Sequence[Action]) -> dict[str, float]:
+def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
     """Returns numbers of an episode under the same keys for every one.
 
     - `duplicate_calls`: see `num_duplicates`.
@@ -27,10 +26,8 @@ def call_statistics(messages: Sequence[Message], actions: Sequence[Action]) -> d
       characters that it wrote; 0 for short episodes.
 
     Args:
-        messages: the conversation behind the prompt.
-        actions: what the policy did, in order; none of a void episode, which says nothing about the policy.
+        turns: of the episode, in order; none of a void episode, which says nothing about the policy.
     """
-    turns = to_turns(messages, actions)
     calls = [call for turn in turns for call in turn.calls]
     failed, corrected = corrections(calls)
     return {
@@ -41,12 +38,12 @@ def call_statistics(messages: Sequence[Message], actions: Sequence[Action]) -> d
     }
 
 
-def tools_called(messages: Sequence[Message], actions: Sequence[Action]) -> dict[str, int]:
-    """Returns how often each tool got to work, of the 32 that did most; the arguments are those of `call_statistics`.
+def tools_called(turns: Sequence[Turn]) -> dict[str, int]:
+    """Returns how often each tool got to work, of the 32 that did most.
 
     Names that the policy made up are none of them.
     """
-    calls = (call for turn in to_turns(messages, actions) for call in turn.calls)
+    calls = (call for turn in turns for call in turn.calls)
     return dict(Counter(call.name for call in calls if was_carried_out(call)).most_common(_MAX_TOOLS))
 
 

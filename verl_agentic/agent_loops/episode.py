@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, get_args
 
 from verl_agentic.agent_loops.activity import Span
 from verl_agentic.agent_loops.call_statistics import call_statistics, tools_called
+from verl_agentic.rewards.sample import Turn, to_turns
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
 
@@ -75,6 +77,11 @@ class Episode:
         """True when the episode says nothing about the policy."""
         return self.stop_reason in VOID_REASONS
 
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """The agent's turns as scorers see them, without token counts and rewards."""
+        return to_turns(self.messages[self.num_prompt_messages :], self.actions)
+
     def token_rewards(self, *, has_rubric: bool = False) -> list[list[float]]:
         """Returns `[R]` rewards per trajectory; the outcome lies in the last one. All zero when void.
 
@@ -94,7 +101,7 @@ class Episode:
 
     def tools_called(self) -> dict[str, int]:
         """Returns how often each tool got to work."""
-        return tools_called(self.messages[self.num_prompt_messages :], self.actions)
+        return tools_called(self.turns)
 
     def numbers(self) -> dict[str, float]:
         """Returns the episode as scalars under the same keys for every episode.
@@ -110,7 +117,7 @@ class Episode:
             "model_tokens": float(sum(t.num_model_tokens for t in self.trajectories)),
             "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
             **counted,
-            **call_statistics(self.messages[self.num_prompt_messages :], () if self.is_void else self.actions),
+            **call_statistics(() if self.is_void else self.turns),
             "used_tool": float(counted["tool_calls"] > counted["tool_errors"]),
             "rows": float(len(self.trajectories)),
             "retries": float(self.retries),

@@ -38,8 +38,7 @@ def _turns(trajectory: Trajectory) -> list[int]:
     """Returns the turns in which the policy sampled, in order; none of a void row."""
     if not any(trajectory.response_mask):
         return []
-    sampled = zip(trajectory.turn_ids, trajectory.kinds, strict=True)
-    return sorted({turn for turn, kind in sampled if kind is SegmentKind.MODEL})
+    return sorted({segment.turn for segment in trajectory.segments() if segment.kind is SegmentKind.MODEL})
 
 
 def _steps(episode: Episode) -> Iterator[tuple[int, int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
 
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.trajectory import Trajectory
@@ -11,6 +13,7 @@ from verl_agentic.trajectory_log.secrets import Decode
 TEXT_MISMATCH = "text_mismatch"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SHOWN_CHARS = 60
+_TRAINED = re.compile(b"\x01+")
 
 
 def text_breach(episode: Episode, *, decode: Decode) -> str:
@@ -38,12 +41,12 @@ def text_breach(episode: Episode, *, decode: Decode) -> str:
     return ""
 
 
-def _runs(trajectory: Trajectory) -> list[tuple[int, int]]:
-    """Returns the spans `[start, end)` of neighbouring tokens with mask 1 of one turn."""
-    runs, start = [], 0
-    for (mask, _), tokens in groupby(zip(trajectory.response_mask, trajectory.turn_ids, strict=True)):
-        end = start + sum(1 for _ in tokens)
-        if mask:
-            runs.append((start, end))
-        start = end
-    return runs
+def _runs(trajectory: Trajectory) -> Iterator[tuple[int, int]]:
+    """Yields the spans `[start, end)` of neighbouring tokens with mask 1 of one turn; turn ids never fall."""
+    turn_ids = trajectory.turn_ids
+    for run in _TRAINED.finditer(bytes(trajectory.response_mask)):
+        start, stop = run.span()
+        while start < stop:
+            end = bisect_right(turn_ids, turn_ids[start], start, stop)
+            yield start, end
+            start = end

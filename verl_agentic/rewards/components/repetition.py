@@ -28,6 +28,8 @@ def repeated_share(texts: list[str], *, n: int) -> float:
 
 def _ngram_hashes(words: list[str], n: int) -> list[int]:
     """Returns a rolling hash of each n-gram, so that the time does not grow with n."""
+    if len(words) < n:
+        return []
     outgoing = pow(_BASE, n, _PRIME)
     codes = [hash(word) for word in words]
     rolling, hashes = 0, []
