@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from chat_templates import CHATML_WITH_TOOLS, Family
 
-from verl_agentic.agent_loops.turn_boundary import TurnBoundary
+from verl_agentic.agent_loops.turn_boundary import TurnBoundary, _remembering
 from verl_agentic.tools.python import SCHEMA
 
 TOOLS = [dict(SCHEMA)]
@@ -27,12 +28,14 @@ class Watched:
         self.builder = builder
         self.rendered: list[tuple[bool, bool]] = []
 
-        def render(messages: Sequence[Any], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
-            self.rendered.append((add_generation_prompt, tools is not None))
-            return render_tokens(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+        tokenizer = builder.tokenizer = copy.copy(builder.tokenizer)
+        apply = tokenizer.apply_chat_template
 
-        render_tokens = builder._render_tokens
-        builder._render_tokens = render
+        def render(messages: Sequence[Any], *, add_generation_prompt: bool, tools: Any = None, **options: Any) -> Any:
+            self.rendered.append((add_generation_prompt, tools is not None))
+            return apply(messages, add_generation_prompt=add_generation_prompt, tools=tools, **options)
+
+        tokenizer.apply_chat_template = render
 
 
 @pytest.fixture
@@ -101,3 +104,28 @@ def test_what_is_remembered_has_bounds(make: Any) -> None:
     watched.rendered.clear()
     append(boundary, chat, "again")
     assert len(watched.rendered) == 2, "it was forgotten, and is rendered anew"
+
+
+def test_a_shape_that_renders_otherwise_is_left_to_the_builder(make: Any) -> None:
+    chat, _ = make(CHATML_WITH_TOOLS)
+
+    class Marked(type(chat.builder)):
+        """Renders something that no template says."""
+
+        def _render_tokens(self, *args: Any, **kwargs: Any) -> list[int]:
+            return [7, *super()._render_tokens(*args, **kwargs)]
+
+    chat.builder.__class__ = Marked
+    boundary = _remembering(chat.builder)
+    for _ in range(3):
+        assert boundary._render_tokens([SAID], add_generation_prompt=True)[0] == 7
+
+
+def test_a_tokenizer_that_cuts_is_left_to_the_builder(make: Any) -> None:
+    chat, _ = make(CHATML_WITH_TOOLS)
+    boundary = _remembering(chat.builder)
+    long = [{"role": "user", "content": "one two three " * 20}]
+    whole = boundary._render_tokens(long, add_generation_prompt=True)
+    for _ in range(3):
+        chat.builder.tokenizer.backend_tokenizer.enable_truncation(4)
+        assert boundary._render_tokens(long, add_generation_prompt=True) == whole

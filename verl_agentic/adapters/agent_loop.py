@@ -29,6 +29,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl_agentic.adapters import external_sessions, foreign_rows
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec import Codec
+from verl_agentic.agent_loops.decoding import exact_decoder
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.episode_log import EpisodeLog, Played
@@ -180,23 +181,11 @@ class EnvAgentLoop(AgentLoopBase):
         """
         named = {key: kwargs.pop(key) for key in list(kwargs) if key in _SETTINGS}
         super().__init__(*args, **kwargs)
-        self._settings = LoopSettings.from_mapping(
-            {**_section(self.rollout_config), **_plain(named)},
-            section=_SECTION,
-            max_response_tokens=self.rollout_config.response_length,
-            max_context_tokens=self.rollout_config.prompt_length + self.rollout_config.response_length,
-        )
         if self.processor is not None:
             raise ConfigError(
                 "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
             )
-        external_sessions.check_external_sessions(self.config)
-        if self._settings.branching is not None:
-            self._settings.branching.check_rollout(
-                group_size=(self.rollout_config.get("n") or 1) - self._settings.external_sessions,
-                has_log_probs=bool(self.rollout_config.get("calculate_log_probs")),
-            )
-        self._is_scored_by_verl = is_scored_by_verl(self.config)
+        self._settings, self._is_scored_by_verl = _settings_of(self.config, named)
         tool_format = self.rollout_config.multi_turn.format
         self._codec = make_codec(
             self._settings.protocol,
@@ -265,12 +254,7 @@ class EnvAgentLoop(AgentLoopBase):
         if self._settings.audit == "off" or episode.is_void:
             return ""
         num_tokens = sum(len(trajectory.response_ids) for trajectory in episode.trajectories)
-        return await offload_if_long(num_tokens, text_breach, episode, decode=self._decode)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        # As codecs decode what was sampled: cleaned up, it would not be what the policy wrote.
-        decode = cast("Any", self.tokenizer).decode
-        return decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return await offload_if_long(num_tokens, text_breach, episode, decode=exact_decoder(self.tokenizer))
 
     def _played(
         self,
@@ -294,7 +278,9 @@ class EnvAgentLoop(AgentLoopBase):
             "temperature": setting.policy.temperature if isinstance(setting.policy, ServerPolicy) else 0.0,
         }
         return Played(
-            columns=columns, append=log_writer("trajectories", self._settings.log).append, decode=self._decode
+            columns=columns,
+            append=log_writer("trajectories", self._settings.log).append,
+            decode=exact_decoder(self.tokenizer),
         )
 
     def _setting(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> Setting:
@@ -341,6 +327,35 @@ def _run_agent_loop(original: Any) -> Any:
 
 
 AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
+
+
+_last_settings: list[tuple[Any, Mapping[str, Any], tuple[LoopSettings, bool]]] = []
+
+
+def _settings_of(config: Any, named: Mapping[str, Any]) -> tuple[LoopSettings, bool]:
+    """Returns the settings of episodes, and whether verl scores them.
+
+    verl makes a loop for every episode, all with one config: it is read once.
+    """
+    for known_config, known_named, found in _last_settings:
+        if known_config is config and known_named == named:
+            return found
+    rollout = config.actor_rollout_ref.rollout
+    settings = LoopSettings.from_mapping(
+        {**_section(rollout), **_plain(named)},
+        section=_SECTION,
+        max_response_tokens=rollout.response_length,
+        max_context_tokens=rollout.prompt_length + rollout.response_length,
+    )
+    external_sessions.check_external_sessions(config)
+    if settings.branching is not None:
+        settings.branching.check_rollout(
+            group_size=(rollout.get("n") or 1) - settings.external_sessions,
+            has_log_probs=bool(rollout.get("calculate_log_probs")),
+        )
+    found = settings, is_scored_by_verl(config)
+    _last_settings[:] = [(config, named, found)]
+    return found
 
 
 def _section(rollout_config: Any) -> dict[str, Any]:

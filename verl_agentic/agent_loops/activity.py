@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 KINDS = ("start", "generate", "step", "tool", "score", "reward", "close", "retry_wait", "branch_wait")
 """`start`, `step`, `score` and `close` are the environment's; `reward` is verl's reward worker; `branch_wait` waits for
@@ -23,8 +23,7 @@ UNKNOWN_TOOL = "unknown"
 """Label of calls of tools that there are not: their names are the policy's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something that an episode did, or waited for."""
 
     kind: str

@@ -66,7 +66,8 @@ def num_duplicates(calls: Sequence[Call]) -> int:
 
     Another answer to the same call (the next page, a step in a maze) is something new.
     """
-    return sum(call_key(a) == call_key(b) and a.result == b.result for a, b in pairwise(calls))
+    keys = [(call_key(call), call.result) for call in calls]
+    return sum(a == b for a, b in pairwise(keys))
 
 
 def corrections(calls: Sequence[Call]) -> tuple[int, int]:

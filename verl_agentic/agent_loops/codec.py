@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from verl_agentic.agent_loops.decoding import exact_decoder
 from verl_agentic.agent_loops.markers import Markers, tokenizer_markers
 from verl_agentic.agent_loops.offload import offload, offload_if_long
 from verl_agentic.agent_loops.reading import Reading, Schema, parameters_of
@@ -106,6 +107,7 @@ class ChatTemplateCodec:
         self._builder = builder
         self._parser = parser
         self._tokenizer = tokenizer
+        self._exact_text = exact_decoder(tokenizer)
         self._format = FORMATS.get(tool_format)
         self._reader = CallReader(parser, tool_format=self._format, repair=repair) if self._format else None
         self._check_arguments = check_arguments
@@ -205,7 +207,7 @@ class ChatTemplateCodec:
         return ids
 
     def _decode(self, ids: list[int]) -> tuple[str, bool]:
-        return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False), self._starts_in_reasoning
+        return self._exact_text(ids), self._starts_in_reasoning
 
     @cached_property
     def _starts_in_reasoning(self) -> bool:

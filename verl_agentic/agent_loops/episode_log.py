@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,7 +84,7 @@ class EpisodeLog:
             shared |= {"is_void": True, "error": void}
         records = [{**shared, "reward": reward, **self._of_row(row)} for row in self._rows]
         sample = self.sample or to_sample(self.episode, self.row, id=self._id())
-        told = [dataclasses.asdict(span) for span in spans]
+        told = [span._asdict() for span in spans]
         records[-1] |= {**to_columns(sample), "score": score, "spans": told}
         return records
 

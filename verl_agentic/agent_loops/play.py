@@ -367,7 +367,7 @@ class Play:
         """
         limits = self.setting.limits
         cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
-        new = [replace(message, content=encodable(message.content)) for message in messages]
+        new = [_with_content(message, encodable(message.content)) for message in messages]
         if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
             new = await self._clip(new)
             return new, await self._encode(new)
@@ -409,7 +409,7 @@ class Play:
                     tokenizer=self.setting.tokenizer,
                 )
             self.info["clipped_observations"] += is_cut
-            clipped.append(replace(message, content=text))
+            clipped.append(_with_content(message, text))
         return clipped
 
     async def _fit(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
@@ -463,6 +463,10 @@ class Play:
         self.messages.append(action.to_message())
         self.info["summaries"] += 1
         return compaction.with_summary(self.prompt, action.content, unseen=unseen)
+
+
+def _with_content(message: Message, content: str) -> Message:
+    return message if message.content == content else replace(message, content=content)
 
 
 def _growth(edit: ContextTokens) -> int:

@@ -193,30 +193,29 @@ class _Renderer:
 
     def __init__(self, builder: Any) -> None:
         self._render = builder._render_tokens
-        self._tokenizer = getattr(builder, "tokenizer", None)
+        self._tokenizer: Any = getattr(builder, "tokenizer", None)
         self._options = getattr(builder, "chat_template_kwargs", None) or {}
         self._is_same: dict[tuple[Any, ...], bool] = {}
 
     def __call__(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool, tools: Any) -> list[int]:
         shape = (*(message["role"] for message in messages), add_generation_prompt, bool(tools))
         options = {"add_generation_prompt": add_generation_prompt, "tools": tools}
-        if self._is_same.get(shape, True):
+        if self._is_same.get(shape) and not self._cuts():
+            return self._encode(messages, **options)
+        own = self._render(messages, **options)
+        if shape not in self._is_same:
             try:
-                found = self._encode(messages, **options)
+                self._is_same[shape] = self._encode(messages, **options) == own
             except Exception as cause:
                 logger.info("verl's builder renders %s: %s", shape, cause)
-                found = None
-            if found is not None and shape in self._is_same:
-                return found
-            own = self._render(messages, **options)
-            self._is_same[shape] = found == own
-            return own
-        return self._render(messages, **options)
+                self._is_same[shape] = False
+        return own
 
     def _encode(self, messages: Sequence[ChatMessage], **options: Any) -> list[int]:
-        tokenizer: Any = self._tokenizer
-        backend = tokenizer.backend_tokenizer
-        if backend.truncation is not None or backend.padding is not None:
-            raise ValueError("the tokenizer cuts or pads")
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **options, **self._options)
-        return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, **options, **self._options)
+        return self._tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+    def _cuts(self) -> bool:
+        """Tells whether somebody has set the tokenizer to cut or pad; transformers resets that before it encodes."""
+        backend = self._tokenizer.backend_tokenizer
+        return backend.truncation is not None or backend.padding is not None

@@ -15,6 +15,9 @@ from verl_agentic.errors import DataError
 _SHOWN_CHARS = 80
 _SHOWN_MISMATCHES = 8
 _BRANCHES = ("anyOf", "oneOf")
+_OBJECT_KEYS = frozenset({"type", "properties", "required", "additionalProperties", "title", "description"})
+_SCALAR_KEYS = frozenset({"type", "default", "title", "description"})
+_SCALARS: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int,), "boolean": (bool,)}
 _SUBSCHEMAS = ("properties", "$defs", "definitions")
 
 
@@ -58,12 +61,26 @@ class ArgumentSchema:
         self._jsonschema = jsonschema
         self._kind, self._registry = kind, no_retrieval
         self._validator = kind(schema, registry=no_retrieval)
+        self._scalars = _scalar_properties(schema)
 
     def mismatches(self, arguments: Any) -> list[Mismatch]:
         """Returns what is wrong with the arguments, in the order of their paths; empty when they fit."""
+        if self._are_plain(arguments):
+            return []
         errors = sorted(self._validator.iter_errors(arguments), key=lambda error: [str(p) for p in error.absolute_path])
         told = (mismatch for error in errors for mismatch in _told(error))
         return list(dict.fromkeys([*told, *_not_finite(arguments, [])]))
+
+    def _are_plain(self, arguments: Any) -> bool:
+        """Tells at once that arguments fit, where the schema names nothing but scalars; False says nothing."""
+        types = self._scalars
+        return (
+            types is not None
+            and isinstance(arguments, dict)
+            and arguments.keys() <= types.keys()
+            and all(name in arguments for name in self.schema.get("required", ()))
+            and all(type(value) in types[name] for name, value in arguments.items())
+        )
 
     def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a copy in which every value that is missing and has a default stands; also inside objects, lists
@@ -113,6 +130,22 @@ def explain(name: str, mismatches: Iterable[Mismatch]) -> str:
     hidden = len(lines) - _SHOWN_MISMATCHES
     more = [f"- and {hidden} more"] if hidden > 0 else []
     return "\n".join([f"Error: the arguments of {name!r} do not fit its schema", *lines[:_SHOWN_MISMATCHES], *more])
+
+
+def _scalar_properties(schema: Any) -> dict[str, tuple[type, ...]] | None:
+    """Returns the Python types of an object's properties; None where the schema demands more than their types.
+
+    No floats: they may be infinite.
+    """
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not schema.keys() <= _OBJECT_KEYS:
+        return None
+    properties = schema.get("properties", {})
+    if not all(isinstance(part, dict) and part.keys() <= _SCALAR_KEYS for part in properties.values()):
+        return None
+    types = {name: part.get("type") for name, part in properties.items()}
+    if not all(isinstance(kind, str) and kind in _SCALARS for kind in types.values()):
+        return None
+    return {name: _SCALARS[kind] for name, kind in types.items()}
 
 
 @lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from verl_agentic.agent_loops.codec import ContextTokens, Schema, check_schemas, from_last_turn
+from verl_agentic.agent_loops.decoding import exact_decoder
 from verl_agentic.agent_loops.markers import Markers, tags_in, tokenizer_markers
 from verl_agentic.agent_loops.offload import offload, offload_if_long
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
@@ -56,6 +57,7 @@ class TextCodec:
             raise ConfigError(f"protocol {protocol.name!r} has no tags for self-written observations; add self_written")
         self._protocol = protocol
         self._tokenizer = tokenizer
+        self._exact_text = exact_decoder(tokenizer)
         self._builder = builder
         self._boundary = None if builder is None else TurnBoundary(builder, tokenizer)
         self._check_arguments = check_arguments
@@ -225,7 +227,7 @@ class TextCodec:
     # Actions.
 
     def _decode(self, ids: list[int]) -> tuple[str, bool]:
-        return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False), self._starts_in_reasoning
+        return self._exact_text(ids), self._starts_in_reasoning
 
     @cached_property
     def _starts_in_reasoning(self) -> bool:
