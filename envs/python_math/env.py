@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_agentic.adapters.pools import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.rewards.math import is_unevaluated, last_boxed, math_answer
+from verl_agentic.rewards.math import math_answer
 from verl_agentic.sandbox.base import Limits
 from verl_agentic.sandbox.pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
@@ -26,11 +26,9 @@ class PythonMathEnv(ToolEnv):
     async def score(self, transcript: Transcript) -> Reward:
         """Returns outcome 1 when the last boxed answer that the policy wrote is right, else 0.
 
-        A product of numbers is the question again, and no answer.
+        A product of numbers, or another step that is left to the reader, is the question again, and no answer.
         """
-        if is_unevaluated(last_boxed(transcript.final_answer) or ""):
-            return Reward(0.0)
-        return Reward(await math_answer(transcript.final_answer, str(self.row.ground_truth)))
+        return Reward(await math_answer(transcript.final_answer, self.row.ground_truth, must_be_evaluated=True))
 
     async def close(self) -> None:
         """Ends the interpreter, where there is one."""

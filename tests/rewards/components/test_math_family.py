@@ -14,7 +14,7 @@ from verl_agentic.rewards.components.retool import softened
 from verl_agentic.rewards.sample import Call, Sample
 
 FAMILY = ("math", "retool", "reft")
-BOMB = r"\boxed{9^{9^{9^{9}}} + \sin(7^{7^{7}})}"
+BOMB = r"\boxed{\sum_{n=1}^{1000000000} n^n}"
 
 
 async def graded(name: str, subject: Sample, **options: Any) -> Graded:
@@ -62,8 +62,7 @@ async def test_the_last_box_that_the_policy_wrote_counts(turns: list[Any], truth
 
 @pytest.mark.parametrize(("name", "score"), [("math", 0.0), ("retool", -1.0), ("reft", 0.0)])
 async def test_an_answer_that_algebra_cannot_finish_is_wrong_and_told(name: str, score: float) -> None:
-    await value("math", sample(r"\boxed{1}", ground_truth="1"))  # the verifier has started
-    found = await graded(name, sample(BOMB, ground_truth="3"), timeout_s=0.5)
+    found = await graded(name, sample(BOMB, ground_truth="3"))
     assert found.value == score
     assert found.info == ({"unjudged": 1.0} if name == "math" else {})
 
@@ -72,7 +71,7 @@ async def test_an_answer_that_algebra_cannot_finish_is_wrong_and_told(name: str,
 async def test_a_ground_truth_that_algebra_cannot_finish_is_an_error(name: str) -> None:
     truth = BOMB.removeprefix(r"\boxed{").removesuffix("}")
     with pytest.raises(ScoringError, match="no verdict"):
-        await load_component(name).make({"timeout_s": 0.5})(sample(r"\boxed{1}", ground_truth=truth))
+        await load_component(name).make({})(sample(r"\boxed{1}", ground_truth=truth))
 
 
 async def test_10_mb_of_open_boxes_are_no_answer() -> None:
@@ -125,6 +124,16 @@ def test_what_is_no_finite_number_is_none(text: str) -> None:
 
 @pytest.mark.parametrize(("must", "score"), [(False, 1.0), (True, 0.0)])
 async def test_the_question_in_a_box_is_no_answer_where_it_must_be_evaluated(must: bool, score: float) -> None:
-    subject = sample(r"\boxed{37 \times 84}", ground_truth="3108")
-    assert await value("math", subject, must_be_evaluated=must) == score
+    for boxed in (
+        r"37 \times 84",
+        r"37\times\,84",
+        "37 × 84",
+        "37·84",
+        "37/(1/84)",
+        "3109-1",
+        r"\frac{6216}{2}",
+        "3108^1",
+    ):
+        subject = sample(rf"\boxed{{{boxed}}}", ground_truth="3108")
+        assert await value("math", subject, must_be_evaluated=must) == score, boxed
     assert await value("math", sample(r"\boxed{3108}", ground_truth="3108"), must_be_evaluated=must) == 1.0

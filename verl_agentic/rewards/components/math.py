@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.math import is_unevaluated
 from verl_agentic.rewards.math_outcome import math_outcome
 from verl_agentic.rewards.sample import Sample
 
@@ -12,14 +11,15 @@ from verl_agentic.rewards.sample import Sample
 async def math(sample: Sample, *, timeout_s: float = 5.0, must_be_evaluated: bool = False) -> Graded:
     r"""Returns 1 when the last `\boxed{...}` that the policy wrote equals the ground truth, else 0.
 
-    Equal is what math-verify finds equivalent: 0.5 and \frac{1}{2}. All of the policy's text is searched, from its end.
-    Abstains without ground truth. Its info `unjudged` is 1 where algebra could not finish the answer, which counts as
-    wrong.
+    Plain numbers are compared exactly, in every notation; other answers are equal when math-verify finds them
+    equivalent: 2\sqrt{3} and \sqrt{12}. All of the policy's text is searched, from its end. Abstains without ground
+    truth. Its info `unjudged` is 1 where algebra could not finish the answer, which counts as wrong.
 
     Args:
         sample: the episode.
-        timeout_s: deadline of the verdict; less than half the rubric's, for a second look at the ground truth.
-        must_be_evaluated: `12*34` is no answer where 408 is right: for tasks whose question it may be.
+        timeout_s: deadline of the verdict, from when a verifier has taken it up.
+        must_be_evaluated: `12*34` is no answer where 408 is right: for tasks whose question it may be. See
+            `rewards.math.judge` for what counts as evaluated.
 
     Raises:
         DataError: the ground truth is no expression.
@@ -28,8 +28,7 @@ async def math(sample: Sample, *, timeout_s: float = 5.0, must_be_evaluated: boo
     Paper: https://arxiv.org/abs/2501.12948 (section 2.2.2, accuracy rewards). verl's `math_dapo` reads only the last
     300 characters; an answer in front of them is wrong there.
     """
-    outcome = await math_outcome(sample, timeout_s=timeout_s)
+    outcome = await math_outcome(sample, timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
     if outcome is None:
         return ABSTAIN
-    is_right = outcome.is_right and not (must_be_evaluated and is_unevaluated(outcome.boxed or ""))
-    return Graded(value=float(is_right), info={"unjudged": float(not outcome.is_judged)})
+    return Graded(value=float(outcome.is_right), info={"unjudged": float(not outcome.is_judged)})

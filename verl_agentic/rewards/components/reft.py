@@ -37,7 +37,7 @@ async def reft(sample: Sample, *, timeout_s: float = 5.0) -> Value:
 
     Args:
         sample: the episode.
-        timeout_s: deadline of the verdict.
+        timeout_s: deadline of the verdict, from when a verifier has taken it up.
 
     Raises:
         DataError: the ground truth is no expression.

@@ -24,7 +24,7 @@ async def retool(sample: Sample, *, soften_wrong: bool = False, timeout_s: float
     Args:
         sample: the episode.
         soften_wrong: a wrong answer costs less the more turns with tools there were, at least 0.6 (`softened`).
-        timeout_s: deadline of the verdict.
+        timeout_s: deadline of the verdict, from when a verifier has taken it up.
 
     Raises:
         DataError: the ground truth is no expression.

@@ -1,0 +1,158 @@
+r"""Rewrites an answer or ground truth of maths in one notation: ASCII, few LaTeX commands, nothing around it.
+
+Unicode digits, signs, fractions and powers become ASCII or LaTeX. Boxes, text, delimiters and final full stops around
+the whole go. What remains has the value of what was there.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_CHARS = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d", "-"),
+    **dict.fromkeys("\u00d7\u2a2f\u2715\u2716", r"\times "),
+    **dict.fromkeys("\u00b7\u22c5\u2219\u2022\u2027", r"\cdot "),
+    **dict.fromkeys("\u2044\u2215", "/"),
+    **dict.fromkeys("\u00b0\u00ba\u02da", r"^{\circ}"),
+    **dict.fromkeys("\u2019\u2018\u02bc\u2032\u00b4", "'"),
+    **dict.fromkeys("\u2009\u202f", r"\,"),
+    "\u00f7": r"\div ", "\u221a": r"\sqrt ", "\u221e": r"\infty ", "\u00b1": r"\pm ", "\u2213": r"\mp ",
+    "\u2264": r"\leq ", "\u2265": r"\geq ", "\u2a7d": r"\leq ", "\u2a7e": r"\geq ", "\u2260": r"\neq ",
+    "\u2248": r"\approx ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
+    "\u2211": r"\sum ", "\u222b": r"\int ", "\u3002": ".", "\u066a": r"\%", "\u066b": ".", "\u066c": ",",
+    "\u00a5": "\u00a5", "\u00b5": r"\mu ",
+}  # fmt: skip
+_SPECIAL = re.compile(r"[^\x00-\x7f]")
+_RAISED = re.compile("([\u00b2\u00b3\u00b9\u2070-\u207f]+)")
+_TEX_CAPITALS = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "upsilon", "phi", "psi", "omega")
+
+_SIZES = re.compile(r"\\(?:left|right|m?left|m?right|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?|\\(?:display|text)style\s*|\\!")
+_FONTS = re.compile(
+    r"\\(?:math(?:rm|bf|it|sf|tt|normal)|text(?:rm|bf|it|sf|tt|normal|up)|mbox|emph|bm|boldsymbol)\s*\{"
+)
+_GROUPED = re.compile(r"(?<=\d)\s*(?:\\[,:; ]|~|\{,\})\s*(?=\d{3}(?!\d))")
+_SPACES = re.compile(r"(?<!\\)\\[,:;> ]|~|\\q?quad(?![a-zA-Z])|\s+")
+_FRACTIONS = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_ROOT = re.compile(r"\\sqrt\s*(?:\(([^()]*)\)|(\d+))")
+_POWER = re.compile(r"(?<=[\w)}])\s*(?:\*\*\s*\(?(-?\d+)\)?|\^(-?\d{2,}))")
+_LOG = re.compile(r"\\log\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))\s*(?:\{\s*(\d+)\s*\}|(\d+))")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|\\degree(?![a-zA-Z])")
+_BOX = re.compile(r"\\(?:boxed|fbox|text)\s*\{")
+_ENDINGS = re.compile(r"(?<!\.)[.,;:]+$")
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"))
+_NOTHING = re.compile(r"(?i:no (?:real )?solutions?|(?:the )?empty set)|\\\{\s*\\\}")
+_CLOSING = {"{": "}", "(": ")"}
+
+
+def tidy(text: str) -> str:
+    """Returns a text in the notation that the readers of this package know; takes a time linear in most texts."""
+    text = _to_ascii(text)
+    text = _SIZES.sub("", text)
+    text = _FONTS.sub(r"\\text{", text)
+    text = _FRACTIONS.sub(r"\\frac", text)
+    text = _GROUPED.sub("", text)
+    text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text).replace("{,}", ",")
+    text = _SPACES.sub(" ", text).replace(r"\varnothing", r"\emptyset").replace(r"\lbrace", r"\{")
+    text = _POWER.sub(lambda found: f"^{{{found[1] or found[2]}}}", text)
+    text = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", text)
+    text = _LOG.sub(lambda found: rf"\log_{{{found[1] or found[2]}}}{{{found[3] or found[4]}}}", text)
+    text = _DEGREES.sub(r"^{\\circ}", text)
+    text = _without_wrappers(_with_single_brackets(text))
+    return r"\emptyset" if _NOTHING.fullmatch(text) else text
+
+
+def depth(text: str) -> int:
+    """Returns how deep brackets of all kinds are nested; one that closes nothing counts as one that opens."""
+    level = deepest = 0
+    for char in text:
+        if char in "([{":
+            level += 1
+        elif char in ")]}":
+            level = level - 1 if level else 1
+        deepest = max(deepest, level)
+    return deepest
+
+
+def closing_place(text: str, start: int) -> int:
+    """Returns where the bracket that opens at `start` closes, or -1; only brackets of its own kind count."""
+    opening, closing = text[start], _CLOSING[text[start]]
+    level = 0
+    for place in range(start, len(text)):
+        if text[place] in (opening, closing) and not (place and text[place - 1] == "\\"):
+            level += 1 if text[place] == opening else -1
+            if not level:
+                return place
+    return -1
+
+
+def _to_ascii(text: str) -> str:
+    text = _RAISED.sub(lambda found: f"^{{{unicodedata.normalize('NFKC', found[1]).replace(chr(0x2212), '-')}}}", text)
+    return _SPECIAL.sub(lambda found: _ascii_of(found[0]), text)
+
+
+def _ascii_of(char: str) -> str:
+    if char in _CHARS:
+        return _CHARS[char]
+    if (digit := unicodedata.decimal(char, None)) is not None:
+        return str(digit)
+    if unicodedata.category(char) in ("Cf", "Mn"):  # marks that nobody sees; accents
+        return ""
+    parts = unicodedata.decomposition(char).split()
+    if parts[:1] == ["<fraction>"] and len(parts) > 3:
+        above, _, below = "".join(chr(int(part, 16)) for part in parts[1:]).partition("\u2044")
+        return rf" \frac{{{above}}}{{{below}}}"
+    plain = unicodedata.normalize("NFKC", char)
+    return plain if plain.isascii() else _greek(plain)
+
+
+def _greek(char: str) -> str:
+    kind, _, letter = unicodedata.name(char[0], "").partition(" LETTER ")
+    letter = letter.lower()
+    if kind == "GREEK SMALL" and letter.isalpha():
+        return rf"\{letter} "
+    if kind == "GREEK CAPITAL" and letter in _TEX_CAPITALS:
+        return rf"\{letter.capitalize()} "
+    return char
+
+
+def _with_single_brackets(text: str) -> str:
+    """Returns a text in which no bracket does the work of the one around it: `((1+2))` becomes `(1+2)`."""
+    closes: dict[int, int] = {}
+    stack: list[int] = []
+    for place, char in enumerate(text):
+        if char in _CLOSING and text[place - 1 : place] != "\\":
+            stack.append(place)
+        elif stack and char == _CLOSING[text[stack[-1]]] and text[place - 1] != "\\":
+            closes[stack.pop()] = place
+    spare = {
+        one
+        for place, end in closes.items()
+        if text[place] == text[place + 1 : place + 2] and closes.get(place + 1) == end - 1
+        for one in (place, end)
+    }
+    return "".join(char for place, char in enumerate(text) if place not in spare)
+
+
+def _without_wrappers(text: str) -> str:
+    before = None
+    while text != before:
+        before = text
+        text = _ENDINGS.sub("", text.strip())
+        for opening, closing in _DELIMITERS:
+            size = len(opening)
+            inside = text[size : len(text) - size]
+            if text.startswith(opening) and text.endswith(closing) and len(text) > 2 * size and opening not in inside:
+                text = inside
+        text = _without_brackets(text)
+    return text
+
+
+def _without_brackets(text: str) -> str:
+    """Returns what a box, a text command, or brackets around one thing hold, where they hold the whole text."""
+    command = _BOX.match(text)
+    start = command.end() - 1 if command else 0
+    if text[start : start + 1] not in _CLOSING or closing_place(text, start) != len(text) - 1:
+        return text
+    inside = text[start + 1 : -1].strip()
+    return inside if inside and (command or "," not in inside) else text

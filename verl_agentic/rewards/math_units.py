@@ -1,0 +1,121 @@
+"""Units that stand behind a number: which are the same, which can be converted, which differ."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+_LENGTH, _MASS, _TIME, _VOLUME, _ANGLE, _MONEY = "length", "mass", "time", "volume", "angle", "dollar"
+_UNITS: dict[str, tuple[str, Fraction]] = {}
+_TABLE = f"""
+{_LENGTH} 1/1000 mm millimeter millimetre
+{_LENGTH} 1/100 cm centimeter centimetre
+{_LENGTH} 1/10 dm decimeter decimetre
+{_LENGTH} 1 m meter metre
+{_LENGTH} 1000 km kilometer kilometre
+{_LENGTH} 127/5000 in inch inches
+{_LENGTH} 381/1250 ft foot feet
+{_LENGTH} 1143/1250 yd yard
+{_LENGTH} 201168/125 mi mile
+{_MASS} 1/1000000 mg milligram
+{_MASS} 1/1000 g gm gram
+{_MASS} 1 kg kilogram
+{_MASS} 45359237/100000000 lb pound
+{_MASS} 45359237/1600000000 oz ounce
+{_TIME} 1/1000 ms millisecond
+{_TIME} 1 s sec second
+{_TIME} 60 min minute
+{_TIME} 3600 h hr hour
+{_TIME} 86400 day
+{_TIME} 604800 week
+month 1 month
+month 12 yr year
+{_VOLUME} 1/1000 ml mL milliliter millilitre
+{_VOLUME} 1 l L liter litre
+{_VOLUME} 1000/264172 gal gallon
+{_ANGLE} 1 deg degree circ
+radian 1 rad radian
+celsius 1 celsius
+fahrenheit 1 fahrenheit
+kelvin 1 K kelvin
+{_MONEY} 1 $ dollar USD
+{_MONEY} 1/100 cent
+euro 1 \u20ac euro EUR
+sterling 1 \u00a3 GBP
+yen 1 \u00a5 yen JPY
+newton 1 N newton
+joule 1 J joule
+watt 1 W watt
+volt 1 V volt
+ampere 1 A ampere
+hertz 1 Hz hertz
+"""
+for _line in _TABLE.strip().splitlines():
+    _kind, _factor, *_names = _line.split()
+    _UNITS |= dict.fromkeys(_names, (_kind, Fraction(_factor)))
+
+_ALIASES = (
+    (re.compile(r"\bmph\b"), "mi/h"),
+    (re.compile(r"\bkm?ph\b|\bkmh\b"), "km/h"),
+    (re.compile(r"\^\{\\circ\}\s*(?:C|[Cc]elsius)\b|\b[Dd]egrees? [Cc]elsius\b"), "celsius"),
+    (re.compile(r"\^\{\\circ\}\s*(?:F|[Ff]ahrenheit)\b|\b[Dd]egrees? [Ff]ahrenheit\b"), "fahrenheit"),
+    (re.compile(r"\^\{\\circ\}"), "deg"),
+    (re.compile(r"\s*\bper\b\s*"), "/"),
+    (re.compile(r"\b(?:sq|square)\.? (\w+)"), r"\1^2"),
+    (re.compile(r"\b(?:cu|cubic)\.? (\w+)"), r"\1^3"),
+    (re.compile(r"(\w+) squared\b"), r"\1^2"),
+    (re.compile(r"(\w+) cubed\b"), r"\1^3"),
+    (re.compile(r"\\cdot|\*"), " "),
+)
+_JOINS = frozenset(("and", "or", "if", "for", "when", "where", "not", "is", "mod", "to"))
+_PART = re.compile(r"([A-Za-z$\u20ac\u00a3\u00a5]+)(?:\^\{?(-?\d)\}?)?")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A product of powers of base units."""
+
+    kinds: frozenset[tuple[str, int]]
+    factor: Fraction
+
+
+def unit_of(text: str) -> Unit | None:
+    """Returns the unit that a text names, or None where it is no unit of the table: `apples`, `km/week^9 blue`."""
+    for pattern, plain in _ALIASES:
+        text = pattern.sub(plain, text)
+    powers: Counter[str] = Counter()
+    factor = Fraction(1)
+    for index, side in enumerate(text.split("/")):
+        sign = -1 if index else 1
+        parts = side.split()
+        matches = [_PART.fullmatch(part) for part in parts]
+        if not parts or not all(matches):
+            return None
+        for name, power in ((found[1], int(found[2] or 1)) for found in matches if found):
+            known = _UNITS.get(name) or _UNITS.get(name.lower()) or _UNITS.get(name.lower().removesuffix("s"))
+            if known is None:
+                return None
+            powers[known[0]] += sign * power
+            factor *= known[1] ** (sign * power)
+    return Unit(kinds=frozenset((kind, power) for kind, power in powers.items() if power), factor=factor)
+
+
+def is_known(name: str) -> bool:
+    """Tells whether a name is a unit of the table as it is written, `m` but not `M`."""
+    return name in _UNITS
+
+
+_TEXT_UNIT = re.compile(r"(?<=[\w)}\]])\s*\\text\s*\{(?P<text>[^{}]*)\}\s*(?P<power>\^\{?-?\d\}?)?$")
+_BARE_UNIT = re.compile(r"(?<=[\w)}\]])\s+(?P<text>[A-Za-z/]{2,})(?P<power>\^\{?-?\d\}?)?$")
+
+
+def split_unit(text: str) -> tuple[str, Unit | None]:
+    r"""Returns an expression without the unit behind it, and the unit where it is known: `2\sqrt{3}\text{ cm}`."""
+    found = _TEXT_UNIT.search(text) or _BARE_UNIT.search(text)
+    if found is None:
+        return text, None
+    unit = unit_of(found["text"].strip() + (found["power"] or ""))
+    is_unit = unit is not None or (found.re is _TEXT_UNIT and not _JOINS.intersection(found["text"].lower().split()))
+    return (text[: found.start()].strip(), unit) if is_unit else (text, None)
