@@ -156,7 +156,7 @@ def _record(attempt: Attempt, episode: Episode, seat: Seat, *, wall_s: float) ->
             for trajectory, rewards in zip(episode.trajectories, episode.token_rewards(), strict=True)
         ],
         "num_side_rows": episode.num_side_rows,
-        "spans": [dataclasses.asdict(span) for span in episode.spans],
+        "spans": [span._asdict() for span in episode.spans],
     }
 
 
