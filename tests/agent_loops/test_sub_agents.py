@@ -62,6 +62,8 @@ async def test_a_sub_agent_sees_its_task_only_and_its_row_is_trained_with_that_c
     assert all(row.response_mask == [1, 1] for row in (first, second))
     assert decode(own.response_ids).endswith("sum 5$")
     assert episode.numbers()["sub_agents"] == 2.0 and episode.numbers()["rows"] == 3.0
+    # Its own tools; those of its sub-agents are not offered to it.
+    assert episode.numbers()["tools_offered"] == 1.0
 
 
 async def test_the_outcome_lies_in_the_agents_own_row() -> None:

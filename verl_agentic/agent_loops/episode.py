@@ -16,6 +16,7 @@ from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Rewar
 ErrorKind = Literal["env", "sandbox", "policy", "scoring"]
 # Counted over the episode; the same keys for every episode, whatever its environment counts.
 _COUNTED = (
+    "tools_offered",
     "tool_calls",
     "tool_errors",
     *(f"call_error/{kind}" for kind in CALL_ERRORS),

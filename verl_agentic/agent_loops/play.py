@@ -170,6 +170,8 @@ class Play:
             checks.check_messages(self.prompt)
             self._tools = [tool.schema for tool in env.tools]
             self._tool_names = [tool.name for tool in env.tools]
+        if self.label != activity.SUB_AGENT:
+            self.info["tools_offered"] = len(self._tools)
         self.env_s += time.monotonic() - started
 
     async def _play_turn(self, env: Env) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+from verl_agentic.diagnostics.thresholds import has_risen
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import load_from, names_in
 
@@ -221,10 +222,10 @@ def gain(history: History, window: int) -> float | None:
     return None if before is None or now is None else now - before
 
 
-def has_learnt(history: History, window: int, *, at_least: float = 0.05) -> bool:
-    """Tells whether the reward has risen by at least 0.05, or 5 % of its size where that is more."""
-    rise, before = gain(history, window), history.start(first_of(*REWARD), window)
-    return rise is not None and before is not None and rise >= at_least * max(1.0, abs(before))
+def has_learnt(history: History, window: int) -> bool:
+    """Tells whether the reward has risen; see `thresholds.has_risen`."""
+    before, now = history.start(first_of(*REWARD), window), history.level(first_of(*REWARD), window)
+    return before is not None and now is not None and has_risen(before, now)
 
 
 @functools.lru_cache(maxsize=100_000)

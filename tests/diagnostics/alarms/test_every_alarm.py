@@ -40,6 +40,7 @@ def well(step: int, rng: random.Random) -> Row:
         "batch/length_reward_corr": rng.gauss(0.1, 0.15),
         "batch/wrong_length": about(380 * (1 + 0.6 * done)),
         "batch/right_length": about(280 * (1 + 0.4 * done)),
+        "episode/tools_offered": 2.0,
         "episode/tool_calls": calls,
         "episode/call_error/unknown_tool": calls * abs(rng.gauss(0, 0.02)),
         "episode/call_error/malformed_json": calls * abs(rng.gauss(0.1 * (1 - done), 0.05)),
@@ -299,7 +300,7 @@ LOOKS_ALIKE: dict[str, Change] = {
     "stalled_learning": lambda row, step, rng: {"credit/abs_advantage_mean": 1e-9 if step % 3 else 0.5},
     "critic": lambda row, step, rng: {"credit/explained_variance": rng.gauss(0.1, 0.15)},
     "starved": lambda row, step, rng: {"training/gate/drop_rate": 0.95 if step % 4 == 0 else 0.6},
-    "base_too_weak": lambda row, step, rng: {"curriculum/never_solved_share": 0.9},
+    "base_too_weak": lambda row, step, rng: {"curriculum/never_solved_share": 0.88},
     "boundary_collapse": lambda row, step, rng: {
         name: value - 0.1 for name, value in row.items() if "best@8" in name and step < 70
     },

@@ -13,7 +13,15 @@ from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 _NAMES = (
     *("rewards_all_zero", "everything_truncated", "observation_trained", "reward_on_observation"),
     *("last_token_untrained", "text_encoded_again", "log_probs_shifted", "entropy_collapse", "kl_blowup"),
-    *("groups_all_0", "groups_all_1", "tool_never_called", "tool_use_collapse", "unknown_tool", "tool_hangs"),
+    *(
+        "groups_all_0",
+        "groups_all_1",
+        "few_prompts_solved",
+        "tool_never_called",
+        "tool_use_collapse",
+        "unknown_tool",
+        "tool_hangs",
+    ),
     *("infra_failures", "later_turns_mismatch", "reward_part_takeover", "memory_growth", "killed_run"),
     *("crashed_actor", "trainer_sleeps"),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
 
 _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"
 
 
 @alarm(reads=(f"{_NEVER}|{_OUTCOME}",), also=(_OUTCOME, _SEEN), patience=5)
-def base_too_weak(history: History, *, never_solved: float = 0.95, window: int = 10) -> Seen | None:
+def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, window: int = 10) -> Seen | None:
     """No task, or hardly any, has ever been solved: there is nothing that could be learnt from.
 
     Args:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt
+from verl_agentic.diagnostics.thresholds import ENTROPY_FLOOR, ENTROPY_LEFT, ENTROPY_SOLVED
 
 _ENTROPY = "actor/entropy"
 
 
 @alarm(reads=(_ENTROPY,), also=REWARD)
 def entropy_collapse(
-    history: History, *, fallen_to: float = 0.3, floor: float = 0.005, solved: float = 0.95, window: int = 10
+    history: History,
+    *,
+    fallen_to: float = ENTROPY_LEFT.warn,
+    floor: float = ENTROPY_FLOOR,
+    solved: float = ENTROPY_SOLVED,
+    window: int = 10,
 ) -> Seen | None:
     """The entropy of the policy has fallen and nothing was gained by it, or there is none left to learn with.
 

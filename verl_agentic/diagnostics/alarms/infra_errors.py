@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.thresholds import VOID
 
 _VOID = first_of("episode/void", "credit/void_session_frac", "batch/void_session_frac")
 _ADVICE = {
@@ -24,7 +25,7 @@ _TIME = (
     reads=("episode/void|credit/void_session_frac|batch/void_session_frac",),
     also=("episode/error/*", "episode/stop/timeout", "episode/retries"),
 )
-def infra_errors(history: History, *, void: float = 0.05, retries: float = 0.5, window: int = 5) -> Seen | None:
+def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 0.5, window: int = 5) -> Seen | None:
     """Many episodes are void, or had to begin anew: environment, sandbox, server or scorer fail, or time runs out.
 
     Args:

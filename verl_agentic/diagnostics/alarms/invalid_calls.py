@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm, ratio, total
+from verl_agentic.diagnostics.thresholds import UNKNOWN_TOOL
 
 _UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "in_reasoning", "unclosed", "empty", "too_many")
 _KINDS = ("unknown_tool", *_UNREADABLE)
@@ -28,7 +29,7 @@ _ELSE = (
     also=tuple(f"episode/call_error/{kind}" for kind in _KINDS),
 )
 def invalid_calls(
-    history: History, *, unknown_tool: float = 0.1, invalid: float = 0.3, window: int = 10
+    history: History, *, unknown_tool: float = UNKNOWN_TOOL.warn, invalid: float = 0.3, window: int = 10
 ) -> Seen | None:
     """Many calls name no tool that there is, or cannot be read.
 

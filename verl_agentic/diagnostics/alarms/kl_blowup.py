@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.thresholds import KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
 
 _REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
 _SLOWER = (
@@ -20,7 +21,12 @@ _ADVICE = {
 
 @alarm(reads=("actor/kl_loss|actor/reward_kl_penalty|actor/ppo_kl|batch/approx_kl",))
 def kl_blowup(
-    history: History, *, reference: float = 0.5, update: float = 0.1, rollout: float = 0.1, window: int = 5
+    history: History,
+    *,
+    reference: float = KL_REFERENCE.warn,
+    update: float = KL_UPDATE.warn,
+    rollout: float = KL_ROLLOUT.warn,
+    window: int = 5,
 ) -> Seen | None:
     """The policy is far from its reference, from itself before the update, or from what the samples came from.
 

@@ -6,13 +6,19 @@ import statistics
 from collections.abc import Sequence
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.thresholds import MEMORY_GROWTH, MEMORY_MIN_GB, MEMORY_STEADINESS, MEMORY_WINDOW
 
 _HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"
 
 
 @alarm(reads=(f"{_HOST}|{_DEVICE}",), patience=5)
 def memory_growth(
-    history: History, *, growth: float = 0.2, least_gb: float = 1.0, steadiness: float = 0.8, window: int = 30
+    history: History,
+    *,
+    growth: float = MEMORY_GROWTH,
+    least_gb: float = MEMORY_MIN_GB,
+    steadiness: float = MEMORY_STEADINESS,
+    window: int = MEMORY_WINDOW,
 ) -> Seen | None:
     """Memory of a machine or device grows step by step.
 
@@ -28,10 +34,10 @@ def memory_growth(
     for pattern in (_HOST, _DEVICE):
         for name in history.matching(pattern):
             values = history.last(name, window)
-            if len(values) < window or _tau(values) < steadiness:
+            if len(values) < window:
                 continue
-            gained = _slope(values) * (window - 1)
-            if gained >= max(least_gb, growth * abs(values[0])) and (worst is None or gained > worst[0]):
+            gained = steady_growth(values, growth=growth, least=least_gb, steadiness=steadiness)
+            if gained is not None and (worst is None or gained > worst[0]):
                 worst = (gained, name, values)
     if worst is None:
         return None
@@ -48,6 +54,20 @@ def memory_growth(
         ),
         kind=name,
     )
+
+
+def steady_growth(
+    values: Sequence[float],
+    *,
+    growth: float = MEMORY_GROWTH,
+    least: float = MEMORY_MIN_GB,
+    steadiness: float = MEMORY_STEADINESS,
+) -> float | None:
+    """Returns by how much values have grown; None where that is too little, or unsteady. See `memory_growth`."""
+    if _tau(values) < steadiness:
+        return None
+    gained = _slope(values) * (len(values) - 1)
+    return gained if gained >= max(least, growth * abs(values[0])) else None
 
 
 def _slope(values: Sequence[float]) -> float:

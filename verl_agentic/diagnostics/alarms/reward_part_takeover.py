@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, gain, has_learnt
+from verl_agentic.diagnostics.thresholds import PART_SHARE
 
 _SHARES = "batch/shaping_share/"
 _OUTCOME = "batch/outcome_share"
 
 
 @alarm(reads=(_OUTCOME, _SHARES + "*"), also=REWARD, patience=5)
-def reward_part_takeover(history: History, *, share: float = 0.5, window: int = 10) -> Seen | None:
+def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, window: int = 10) -> Seen | None:
     """One shaping part makes most of the reward's variance, more than the outcome, which does not rise.
 
     What varies among episodes is what is learnt, whatever the weights in the config say.

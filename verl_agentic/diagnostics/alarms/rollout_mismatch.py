@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_PROBS
 
 _MEAN, _PROBS = "batch/log_prob_diff/mean", "training/rollout_probs_diff_mean"
 _TURNS = "batch/log_prob_diff/turn_*"
@@ -12,10 +13,10 @@ _TURNS = "batch/log_prob_diff/turn_*"
 def rollout_mismatch(
     history: History,
     *,
-    mean: float = 0.05,
-    probs: float = 0.03,
-    later_turns: float = 4.0,
-    least: float = 0.03,
+    mean: float = MISMATCH.warn,
+    probs: float = MISMATCH_PROBS.warn,
+    later_turns: float = LATER_TURNS,
+    least: float = LATER_TURNS_MIN,
     window: int = 5,
 ) -> Seen | None:
     """The trainer gives sampled tokens other probabilities than the rollout did, or does so in later turns only.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import REWARD, History, Row, Seen, alarm, gain
+from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED
+
+_OFFERED = "episode/tools_offered"
 
 
 def _calls(row: Row) -> float | None:
@@ -12,18 +15,24 @@ def _calls(row: Row) -> float | None:
     return max(0.0, (row["num_turns/mean"] - 2) / 2) if "num_turns/mean" in row else None
 
 
-@alarm(reads=("episode/tool_calls|num_turns/mean",), also=REWARD)
+@alarm(reads=("episode/tool_calls|num_turns/mean",), also=(_OFFERED, *REWARD))
 def tool_use_collapse(
-    history: History, *, fallen_to: float = 0.1, was: float = 0.1, expected: float = 0.0, window: int = 5
+    history: History,
+    *,
+    fallen_to: float = TOOL_CALLS_LEFT.warn,
+    was: float = TOOL_CALLS_WERE,
+    expected: float = 0.0,
+    solved: float = TOOLS_NOT_NEEDED,
+    window: int = 5,
 ) -> Seen | None:
-    """Tools were called and are not any more, or are not called though they should be.
+    """Tools were called and are not any more, were offered and never called, or are called less than they should be.
 
     Args:
         history: of a run.
         fallen_to: share of the highest level that there was (median of as many steps in a row).
         was: calls per episode that there must have been; fewer are chance.
-        expected: calls per episode that are too few whatever there was before; 0: tools need not be used. Metrics do
-            not tell whether there are tools.
+        expected: calls per episode; fewer are too few, whatever there was before. 0: any number will do.
+        solved: outcome from which on tools that were never called are not needed.
         window: steps of the medians.
     """
     now = history.level(_calls, window)
@@ -31,10 +40,16 @@ def tool_use_collapse(
         return None
     best = history.best(_calls, window)
     has_fallen = best is not None and best >= was and now <= fallen_to * best
-    if not has_fallen and not now < expected:
+    were_never = _were_never_called(history, solved, window)
+    if not has_fallen and not were_never and not now < expected:
         return None
     rise = gain(history, window)
-    told = f"{best:.2g} at best before, limit {fallen_to:.0%} of that" if has_fallen else f"expected {expected:g}"
+    if has_fallen:
+        told = f"{best:.2g} at best before, limit {fallen_to:.0%} of that"
+    elif were_never:
+        told = f"none ever, though {history.level(_OFFERED, window):g} tools are offered"
+    else:
+        told = f"expected {expected:g}"
     return Seen(
         what=f"the policy makes {now:.2g} tool calls per episode ({told}) while the reward "
         + (f"has changed by {rise:+.2g}" if rise is not None else "is not known"),
@@ -43,5 +58,12 @@ def tool_use_collapse(
         "reward.rubric.components, budgets "
         "(actor_rollout_ref.rollout.custom.agentic.limits); see that answers without tools earn less "
         "(verl-agentic reward audit), and that the prompt offers the tools (verl-agentic preflight)",
-        kind="fallen" if has_fallen else "too_few",
+        kind="fallen" if has_fallen else "never" if were_never else "too_few",
     )
+
+
+def _were_never_called(history: History, solved: float, window: int) -> bool:
+    offered, outcome = history.level(_OFFERED, window), history.level("episode/acc", window)
+    if not offered or (outcome is not None and outcome >= solved):
+        return False
+    return not any(history.first("episode/tool_calls", len(history)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm, total
+from verl_agentic.diagnostics.thresholds import TRUNCATED
 
 _STOPS = {
     "episode/stop/max_tokens": "data.max_response_length (and "
@@ -15,7 +16,7 @@ _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 
 
 @alarm(reads=("episode/stop/max_tokens|response_length/clip_ratio",), also=("episode/stop/context_full", _LONGEST))
-def truncation(history: History, *, share: float = 0.25, window: int = 5) -> Seen | None:
+def truncation(history: History, *, share: float = TRUNCATED.warn, window: int = 5) -> Seen | None:
     """Many episodes end because tokens ran out.
 
     verl's `response_length/clip_ratio` is used only where there are no stop reasons, and the longest response has the

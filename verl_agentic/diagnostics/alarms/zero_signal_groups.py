@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ZERO_SIGNAL
 
 _ADVICE = {
     "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
@@ -23,7 +24,12 @@ _ADVICE = {
     ),
 )
 def zero_signal_groups(
-    history: History, *, all_0: float = 0.7, all_1: float = 0.8, zero_signal: float = 0.9, window: int = 5
+    history: History,
+    *,
+    all_0: float = ALL_0.warn,
+    all_1: float = ALL_1.warn,
+    zero_signal: float = ZERO_SIGNAL.warn,
+    window: int = 5,
 ) -> Seen | None:
     """Most groups have siblings of one result, which give no advantage: told apart in all 0 and all 1.
 

@@ -188,6 +188,13 @@ def ends(series: Series, *, window: int = RECENT_STEPS) -> tuple[float, float]:
     return float(np.median(values[:width])), float(np.median(values[-width:]))
 
 
+def highest(series: Series, *, window: int = RECENT_STEPS) -> float:
+    """Returns the highest median of consecutive steps; windows of a short series are a third of it."""
+    values = [value for _, value in series]
+    width = max(1, min(window, len(values) // 3))
+    return max(float(np.median(values[start : start + width])) for start in range(len(values) - width + 1))
+
+
 def recent_mean(series: Series) -> float:
     """Returns the mean over the last steps."""
     return float(np.mean([value for _, value in series[-RECENT_STEPS:]]))

@@ -6,8 +6,9 @@ from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, keys_of, recent_mean
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ORDER, ZERO_SIGNAL
 
-_WARN, _FAIL = 0.7, 0.95
+_LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
 _ADVICE = {
     "all_0": "tasks are too hard: easier rows, an SFT warm start, more sessions (actor_rollout_ref.rollout.n) or "
@@ -37,10 +38,12 @@ def group_std(run: RunEvidence) -> Verdict:
     found = f"{flat:.0%} of groups have no signal"
     found += f" ({', '.join(f'{name} {share:.0%}' for name, share in parts.items())})" if parts else ""
     found += f"; median std within a group {shares['median_std']:.3g}" if "median_std" in shares else ""
-    if flat < _WARN:
+    judged = [limit.judge(shares[name]) for name, limit in _LIMITS.items() if name in shares]
+    status = ORDER[max(map(ORDER.index, judged))]
+    if status == "ok":
         return Verdict(status="ok", found=found, evidence=shares)
     return Verdict(
-        status="fail" if flat >= _FAIL else "warn",
+        status=status,
         found=found,
         advice=_ADVICE[max(parts, key=lambda name: parts[name])] if parts else _ADVICE["other"],
         evidence=shares,
@@ -73,7 +76,9 @@ def _of_groups(scored: Frame) -> tuple[dict[str, float], tuple[str, ...]]:
 
 def _of_metrics(run: RunEvidence) -> tuple[dict[str, float], tuple[str, ...]]:
     names = {"zero_signal": "zero_signal", "all_0": "all_0", "all_1": "all_1", "other": "other_constant"}
-    series = {name: run.series(f"credit/{metric}_group_frac") for name, metric in names.items()}
+    series = {
+        name: run.series(f"credit/{metric}_group_frac", f"batch/{metric}_group_frac") for name, metric in names.items()
+    }
     if series["zero_signal"]:
         return {name: recent_mean(points) for name, points in series.items() if points}, ()
     high, low = run.series("critic/advantages/max"), dict(run.series("critic/advantages/min"))

@@ -6,8 +6,8 @@ from collections import Counter
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import VOID
 
-_WARN, _FAIL = 0.05, 0.2
 _ADVICE = {
     "timeout": "see the line `waiting` and the tools' own deadlines (timeout_s); more time is "
     "rollout.custom.agentic.limits.{turn,episode}_timeout_s",
@@ -35,7 +35,7 @@ def infrastructure(run: RunEvidence) -> Verdict:
 
 
 def _from_metrics(run: RunEvidence) -> Verdict:
-    void = run.series("episode/void", "credit/void_session_frac")
+    void = run.series("episode/void", "credit/void_session_frac", "batch/void_session_frac")
     if not void:
         return unknown("neither trajectories nor episode/void are there")
     kinds = {name: recent_mean(run.series(name)) for name in run.names("episode/error/")}
@@ -46,7 +46,7 @@ def _from_metrics(run: RunEvidence) -> Verdict:
 
 
 def _judged(share: float, found: str, advice: str, evidence: dict, look_at: tuple[str, ...] = ()) -> Verdict:
-    if share < _WARN:
+    status = VOID.judge(share)
+    if status == "ok":
         return Verdict(status="ok", found=found, evidence=evidence)
-    status = "fail" if share >= _FAIL else "warn"
     return Verdict(status=status, found=found, advice=advice, evidence=evidence, look_at=look_at)

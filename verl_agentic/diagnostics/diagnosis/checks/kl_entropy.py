@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from verl_agentic.diagnostics.alarm import REWARD
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends, since
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import (
+    ENTROPY_FLOOR,
+    ENTROPY_LEFT,
+    ENTROPY_SOLVED,
+    KL_REFERENCE,
+    KL_ROLLOUT,
+    KL_UPDATE,
+    has_risen,
+)
 
-_COLLAPSED_TO = 0.1
-"""Share of the entropy at the beginning that is left; less, and sampling hardly explores."""
-_PPO_KL_WARN, _PPO_KL_FAIL = 0.05, 0.5
-"""Of one update, in nats per token. PPO's usual targets are 0.01 to 0.05."""
-_REFERENCE_KL_WARN, _REFERENCE_KL_FAIL = 1.0, 10.0
-"""To the reference policy, in nats per token."""
 _MIN_STEPS = 6
 _KL = {
-    "actor/ppo_kl": (_PPO_KL_WARN, _PPO_KL_FAIL),
-    "actor/kl_loss": (_REFERENCE_KL_WARN, _REFERENCE_KL_FAIL),
-    "actor/reward_kl_penalty": (_REFERENCE_KL_WARN, _REFERENCE_KL_FAIL),
+    "actor/ppo_kl": KL_UPDATE,
+    "actor/kl_loss": KL_REFERENCE,
+    "actor/reward_kl_penalty": KL_REFERENCE,
+    "batch/approx_kl": KL_ROLLOUT,
 }
 
 
@@ -37,17 +42,26 @@ def _entropy(run: RunEvidence) -> Verdict | None:
     before, now = ends(series)
     found = f"entropy {before:.3g} -> {now:.3g}"
     evidence = {"entropy_before": before, "entropy_now": now}
-    if len(series) < _MIN_STEPS or now > _COLLAPSED_TO * before:
+    outcome = ends(run.series(*REWARD)) if run.series(*REWARD) else None
+    acc = run.series("episode/acc")
+    has_gained = outcome is not None and has_risen(*outcome)
+    status = ENTROPY_LEFT.judge(now / before) if before > 0 else "ok"
+    if status != "ok" and has_gained and outcome is not None:
+        found += f"; the outcome rose meanwhile, {outcome[0]:.2f} -> {outcome[1]:.2f}"
+    if has_gained or len(series) < _MIN_STEPS:
+        status = "ok"
+    is_gone = now <= ENTROPY_FLOOR and bool(acc) and ends(acc)[1] < ENTROPY_SOLVED
+    if status == "ok" and not is_gone:
         return Verdict(status="ok", found=found, evidence=evidence)
-    first = since(series, lambda value: value <= _COLLAPSED_TO * before)
-    found = f"entropy fell to {now / before:.1%} of what it was: {found}, below {_COLLAPSED_TO:.0%} since step {first}"
-    outcome = run.series("episode/acc", "critic/score/mean")
-    has_gained = bool(outcome) and ends(outcome)[1] > ends(outcome)[0] + 0.05
-    if has_gained:
-        found += f"; the outcome rose meanwhile, {ends(outcome)[0]:.2f} -> {ends(outcome)[1]:.2f}"
+    if status == "ok":
+        limit, told = ENTROPY_FLOOR, f"{ENTROPY_FLOOR:g} nats, with an outcome of {ends(acc)[1]:.2f}"
+    else:
+        share = ENTROPY_LEFT.fail if status == "fail" else ENTROPY_LEFT.warn
+        limit, told = share * before, f"{share:.0%}"
+    first = since(series, lambda value: value <= limit)
     return Verdict(
-        status="warn" if has_gained else "fail",
-        found=found,
+        status="warn" if status == "ok" else status,
+        found=f"entropy fell to {now / before:.1%} of what it was: {found}, below {told} since step {first}",
         advice="raise actor_rollout_ref.actor.clip_ratio_high (0.28) or entropy_coeff, lower actor.optim.lr, hold the "
         "policy with actor.use_kl_loss; go back to a checkpoint from before that step",
         evidence=evidence,
@@ -58,15 +72,15 @@ def _kl(run: RunEvidence, name: str) -> Verdict | None:
     series: Series = [(step, abs(value)) for step, value in run.series(name)]
     if not series:
         return None
-    warn, fail = _KL[name]
     before, now = ends(series)
     found, evidence = f"{name} {before:.3g} -> {now:.3g}", {name: now}
-    if now < warn:
+    status = _KL[name].judge(now)
+    if status == "ok":
         return Verdict(status="ok", found=found, evidence=evidence)
+    limit = _KL[name].fail if status == "fail" else _KL[name].warn
     return Verdict(
-        status="fail" if now >= fail else "warn",
-        found=f"{found}: above {fail if now >= fail else warn:g} since step "
-        f"{since(series, lambda value: value >= (fail if now >= fail else warn))}",
+        status=status,
+        found=f"{found}: above {limit:g} since step {since(series, lambda value: value >= limit)}",
         advice="lower actor_rollout_ref.actor.optim.lr or ppo_epochs, raise actor.kl_loss_coef, and see the line "
         "`rollout to trainer`: stale or mismatched log-probs look the same",
         evidence=evidence,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, keys_of, recent_mean
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import TRUNCATED
 
 CUT = ("max_tokens", "context_full")
-_WARN, _FAIL = 0.1, 0.5
 _ADVICE = {
     "max_tokens": "raise data.max_response_length (or rollout.custom.agentic.limits.max_turn_tokens), or teach short "
     "answers: component `overlong` in reward.rubric, or mask_overlong to keep cut episodes out of the loss",
@@ -33,11 +33,12 @@ def length_truncation(run: RunEvidence) -> Verdict:
     if lengths:
         evidence["length_before"], evidence["length_now"] = ends(lengths)
         found += f"; mean length {evidence['length_before']:.0f} -> {evidence['length_now']:.0f} tokens"
-    if cut < _WARN:
+    status = TRUNCATED.judge(cut)
+    if status == "ok":
         return Verdict(status="ok", found=found, evidence=evidence)
     worst = max(shares, key=lambda name: shares[name])
     return Verdict(
-        status="fail" if cut >= _FAIL else "warn",
+        status=status,
         found=found,
         advice=_ADVICE[worst],
         evidence=evidence,

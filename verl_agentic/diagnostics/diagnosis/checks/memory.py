@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from verl_agentic.diagnostics.alarms.memory_growth import steady_growth
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import MEMORY_WINDOW, Limit
 
 _NAMES = ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb")
-_WARN, _FAIL = 1.5, 2.0
-"""Times what the run began with."""
+_SLOW = Limit(warn=1.5, fail=2.0)
+"""Times what the run began with: a slow leak, which no window of an alarm shows."""
 _STEADY = 0.8
 """Share of all pairs of steps between which it grew: other programs of the machine come and go, a leak only grows."""
 _KEPT = 0.9
@@ -30,12 +32,18 @@ def memory(run: RunEvidence) -> Verdict:
     evidence = {"before_gb": before, "now_gb": now, "gb_per_step": slope}
     peak = max(value for _, value in series)
     is_given_back = series[-1][1] < _KEPT * peak
-    if is_given_back or len(series) < _MIN_STEPS or now < _WARN * before or _steadiness(series) < _STEADY:
+    recent = [value for _, value in series[-MEMORY_WINDOW:]]
+    gained = steady_growth(recent) if len(recent) == MEMORY_WINDOW else None
+    is_slow = len(series) >= _MIN_STEPS and _steadiness(series) >= _STEADY
+    status = _SLOW.judge(now / before) if is_slow and before else "ok"
+    if is_given_back or (status == "ok" and gained is None):
         found += f"; {series[-1][1]:.3g} at the end, {peak:.3g} at most" if is_given_back else ""
         return Verdict(status="ok", found=found, evidence=evidence)
+    if status == "ok":
+        found += f"; {gained:.3g} GB of it in the last {MEMORY_WINDOW} steps"
     found += f": it grows steadily, {slope * 100:.3g} GB in 100 steps, since step {series[0][0]}"
     return Verdict(
-        status="fail" if now >= _FAIL * before else "warn",
+        status="fail" if status == "fail" else "warn",
         found=found,
         advice="environments or sandboxes that are not released (Env.close), a worker that keeps results, "
         "data.dataloader_num_workers, caches of a judge: compare processes (`ray memory`, py-spy); meanwhile "

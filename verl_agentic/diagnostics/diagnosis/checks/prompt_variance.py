@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, recent_mean
+from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidence, recent_mean
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
 from verl_agentic.sampling.pass_rates import PassRates
 
 _ONE_SIDED = 0.9
 _MIN_PROMPTS = 4
+_TOO_WEAK = (
+    "hardly any prompt teaches: start from a model that solves some (SFT), bring easier prompts, or reward partial "
+    "success (reward.rubric.components); a curriculum only repeats those few that are solved"
+)
 
 
 def prompt_variance(run: RunEvidence) -> Verdict:
@@ -54,13 +59,24 @@ def pass_rates(run: RunEvidence) -> tuple[PassRates | None, list[str]]:
 def _from_metrics(run: RunEvidence) -> Verdict:
     never, always = (run.series(f"curriculum/{name}_solved_share") for name in ("never", "always"))
     if not never or not always:
-        return unknown("outcomes of single prompts are not known: no trajectories, no curriculum/never_solved_share")
+        return _from_outcomes(run)
     shares = recent_mean(never), recent_mean(always)
     told = f"of the prompts seen {shares[0]:.0%} are never solved, {shares[1]:.0%} always (curriculum/*)"
     return _judged(*shares, told, {"never_solved_share": shares[0], "always_solved_share": shares[1]})
 
 
+def _from_outcomes(run: RunEvidence) -> Verdict:
+    """Judges by the mean outcome of every step, which tells of single prompts only that none was solved."""
+    outcome = [value for _, value in run.series("episode/acc")]
+    if len(outcome) < RECENT_STEPS or max(outcome) > 0:
+        return unknown("outcomes of single prompts are not known: no trajectories, no curriculum/never_solved_share")
+    told = f"base too weak: the outcome of all episodes is 0 in all {len(outcome)} steps"
+    return Verdict(status="fail", found=told, advice=_TOO_WEAK, evidence={"outcome": 0.0})
+
+
 def _judged(never: float, always: float, told: str, evidence: dict[str, float], count: int = _MIN_PROMPTS) -> Verdict:
+    if count >= _MIN_PROMPTS and (status := NEVER_SOLVED.judge(never)) != "ok":
+        return Verdict(status=status, found=f"base too weak: {told}", advice=_TOO_WEAK, evidence=evidence)
     if count < _MIN_PROMPTS or never + always < _ONE_SIDED:
         return Verdict(status="ok", found=told, evidence=evidence)
     advice = "nearly no prompt is solved sometimes: data.curriculum.name=learnability draws those that are, " + (

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from verl_agentic.diagnostics.alarm import REWARD
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import PART_SHARE, has_risen
 
-_PREFIX, _VARIANCE = "episode/weighted/", "batch/shaping_share/"
-_WARN, _FAIL = 0.5, 0.7
-"""A shaping part's share of all that is earned or lost."""
-_GAIN = 0.05
+_PREFIX, _VARIANCE, _OUTCOME = "episode/weighted/", "batch/shaping_share/", "batch/outcome_share"
 _SIZE = 0.01
 """Rewards smaller than this on average are no takeover."""
 
@@ -31,17 +30,19 @@ def reward_parts(run: RunEvidence) -> Verdict:
     if not shares:
         shares, measure = _mass(run, series, moves), "mass"
     listed = [f"{name} {before:.3g} -> {now:.3g}" for name, (before, now) in moves.items() if before or now]
-    outcome = run.series("episode/acc")
+    outcome = run.series(*REWARD)
     top = max(shares, key=lambda name: shares[name], default="")
     found = ", ".join(listed) or "all parts are 0"
     found += f"; {top} is {shares[top]:.0%} of its {measure}" if top else ""
     evidence = {f"share/{name}": share for name, share in shares.items()}
-    has_gained = bool(outcome) and ends(outcome)[1] > ends(outcome)[0] + _GAIN
-    if not top or shares[top] < _WARN or has_gained:
+    status = PART_SHARE.judge(shares[top]) if top else "ok"
+    outcomes = run.series(_OUTCOME) if measure == "variance" else []
+    is_less = bool(outcomes) and shares.get(top, 0.0) <= ends(outcomes)[1]
+    if status == "ok" or is_less or (outcome and has_risen(*ends(outcome))):
         return Verdict(status="ok", found=found, evidence=evidence)
     found += f"; the outcome went {ends(outcome)[0]:.2f} -> {ends(outcome)[1]:.2f}" if outcome else ""
     return Verdict(
-        status="fail" if shares[top] >= _FAIL else "warn",
+        status=status,
         found=found,
         advice=f"lower the weight or cap of {top} in reward.rubric.components, or pay it with the outcome only "
         "(only_if); read episodes that earn it without the outcome: `verl-agentic reward lab`",

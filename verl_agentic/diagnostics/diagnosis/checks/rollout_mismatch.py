@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.diagnosis.verdict import Status, Verdict, unknown
+from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_PROBS, Limit
 
-_WARN, _FAIL = 0.05, 0.3
-"""Mean distance in nats per token. Two engines in bfloat16 differ by 0.01 to 0.03."""
-_LATER = 3.0
-"""Later turns are worse than the first when their distance is this many times as large."""
 _LAST = 4
-_PROBS_WARN, _PROBS_FAIL = 0.02, 0.1
-"""The same as a difference of probabilities, for runs that logged nothing else."""
 _DIFF = "batch/log_prob_diff/"
 _ADVICE = (
     "same weights, dtype and temperature on both sides? (actor_rollout_ref.rollout.{dtype,temperature}, "
@@ -43,18 +38,10 @@ def rollout_mismatch(run: RunEvidence) -> Verdict:
     if staleness := run.series("training/off_policy/trajectory_staleness/mean"):
         evidence["staleness"] = recent_mean(staleness)
         found += f"; rollouts are {evidence['staleness']:.2g} updates old" if evidence["staleness"] else ""
-    most = max(turns.values())
-    if most < _WARN:
+    status, advice = _judged(mean, list(turns.values()), MISMATCH)
+    if status == "ok":
         return Verdict(status="ok", found=found, evidence=evidence)
-    first = min(turns)
-    is_later = len(turns) > 1 and turns[first] < _WARN and most > _LATER * turns[first]
-    return Verdict(
-        status="fail" if most >= _FAIL else "warn",
-        found=found,
-        advice=_LATER_ADVICE if is_later else _ADVICE,
-        evidence=evidence,
-        look_at=(worst,),
-    )
+    return Verdict(status=status, found=found, advice=advice, evidence=evidence, look_at=(worst,))
 
 
 def _distances(records: Iterable[Mapping[str, Any]]) -> tuple[dict[int, tuple[float, int]], str]:
@@ -82,10 +69,10 @@ def _distances(records: Iterable[Mapping[str, Any]]) -> tuple[dict[int, tuple[fl
 
 
 def _from_metrics(run: RunEvidence) -> Verdict:
-    series, limits = run.series(f"{_DIFF}mean"), (_WARN, _FAIL)
+    series, limit = run.series(f"{_DIFF}mean"), MISMATCH
     name = "mean |log pi_trainer - log pi_rollout|"
     if not series:
-        series, limits = run.series("training/rollout_probs_diff_mean"), (_PROBS_WARN, _PROBS_FAIL)
+        series, limit = run.series("training/rollout_probs_diff_mean"), MISMATCH_PROBS
         name = "mean |pi_trainer - pi_rollout|"
     if not series:
         return unknown("log-probs of the rollout are not known: set actor_rollout_ref.rollout.calculate_log_probs=true")
@@ -93,10 +80,16 @@ def _from_metrics(run: RunEvidence) -> Verdict:
     found, evidence = f"{name} {before:.2g} -> {now:.2g}", {"mean": now}
     turns = {turn.removeprefix(_DIFF): ends(run.series(turn))[1] for turn in run.names(f"{_DIFF}turn_")}
     found += "".join(f", {turn} {value:.2g}" for turn, value in turns.items())
-    most = max(now, *turns.values()) if turns else now
-    if most < limits[0]:
+    status, advice = _judged(now, [turns[name] for name in sorted(turns)], limit)
+    if status == "ok":
         return Verdict(status="ok", found=found, evidence={**evidence, **turns})
-    first = min(turns.values(), default=now)
-    advice = _LATER_ADVICE if first < limits[0] and most > _LATER * first else _ADVICE
-    status = "fail" if most >= limits[1] else "warn"
     return Verdict(status=status, found=found, advice=advice, evidence={**evidence, **turns})
+
+
+def _judged(mean: float, turns: Sequence[float], limit: Limit) -> tuple[Status, str]:
+    """Returns how bad a mean distance is, or that of turns, the first of which comes first, and what to do."""
+    most = max((mean, *turns))
+    is_later = len(turns) > 1 and most >= max(LATER_TURNS_MIN, LATER_TURNS * turns[0]) and most > turns[0]
+    if limit.judge(mean) == "ok" and not is_later:
+        return "ok", ""
+    return limit.judge(most) if limit.judge(most) != "ok" else "warn", _LATER_ADVICE if is_later else _ADVICE

@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean, since
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, highest, key_of, recent_mean, since
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED, UNKNOWN_TOOL
 from verl_agentic.trajectory_log.secrets import WITHHELD
 
-_RARE = 0.02
-"""Calls per episode, of what they were: fewer, and the policy has stopped to use its tools."""
-_UNKNOWN_WARN, _UNKNOWN_FAIL = 0.05, 0.3
 _ERRORS = 0.5
 _ONE_SIDED = 0.95
 _UNREADABLE = "(unreadable)"
@@ -76,7 +74,9 @@ def _unused(run: RunEvidence, calls: Counter[str], offered: list[str]) -> dict[s
     if calls or any(value for _, value in series) or (len(episodes) and episodes["num_calls"].sum()):
         return None
     span = f"{len(episodes)} episodes" if len(episodes) else f"{len(series)} steps"
-    if not offered:
+    metric = run.series("episode/tools_offered")
+    number = len(offered) or (recent_mean(metric) if metric else 0)
+    if not number:
         advice = "fine where the task has no tools; `verl-agentic preflight` shows whether they are in the prompt"
         status = "warn" if run.setting("actor_rollout_ref.rollout.multi_turn.tool_config_path") else "ok"
         return {
@@ -88,7 +88,11 @@ def _unused(run: RunEvidence, calls: Counter[str], offered: list[str]) -> dict[s
         "see one: does the policy try, in another format (actor_rollout_ref.rollout.multi_turn.format)? Else warm it "
         "up on demonstrations with calls (SFT), and see that the task cannot be guessed"
     )
-    found = f"no tool was ever called in {span}, though the prompt offers {', '.join(offered)}"
+    listed = ", ".join(offered) or f"{number:g} tools"
+    found = f"no tool was ever called in {span}, though the prompt offers {listed}"
+    outcome = run.series("episode/acc")
+    if outcome and ends(outcome)[1] >= TOOLS_NOT_NEEDED:
+        return {"status": "ok", "found": f"{found}; they are not needed: the outcome is {ends(outcome)[1]:.2f}"}
     return {"status": "fail", "found": found, "advice": advice, "look_at": _latest(run)}
 
 
@@ -96,16 +100,17 @@ def _stopped(run: RunEvidence) -> dict[str, Any] | None:
     series = run.series("episode/tool_calls")
     if len(series) < 6:
         return None
-    before, now = ends(series)
-    if before == 0 or now > _RARE * before:
+    before, now = highest(series), ends(series)[1]
+    if before < TOOL_CALLS_WERE or (status := TOOL_CALLS_LEFT.judge(now / before)) == "ok":
         return None
-    first = since(series, lambda value: value <= _RARE * before)
+    limit = TOOL_CALLS_LEFT.fail if status == "fail" else TOOL_CALLS_LEFT.warn
+    first = since(series, lambda value: value <= limit * before)
     found = f"the policy stopped to call tools: {before:.2f} -> {now:.3g} calls per episode, since step {first}"
     advice = (
         "is a wrong or failing call punished more than none (reward.rubric)? Hold the policy to its start with "
         "actor_rollout_ref.actor.use_kl_loss, or reward the outcome only; see `infrastructure` for failing tools"
     )
-    return {"status": "fail", "found": found, "advice": advice, "look_at": _latest(run)}
+    return {"status": status, "found": found, "advice": advice, "look_at": _latest(run)}
 
 
 def _hallucinated(
@@ -113,15 +118,16 @@ def _hallucinated(
 ) -> dict[str, Any] | None:
     total = sum(calls.values())
     share = sum(unknown_names.values()) / total if total else 0.0
-    number, errors = run.series("episode/tool_calls"), run.series("episode/call_error/unknown_tool")
-    if not total and number and errors and recent_mean(number):
-        share = recent_mean(errors) / recent_mean(number)
-    if share < _UNKNOWN_WARN:
+    number, errors = dict(run.series("episode/tool_calls")), run.series("episode/call_error/unknown_tool")
+    shares = [(step, value / number[step]) for step, value in errors if number.get(step)]
+    if not total and shares:
+        share = ends(shares)[1]
+    if (status := UNKNOWN_TOOL.judge(share)) == "ok":
         return None
     names = f" ({_listed(unknown_names)})" if unknown_names else ""
     names += f"; the prompt offers {', '.join(offered)}" if offered else ""
     return {
-        "status": "fail" if share >= _UNKNOWN_FAIL else "warn",
+        "status": status,
         "found": f"{share:.0%} of calls name a tool that is not there{names}",
         "advice": "compare these names with the tools in the prompt (`verl-agentic preflight`): renamed since SFT, or "
         "a base that knows others by heart? Rename the tool, or warm up on its name",
