@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
