@@ -66,8 +66,7 @@ def num_duplicates(calls: Sequence[Call]) -> int:
 
     Another answer to the same call (the next page, a step in a maze) is something new.
     """
-    keys = [(call_key(call), call.result) for call in calls]
-    return sum(a == b for a, b in pairwise(keys))
+    return sum(a.result == b.result and _same(a, b) for a, b in pairwise(calls))
 
 
 def corrections(calls: Sequence[Call]) -> tuple[int, int]:
@@ -106,7 +105,11 @@ def tool_distribution(counts: Mapping[str, int], *, tools: Sequence[str] = ()) -
 def _mends(call: Call, failed: Call) -> bool:
     if failed.error_kind == "unknown_tool":
         return True
-    return call.name == failed.name and call_key(call) != call_key(failed)
+    return call.name == failed.name and not _same(call, failed)
+
+
+def _same(a: Call, b: Call) -> bool:
+    return a.name == b.name and call_key(a) == call_key(b)
 
 
 def _newest(texts: Sequence[str]) -> list[str]:

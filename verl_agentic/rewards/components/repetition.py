@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import component
@@ -12,7 +13,6 @@ from verl_agentic.rewards.sample import Sample
 _EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]{{1,16}}|[^\w\s]")
 _MAX_CHARS = 200_000
-_PRIME, _BASE = (1 << 61) - 1, 1_000_003
 
 
 def repeated_share(texts: list[str], *, n: int) -> float:
@@ -20,26 +20,10 @@ def repeated_share(texts: list[str], *, n: int) -> float:
     seen: set[int] = set()
     total = 0
     for text in texts:
-        hashes = _ngram_hashes(_WORD.findall(text), n)
-        seen.update(hashes)
-        total += len(hashes)
+        words = _WORD.findall(text)
+        seen.update(map(hash, zip(*(islice(words, first, None) for first in range(n)), strict=False)))
+        total += max(0, len(words) - n + 1)
     return 1.0 - len(seen) / total if total else 0.0
-
-
-def _ngram_hashes(words: list[str], n: int) -> list[int]:
-    """Returns a rolling hash of each n-gram, so that the time does not grow with n."""
-    if len(words) < n:
-        return []
-    outgoing = pow(_BASE, n, _PRIME)
-    codes = [hash(word) for word in words]
-    rolling, hashes = 0, []
-    for index, code in enumerate(codes):
-        rolling = (rolling * _BASE + code) % _PRIME
-        if index >= n:
-            rolling = (rolling - codes[index - n] * outgoing) % _PRIME
-        if index >= n - 1:
-            hashes.append(rolling)
-    return hashes
 
 
 def _lowest(*, n: int = 40) -> float:
