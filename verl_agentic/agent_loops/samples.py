@@ -24,11 +24,12 @@ def to_sample(episode: Episode, row: EnvRow, *, id: str) -> Sample:
     own = episode.trajectories[episode.num_side_rows :]
     home = _homes(episode)
     for trajectory in own:
-        for turn, mask, log_prob in zip(
-            trajectory.turn_ids, trajectory.response_mask, trajectory.log_probs, strict=True
-        ):
-            num_tokens[home(turn)] += mask
-            log_probs[home(turn)] += mask * log_prob
+        for segment in trajectory.segments():
+            mask = trajectory.response_mask[segment.start : segment.end]
+            turn, length = home(segment.turn), sum(mask)
+            num_tokens[turn] += length
+            if length:  # log-probs are 0 where the mask is
+                log_probs[turn] += sum(trajectory.log_probs[segment.start : segment.end])
     transcript = Transcript(messages=episode.messages, actions=episode.actions, stop_reason=episode.stop_reason)
     has_log_probs = all(trajectory.has_log_probs for trajectory in own)
     start = episode.num_prompt_messages
