@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.code import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.rewards.code import CodeRules, CodeTests, Runner, TestReport, run_tests
 from verl_agentic.rewards.code_compare import TOLERANCE
 from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.rewards.sample import Sample
@@ -68,27 +69,31 @@ class CodeOptions:
         return cls(**options)
 
 
-async def run_answer(sample: Sample, options: CodeOptions, *, stop_at_failure: bool = False) -> TestReport | None:
+async def run_answer(
+    sample: Sample, options: CodeOptions, *, stop_at_failure: bool = False, runner: Runner | None = None
+) -> TestReport | None:
     """Returns what became of the program of the final answer (see `extract_code`); None where there is none.
 
     Args:
         sample: its ground truth has the form that `CodeTests.from_json` takes.
         options: where it runs, and how long.
         stop_at_failure: leave out the tests after the first one that did not run to its end.
+        runner: a sandbox or pool of the caller, such as one with packages, in place of the one that the options name.
 
     Raises:
         DataError: the ground truth is none.
         SandboxError: the sandbox failed.
         ScoringError: the tests gave no results, and it was not the program's doing.
     """
-    tests = CodeTests.from_json(sample.ground_truth)
-    code = extract_code(sample.final_answer, fn_name=tests.fn_name, language=options.language)
+    # Reading may take a second where tests, or the answer, are large.
+    tests = await asyncio.to_thread(CodeTests.from_json, sample.ground_truth)
+    code = await asyncio.to_thread(extract_code, sample.final_answer, fn_name=tests.fn_name, language=options.language)
     if code is None:
         return None
     return await run_tests(
         code,
         hardest(tests, options.max_tests),
-        shared_pool(options.sandbox, at_least=options.at_least),
+        runner or shared_pool(options.sandbox, at_least=options.at_least),
         test_s=options.test_s,
         total_s=options.total_s,
         memory_mb=options.memory_mb,

@@ -25,6 +25,7 @@ import time
 
 # Not from `signal`, whose functions make an enum of each answer.
 from _signal import SIG_IGN, SIGINT, SIGKILL, SIGPIPE, SIGXCPU, SIGXFSZ, default_int_handler, signal  # pyright: ignore[reportMissingImports]
+from _weakref import ref
 from collections import deque
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
@@ -108,6 +109,10 @@ def _prepare(settings: dict[str, Any]) -> None:
     for name in ("exit", "quit"):
         if not hasattr(builtins, name):
             setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    # Programs are written for judges whose Python has no such limit, and for libraries that start no threads unasked.
+    sys.set_int_max_str_digits(0)
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     if settings["prelude"]:
         names: dict[str, Any] = {}
         exec(_PRELUDE, names)
@@ -237,17 +242,21 @@ def _module(name: str, compiled: Any) -> Any:
 
 def _run(compiled: Any) -> int:
     """Runs the program as the main module and returns its exit code."""
+    code = _execute(compiled)  # whose frame must be gone: it holds the module
+    return _end() or code
+
+
+def _execute(compiled: Any) -> int:
     main_module = _module("__main__", compiled)
-    code = 0
     try:
         exec(compiled, main_module.__dict__)
     except SystemExit as end:
-        code = _exit_code(end.code)
+        return _exit_code(end.code)
     except BaseException as error:
-        code = 1
         with contextlib.suppress(BaseException):
             sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
-    return _end(main_module.__dict__) or code
+        return 1
+    return 0
 
 
 def _exit_code(code: Any) -> int:
@@ -257,8 +266,8 @@ def _exit_code(code: Any) -> int:
     return 1
 
 
-def _end(names: dict[str, Any]) -> int:
-    """Does what Python does at its end: joins threads, runs `atexit`, flushes, and lets go of every object. Returns the
+def _end() -> int:
+    """Does what Python does at its end: joins threads, runs `atexit`, flushes, and deletes every object. Returns the
     exit code of an end that failed, else 0."""
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -267,6 +276,15 @@ def _end(names: dict[str, Any]) -> int:
         except BaseException as error:
             _report(error)
     atexit._run_exitfuncs()
+    code = _flush()
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    _delete(sys.modules.pop("__main__", None))
+    _flush()
+    return code
+
+
+def _flush() -> int:
+    """Flushes the standard streams and returns 120, as Python does, where that failed; else 0."""
     code = 0
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -275,21 +293,21 @@ def _end(names: dict[str, Any]) -> int:
         except BaseException as error:
             _report(error)
             code = 120
-    # What holds unwritten output, or has a `__del__`, goes when nobody knows it any more.
-    sys.modules.pop("__main__", None)
+    return code
+
+
+def _delete(main_module: Any) -> None:
+    """Deletes the objects of the program. A `__del__` may use every name of the program, unless the module is held from
+    elsewhere: then its names become None one by one, as Python does it."""
+    module = ref(main_module) if isinstance(main_module, type(sys)) else lambda: None
+    del main_module
+    gc.collect()
+    names = getattr(module(), "__dict__", {})
     for is_private in (True, False):
         for name in list(names):
             if name != "__builtins__" and is_private == (name[:1] == "_" and name[1:2] != "_"):
                 names[name] = None
-    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            pass  # closed, or already reported
-    return code
 
 
 def _report(error: BaseException) -> None:
@@ -301,16 +319,14 @@ def _report(error: BaseException) -> None:
 def _call(compiled: Any, fn_name: str, index: int) -> int:
     """Imports the program, calls the function, or the method of `Solution`, with one JSON value per line, and writes
     its result as JSON. Returns the exit code."""
-    dumps, set_digits, digits = json.dumps, sys.set_int_max_str_digits, sys.get_int_max_str_digits()
-    set_digits(0)  # arguments and results of any length are the judge's to read and to write
+    dumps, set_digits = json.dumps, sys.set_int_max_str_digits
     with open(f"{_FOLDER}/in.{index}", encoding="utf-8") as file:
         arguments = [json.loads(line) for line in file.read().split("\n") if line.strip()]
-    set_digits(digits)
     try:
         names = _module(_SOURCE.removesuffix(".py"), compiled).__dict__
         exec(compiled, names)
         result = _function(names, fn_name)(*arguments)
-        set_digits(0)
+        set_digits(0)  # a result of any length is the judge's to read
         text = dumps(result, default=_plain)
     except BaseException as error:
         while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != _SOURCE:
