@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, EnvError, boundary
+from verl_agentic.rewards.thoughts import outside_reasoning
 from verl_agentic.tools.base import Tool, ToolResult
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
 from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
@@ -39,11 +40,18 @@ class Transcript:
 
     @property
     def final_answer(self) -> str:
-        """The answer of the last turn: what the protocol marks as one, else what stands outside tool calls."""
+        """The complete answer of the last turn, without reasoning: the text that the protocol marks as the answer, else
+        the content of a turn without calls.
+
+        It is empty if the last turn makes a call, also a malformed one. A budget may have cut the turn: demand
+        `stop_reason is StopReason.ANSWERED` where a part of an answer could pass for a whole one.
+        """
         if not self.actions:
             return ""
         last = self.actions[-1]
-        return last.content if last.answer is None else last.answer
+        if last.answer is not None:
+            return outside_reasoning(last.answer)
+        return "" if last.tool_calls else outside_reasoning(last.content)
 
 
 class Env(Protocol):

@@ -171,10 +171,11 @@ class Action:
     text: str
     """The sampled text, decoded without special tokens removed."""
     content: str
-    """The text outside tool calls."""
+    """The text outside tool calls, reasoning included where tags mark it."""
     tool_calls: tuple[ToolCall, ...] = ()
     answer: str | None = None
-    """The final answer, where the protocol marks it; None where the content of a turn without a call is the answer."""
+    """The final answer, where the protocol marks it; None where it is the content of a turn without a call. Read
+    `env.Transcript.final_answer`, which leaves out reasoning."""
     counts: Mapping[str, float] = field(default_factory=dict)
     """What the protocol counted in this turn, such as `repaired_calls`; added up over the episode."""
 

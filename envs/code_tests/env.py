@@ -11,7 +11,7 @@ from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.sandbox.base import Limits
 from verl_agentic.tools.base import Tool
 from verl_agentic.tools.python import PythonTool
-from verl_agentic.types import Reward
+from verl_agentic.types import Reward, StopReason
 
 from .tools import RunTestsTool
 
@@ -48,9 +48,9 @@ class CodeTestsEnv(ToolEnv):
         """Returns outcome 1 when the program of the final answer (see `extract_code`) passes all hidden tests, else 0.
 
         The share of tests that it passed is `info["pass_rate"]`, and a part of the reward where that has a weight. A
-        last turn that calls a tool is no answer.
+        last turn that calls a tool is no answer, nor is one that a budget cut.
         """
-        is_answer = bool(transcript.actions) and not transcript.actions[-1].tool_calls
+        is_answer = transcript.stop_reason is StopReason.ANSWERED
         code = extract_code(transcript.final_answer, fn_name=self._hidden.fn_name) if is_answer else None
         rate = outcome = 0.0
         if code is not None:

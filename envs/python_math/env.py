@@ -9,7 +9,7 @@ from verl_agentic.sandbox.base import Limits
 from verl_agentic.sandbox.pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
-from verl_agentic.types import Reward
+from verl_agentic.types import Reward, StopReason
 
 # A session holds its sandbox while the policy thinks, so there must be one for every episode that is under way.
 _SESSIONS = PoolConfig(size=256, warm=2)
@@ -26,8 +26,11 @@ class PythonMathEnv(ToolEnv):
     async def score(self, transcript: Transcript) -> Reward:
         """Returns outcome 1 when the last boxed answer that the policy wrote is right, else 0.
 
-        A product of numbers, or another step that is left to the reader, is the question again, and no answer.
+        A product of numbers, or another step that is left to the reader, is the question again, and no answer. So is
+        a box in the reasoning, beside a call, or in a turn that a budget cut.
         """
+        if transcript.stop_reason is not StopReason.ANSWERED:
+            return Reward(0.0)
         return Reward(await math_answer(transcript.final_answer, self.row.ground_truth, must_be_evaluated=True))
 
     async def close(self) -> None:

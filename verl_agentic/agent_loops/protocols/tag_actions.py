@@ -34,6 +34,7 @@ class TagActions:
         self._calls = () if self_written else protocol.calls
         firm = [call for call in self._calls if not call.is_fallback]
         self._scanner = Scanner(self._tags(firm, with_answer=True), reasoning=protocol.reasoning)
+        self._reasoning = Scanner((), reasoning=protocol.reasoning)
         self._fallback = Scanner(
             self._tags([c for c in self._calls if c.is_fallback], with_answer=False), reasoning=protocol.reasoning
         )
@@ -60,7 +61,7 @@ class TagActions:
             if problem is not None:
                 calls.append(problem)
             elif is_answer and not is_taken:
-                answer = self._unboxed(span.body)
+                answer = self._unboxed(self._spoken(span.body))
             elif is_answer or answer is not None:
                 counts["ignored_actions"] += 1  # behind the one that counts
             elif sum(call.error is None for call in calls) >= self._protocol.max_calls:
@@ -113,7 +114,8 @@ class TagActions:
             return bad_call(f"{what} stands inside a reasoning block; end the reasoning first", "in_reasoning")
         if not span.is_closed:
             return bad_call(f"{what} is not closed; close it", "unclosed")
-        if not span.body.strip():
+        said = self._spoken(span.body) if span.kind == _ANSWER else span.body
+        if not said.strip():
             return bad_call(f"{what} is empty; write something between its tags", "empty")
         return None
 
@@ -123,6 +125,10 @@ class TagActions:
         fence = _FENCE.fullmatch(body) if form.has_fence else None
         call = ToolCall(form.tool, {form.argument: fence[1] if fence else body})
         return fit_arguments(call, parameters.get(form.tool), raw={})
+
+    def _spoken(self, text: str) -> str:
+        """Returns the text without the reasoning in it."""
+        return self._reasoning.scan(text).outside((), with_reasoning=False)
 
     def _unboxed(self, body: str) -> str:
         assert self._protocol.answer is not None

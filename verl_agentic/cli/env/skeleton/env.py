@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.tools.base import ToolResult
-from verl_agentic.types import Reward
+from verl_agentic.types import Reward, StopReason
 
 
 class LookUp:
@@ -50,8 +50,9 @@ class MyEnv(ToolEnv):
         super().__init__(row, [self._look_up], tool_timeout_s=tool_timeout_s)
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the policy's last turn is the right number, else 0."""
-        is_right = transcript.final_answer.strip() == str(self.row.ground_truth)
+        """Returns outcome 1 when the policy's answer is the right number, else 0; a cut turn is no answer."""
+        is_answer = transcript.stop_reason is StopReason.ANSWERED
+        is_right = is_answer and transcript.final_answer.strip() == str(self.row.ground_truth)
         return Reward(float(is_right and len(self._look_up.looked_up) >= 2))
 
     # `start` returns the prompt of the row. Overwrite it where something must be prepared, and `close` where something
