@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.qa import normalise
+from verl_agentic.rewards.normal_form import normalise
 from verl_agentic.tools.search.bm25 import Bm25Index
 from verl_agentic.tools.search.tool import render_passages
 

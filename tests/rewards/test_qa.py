@@ -13,7 +13,6 @@ from verl_agentic.rewards.qa import (
     f1,
     golden_answers_of,
     has_research_form,
-    normalise,
     research_reward,
 )
 
@@ -26,25 +25,12 @@ BOXED = r"<think>so</think> <answer>it is \boxed{Obama}</answer>"
         ("The Beatles.", ["Beatles"], 1.0),
         ("beatles band", ["Beatles"], 0.0),
         ("U.S.", ["US"], 1.0),
-        ("", ["a"], 1.0),
+        ("", ["a"], 0.0),  # 1 in the original, where both normalise to nothing
         ("co-op", ["coop"], 1.0),
     ],
 )
 def test_exact_match_is_search_r1s(answer: str, golden: list[str], score: float) -> None:
     assert exact_match(answer, golden) == score
-
-
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [
-        ("  The  Quick,\tbrown\nfox! ", "quick brown fox"),
-        ("Theatre and another", "theatre and another"),  # articles are words, not beginnings of words
-        ("An A-Team", "ateam"),
-        ("ÉCLAIR", "éclair"),
-    ],
-)
-def test_normalisation_takes_case_punctuation_articles_and_spaces_away(text: str, normal: str) -> None:
-    assert normalise(text) == normal
 
 
 def test_any_golden_answer_will_do_and_none_is_no_match() -> None:
@@ -117,7 +103,7 @@ def test_golden_answers_are_read_in_every_form_that_datasets_have(ground_truth: 
     assert golden_answers_of(ground_truth) == answers
 
 
-@pytest.mark.parametrize("ground_truth", [None, "", " ", [], [""], [7], {}, {"target": []}, 7])
+@pytest.mark.parametrize("ground_truth", [None, "", " ", "\u200b", [], [""], [7], {}, {"target": []}, 7])
 def test_a_row_without_golden_answers_is_refused(ground_truth: Any) -> None:
     with pytest.raises(DataError, match=r"ground_truth must be an answer, a list of answers or \{'target': answers\}"):
         golden_answers_of(ground_truth)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.qa import golden_answers_of, normalise
+from verl_agentic.rewards.normal_form import normalise
+from verl_agentic.rewards.qa import golden_answers_of
 
 Family = Literal["math", "qa"]
 FAMILIES: Mapping[str, Family] = {

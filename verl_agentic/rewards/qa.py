@@ -1,4 +1,4 @@
-r"""Is a short answer to a question right? Exact match and F1 over normalised words, as SQuAD and Search-R1 count them.
+r"""Is a short answer to a question right? Exact match and F1 over words in normal form (`normal_form`).
 
 Every function takes what the policy wrote, never what a tool answered: an answer that stands only in a search result
 then scores 0 by construction.
@@ -7,30 +7,21 @@ then scores 0 by construction.
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from verl_agentic.errors import DataError
+from verl_agentic.rewards.normal_form import normalise
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _WHOLE_ANSWERS = frozenset({"yes", "no", "noanswer"})
 _THINK, _SEARCH, _ANSWER = (("<think>", "</think>"), ("<search>", "</search>"), ("<answer>", "</answer>"))
 
 
-def normalise(answer: str) -> str:
-    """Returns an answer as it is compared: lower case, no punctuation, no articles, single spaces.
-
-    Punctuation goes without leaving a space, so that `U.S.` is `us` and `co-op` is `coop`.
-    """
-    return " ".join(_ARTICLE.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
-
-
 def exact_match(answer: str, golden_answers: Sequence[str]) -> float:
-    """Returns 1.0 when the normalised answer is one of the normalised golden ones, else 0.0."""
-    return float(normalise(answer) in {normalise(golden) for golden in golden_answers})
+    """Returns 1.0 when the normal form of the answer is that of a golden one, else 0.0; an empty answer never is."""
+    normal = normalise(answer)
+    return float(bool(normal) and normal in {normalise(golden) for golden in golden_answers})
 
 
 def f1(answer: str, golden_answers: Sequence[str]) -> float:
@@ -81,7 +72,7 @@ def golden_answers_of(ground_truth: Any) -> tuple[str, ...]:
         target = target.tolist()
     answers: Any = [target] if isinstance(target, str) else target
     is_list = isinstance(answers, (list, tuple)) and len(answers) > 0
-    if not is_list or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+    if not is_list or not all(isinstance(answer, str) and normalise(answer) for answer in answers):
         raise DataError(
             f"ground_truth must be an answer, a list of answers or {{'target': answers}}, got {ground_truth!r}; "
             "mend the row"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from verl_agentic.rewards import qa
 from verl_agentic.rewards.blocks import last_block
 from verl_agentic.rewards.math import last_boxed
+from verl_agentic.rewards.normal_form import normalise
 
 MAX_EXTRA_CHARS = 10_000
 """An answer longer than the longest golden one by more than this is wrong without a look."""
@@ -34,8 +35,8 @@ def overlap(answer: str, golden_answers: Sequence[str]) -> float:
 
 def mentions(text: str, golden_answers: Sequence[str]) -> bool:
     """Tells whether a golden answer stands in a text, normalised, as whole words."""
-    words = f" {qa.normalise(text)} "
-    return any(golden and f" {golden} " in words for golden in map(qa.normalise, golden_answers))
+    words = f" {normalise(text)} "
+    return any(golden and f" {golden} " in words for golden in map(normalise, golden_answers))
 
 
 def is_endless(answer: str, golden_answers: Sequence[str]) -> bool:

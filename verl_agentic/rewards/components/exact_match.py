@@ -13,9 +13,9 @@ from verl_agentic.rewards.thoughts import without_thoughts
 def exact_match(sample: Sample) -> Value:
     """Returns 1 when the final answer is a golden one, else 0; abstains without ground truth.
 
-    Both are compared in lower case, without punctuation, articles and extra space (SQuAD's rule). Reasoning in front of
-    the answer does not count. Which part of a turn is the answer is the protocol's matter; see `search_r1` for a
-    component that wants tags.
+    Both are compared in lower case, without punctuation, articles and extra space, by SQuAD's rule with the deviations
+    of `rewards.normal_form`. An empty answer is never right. Reasoning in front of the answer does not count. Which
+    part of a turn is the answer is the protocol's matter; see `search_r1` for a component that wants tags.
 
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
