@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import ConfigError, EnvError, boundary
+from verl_agentic.errors import ConfigError, EnvError, boundary, is_infrastructure
 from verl_agentic.rewards.thoughts import outside_reasoning
 from verl_agentic.tools.base import Tool, ToolResult
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
@@ -90,6 +91,10 @@ class Env(Protocol):
 
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
+_SHOWN_CHARS = 300
+_raised: set[tuple[str, str]] = set()
+"""Tool and exception of what was logged already; a policy may raise it thousands of times."""
 EnvFactory = Callable[[EnvRow], Env]
 call_watch: ContextVar[Callable[[ToolCall], AbstractContextManager[None]] | None] = ContextVar(
     "call_watch", default=None
@@ -209,5 +214,28 @@ def _count(results: Sequence[ToolResult]) -> dict[str, float]:
 
 
 async def _call(tool: Tool, call: ToolCall) -> ToolResult:
+    """Returns the result of a call; an exception that the arguments may have caused is an error for the policy."""
     with boundary(EnvError, f"tool {call.name!r}"):
-        return await tool.call(call.arguments)
+        try:
+            result: Any = await tool.call(call.arguments)
+            if isinstance(result, ToolResult) and isinstance(result.content, str):
+                return result
+            raise TypeError(f"a tool must return a ToolResult with text, got {type(result).__name__}")
+        except (Exception, SystemExit) as cause:
+            if is_infrastructure(cause):
+                raise
+            kind = type(cause).__name__
+            if (call.name, kind) not in _raised:
+                _raised.add((call.name, kind))
+                logger.warning("tool %r raised %s, which the policy is told; told once", call.name, kind, exc_info=True)
+            if isinstance(cause, TimeoutError):
+                return ToolResult("Error: no result in time", is_error=True, error_kind="tool_timeout")
+            text = f"Error: {call.name!r} failed on these arguments: {kind}: {_shown(cause)}"
+            return ToolResult(text, is_error=True, error_kind="tool_raised")
+
+
+def _shown(error: BaseException) -> str:
+    try:
+        return str(error)[:_SHOWN_CHARS]
+    except Exception:  # foreign code, and only words
+        return "no message"

@@ -22,6 +22,17 @@ All of them pickle, because they cross process boundaries inside Ray.
 
 from __future__ import annotations
 
+import errno
+
+_OF_ARGUMENTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+_ERRNOS_OF_ARGUMENTS = frozenset(
+    {
+        *(errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.E2BIG, errno.EFBIG, errno.EDOM, errno.ERANGE),
+        *(errno.EOVERFLOW, errno.EILSEQ, errno.ENOTEMPTY, errno.EXDEV, errno.ESPIPE, errno.ENOEXEC),
+    }
+)
+"""Failures of the operating system that depend on what it was asked for: a path, a name, a size."""
+
 
 class AgenticError(Exception):
     """Base of every error of this package."""
@@ -119,3 +130,33 @@ class boundary:
         """Raises `error` for a foreign exception."""
         if isinstance(cause, (Exception, SystemExit)) and not isinstance(cause, AgenticError):
             raise self._error(f"{self._what} failed, got {type(cause).__name__}: {cause}") from cause
+
+
+def is_infrastructure(error: BaseException) -> bool:
+    """Returns whether an exception says that something around a tool failed, whatever the tool was asked to do.
+
+    These are the errors of this package except `DataError`, and failures of the operating system (connections, full
+    disks, no memory for a process) that do not depend on a path or a size. A cause, a context or a member of a group
+    counts as the exception itself, because HTTP clients wrap those. A bare `TimeoutError` is none: arguments can make
+    work slow.
+    """
+    seen: set[int] = set()
+    left: list[object] = [error]
+    while left:
+        part = left.pop()
+        if not isinstance(part, BaseException) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, AgenticError) and not isinstance(part, DataError):
+            return True
+        if isinstance(part, OSError) and not _depends_on_arguments(part, is_bare=part is error):
+            return True
+        left += [part.__cause__, None if part.__suppress_context__ else part.__context__]
+        left += getattr(part, "exceptions", None) or ()
+    return False
+
+
+def _depends_on_arguments(error: OSError, *, is_bare: bool) -> bool:
+    if isinstance(error, TimeoutError):
+        return is_bare and error.errno is None
+    return isinstance(error, _OF_ARGUMENTS) or error.errno in _ERRNOS_OF_ARGUMENTS

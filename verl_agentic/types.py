@@ -49,9 +49,10 @@ CALL_ERRORS = (
     "too_many",
     "invalid_action",
     "tool_timeout",
+    "tool_raised",
 )
-"""Why a call was not carried out, as metrics count it. `invalid_action` is a turn with neither call nor answer, where
-the protocol asks for one of them."""
+"""Why a call was not carried out, or not to its end, as metrics count it. `invalid_action` is a turn with neither call
+nor answer, where the protocol asks for one of them. `tool_raised` is an exception that arguments may have caused."""
 
 
 class SegmentKind(str, Enum):

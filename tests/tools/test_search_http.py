@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from services import answering
+from services import answering  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.errors import ConfigError, SearchError, SearchUnavailableError
+from verl_agentic.tools.base import ToolResult
 from verl_agentic.tools.search.base import Passage
 from verl_agentic.tools.search.http import HttpConfig, HttpRetriever
 from verl_agentic.tools.search.shared import client_of_this_loop, http_retriever
+from verl_agentic.tools.search.tool import SearchTool
 
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 
@@ -131,7 +133,7 @@ async def test_different_numbers_of_passages_travel_apart(serve: Any) -> None:
     script = serve(Script(found))
 
     async def both(retriever: HttpRetriever) -> list[Any]:
-        return await asyncio.gather(retriever.search(["a"], top_k=1), retriever.search(["a"], top_k=3))
+        return await asyncio.gather(retriever.search(["a"], top_k=1), retriever.search(["a"], top_k=3))  # pyright: ignore[reportReturnType]
 
     results = await use(config(script), both)
     assert [len(passages) for ((passages),) in results] == [1, 3] and len(script.bodies) == 2
@@ -216,6 +218,19 @@ async def test_a_server_that_goes_on_failing_is_an_error_and_no_empty_result(
     with pytest.raises(error, match=message) as caught:
         await use(config(script, max_attempts=2), lambda r: r.search(["a"], top_k=1))
     assert type(caught.value) is error and len(script.bodies) == requests
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_query_that_a_working_server_refuses_is_the_policys_mistake(serve: Any, status: int) -> None:
+    script = serve(Script(lambda body: (status, "what?") if "odd" in body["queries"] else found(body)))
+
+    async def ask(retriever: HttpRetriever) -> list[ToolResult]:
+        tool = SearchTool(retriever, top_k=1)
+        return [await tool.call({"query": query}) for query in ("a", "odd", "b")]
+
+    first, refused, last = await use(config(script), ask)
+    assert not first.is_error and not last.is_error
+    assert (refused.is_error, refused.error_kind) == (True, "wrong_arguments") and f"HTTP {status}" in refused.content
 
 
 async def test_a_failure_is_not_kept(serve: Any) -> None:

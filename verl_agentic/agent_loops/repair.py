@@ -18,7 +18,7 @@ def repair_object(text: str) -> dict[str, Any] | None:
     """
     try:
         value = _library().loads(text)
-    except RecursionError:  # nested too deeply
+    except (ValueError, RecursionError):  # numbers of thousands of digits, or nested too deeply
         return None
     return value if isinstance(value, dict) and value else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from verl_agentic.agent_loops.tool_formats import MALFORMED, ToolFormat, opening
 from verl_agentic.types import ToolCall
 
 _T = TypeVar("_T")
+logger = logging.getLogger(__name__)
 IN_REASONING = "the call stands inside a reasoning block and was not carried out; end the reasoning first, then call"
 REPAIRED = "repaired_calls"
 """The name under which `Reading.counts` has the calls that were mended."""
@@ -159,7 +161,11 @@ class CallReader:
             return problem
         form = self._format
         whole = form.before_block + form.block[0] + text + form.block[1]
-        _, found = _at_once(self._parser.extract_tool_calls(whole))
+        try:
+            _, found = _at_once(self._parser.extract_tool_calls(whole))
+        except Exception as cause:  # what a parser cannot take is a mistake of the policy
+            logger.info("a tool parser failed on a call: %s", cause)
+            found = []
         if len(found) != 1:
             return self._malformed("it cannot be read", "malformed_json")
         name = str(found[0].name).strip()
@@ -231,7 +237,13 @@ class ForeignReader:
 
     async def read(self, token_ids: list[int], text: str, *, turn: int, tools: Sequence[Schema]) -> Reading:
         """Returns the turn taken apart; see `CallReader.read`."""
-        content, found = await self._parser.extract_tool_calls(token_ids)
+        try:
+            content, found = await self._parser.extract_tool_calls(token_ids)
+        except Exception as cause:
+            logger.warning("a tool parser failed on a turn: %s", cause)
+            return Reading(
+                content=text, calls=(replace(bad_call(MALFORMED, "malformed_json"), call_id=f"call_{turn}_0"),)
+            )
         parameters = parameters_of(tools)
         calls = []
         for call in found:

@@ -32,5 +32,10 @@ class Tool(Protocol):
         ...
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers one call. Wrong arguments are a result with `is_error`; an exception is a failed environment."""
+        """Answers one call. Wrong arguments are a result with `is_error`.
+
+        An exception that may depend on the arguments is answered as such a result, too: the policy must not be able to
+        void its episode. Raise an `EnvError` for what is no doing of the policy; `errors.is_infrastructure` says which
+        other exceptions void the episode.
+        """
         ...

@@ -13,8 +13,10 @@ from verl_agentic.agent_loops.reading import (
     Reading,
     Schema,
     bad_call,
+    call_with,
     fit_arguments,
     load_json,
+    problem_of,
     reason_of,
 )
 from verl_agentic.agent_loops.repair import repair_object, require_repair
@@ -102,14 +104,18 @@ class JsonActions:
     def _mended(self, text: str) -> dict[str, Any] | None:
         start = text.find("{")
         value = repair_object(text[start:]) if start >= 0 else None
-        is_action = value is not None and any(key in value for key in (*self._forms, self._answer_key))
+        is_action = (
+            value is not None
+            and problem_of(value) is None
+            and any(key in value for key in (*self._forms, self._answer_key))
+        )
         return value if is_action else None
 
     def _call(self, item: Mapping[str, Any], parameters: Parameters) -> ToolCall:
         form = next(form for key, form in self._forms.items() if key in item)
         if item[form.key] in ("", None, [], {}):
             return bad_call(f"the value of {form.key} is empty; give one", "empty", name=form.tool)
-        call = ToolCall(form.tool, {form.argument: item[form.key]})
+        call = call_with(form.tool, {form.argument: item[form.key]})
         return fit_arguments(call, parameters.get(form.tool), raw={})
 
     def _missing(self, said: str, text: str) -> ToolCall:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from verl_agentic.agent_loops.protocols.load import CallForm, Protocol
-from verl_agentic.agent_loops.reading import Reading, Schema, bad_call, fit_arguments
+from verl_agentic.agent_loops.reading import Reading, Schema, bad_call, call_with, fit_arguments
 from verl_agentic.agent_loops.scan import Scan, Scanner, Span, Tag
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.math import last_boxed
@@ -123,7 +123,7 @@ class TagActions:
         form = self._calls[int(span.kind)]
         body = span.body.strip("\n") if form.has_fence or form.is_fallback else span.body.strip()
         fence = _FENCE.fullmatch(body) if form.has_fence else None
-        call = ToolCall(form.tool, {form.argument: fence[1] if fence else body})
+        call = call_with(form.tool, {form.argument: fence[1] if fence else body})
         return fit_arguments(call, parameters.get(form.tool), raw={})
 
     def _spoken(self, text: str) -> str:

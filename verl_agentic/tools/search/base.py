@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic.errors import DataError
+from verl_agentic.errors import DataError, SearchError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,10 @@ class Passage:
     def contents(self) -> str:
         """Title and text in one, as corpora of Search-R1 write them: the title in quotes, a line break, the text."""
         return f'"{self.title}"\n{self.text}'
+
+
+class QueryRefusedError(SearchError):
+    """The retriever refused a query, and has answered others: the query is at fault."""
 
 
 class Retriever(Protocol):

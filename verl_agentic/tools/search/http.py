@@ -22,7 +22,7 @@ from verl_agentic.errors import (
     SearchUnavailableError,
     boundary,
 )
-from verl_agentic.tools.search.base import Passage
+from verl_agentic.tools.search.base import Passage, QueryRefusedError
 from verl_agentic.tools.search.wire import Found, addresses, read_answer, request_body
 
 try:
@@ -82,6 +82,7 @@ class HttpRetriever:
 
     def __init__(self, config: HttpConfig) -> None:
         self.config = config
+        self._has_answered = False
         self.counts: Counter[str] = Counter()
         """`queries`, of them `cached` and `joined` (another was asking for the same), `requests`, `repeated` ones."""
         self._address, self._where = addresses(config.url)
@@ -103,7 +104,8 @@ class HttpRetriever:
 
         Raises:
             SearchUnavailableError: the server could not be reached, or was overloaded, until the deadline.
-            SearchError: it refused a query, or its answer cannot be read.
+            QueryRefusedError: it refused a query, and has answered another one.
+            SearchError: it refuses all queries, or its answer cannot be read.
         """
         if self._client.is_closed:
             raise SearchError("the retriever is closed, got a search; make a new one")
@@ -197,6 +199,7 @@ class HttpRetriever:
                 )
             else:
                 if response.status_code == 200:
+                    self._has_answered = True
                     found = await self._read(response.content, len(queries), top_k)
                     return dict(zip(queries, found, strict=True))
                 if response.status_code in _MAY_BE_ONE_QUERY and len(queries) > 1:
@@ -228,6 +231,8 @@ class HttpRetriever:
             )
         if response.status_code >= 500:
             return SearchError(f"{self._where} failed, got {said}; see its log")
+        if self._has_answered and response.status_code in _MAY_BE_ONE_QUERY:
+            return QueryRefusedError(f"{self._where} refused the query, got {said}; ask another one")
         return SearchError(f"{self._where} refused the request, got {said}; is the url right?")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import SearchUnavailableError
 from verl_agentic.tools.base import ToolResult
-from verl_agentic.tools.search.base import Passage, Retriever
+from verl_agentic.tools.search.base import Passage, QueryRefusedError, Retriever
 
 SCHEMA: Mapping[str, Any] = {
     "type": "function",
@@ -23,6 +23,7 @@ SCHEMA: Mapping[str, Any] = {
     },
 }
 MAX_QUERY_CHARS = 2_000
+_SHOWN_CHARS = 300
 NOTHING_FOUND = "No passage fits this query."
 CUT = " [...]"
 
@@ -70,6 +71,8 @@ class SearchTool:
         searching = self._retriever.search([query.strip()], top_k=self._top_k)
         try:
             (passages,) = await within(searching, self._deadline_s, what="a search")
+        except QueryRefusedError as cause:
+            return _refusal(f"this query cannot be searched for: {str(cause)[:_SHOWN_CHARS]}")
         except OverrunError as cause:
             raise SearchUnavailableError(
                 f"a search must end within {self._deadline_s:g} s, got none; see the retriever, or raise the deadline"
