@@ -74,7 +74,7 @@ def make_env(
     shown_failures: int = 3,
     pass_rate_weight: float = 0.0,
     sandbox: str = "auto",
-    at_least: str = "none",
+    at_least: str | None = None,
     pool: PoolOwner = "process",
 ) -> CodeTestsEnv:
     """Returns the environment of one episode.
@@ -90,9 +90,9 @@ def make_env(
         tolerance: of numbers that are expected to be no integers.
         shown_failures: failed public tests that are shown after a run.
         pass_rate_weight: what the share of passed hidden tests adds to the reward, 0 to 1.
-        sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `remote` or `local`.
-        at_least: weakest isolation that is allowed. By default `auto` also works where only `local` does, and warns
-            then; `namespaces` keeps programs from leaving anything behind for each other.
+        sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
+        at_least: weakest isolation that is allowed. By default `auto` takes only what isolates (`landlock` or better),
+            and a backend that is named is taken at its word.
         pool: whose sandboxes are used: those of this process, or one pool for all processes of a node.
 
     Raises:

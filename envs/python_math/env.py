@@ -46,7 +46,7 @@ def make_env(
     code_timeout_s: float = 10.0,
     memory_mb: int = 512,
     sandbox: str = "auto",
-    at_least: str = "none",
+    at_least: str | None = None,
     pool: PoolOwner = "process",
 ) -> PythonMathEnv:
     """Returns the environment of one episode.
@@ -57,9 +57,9 @@ def make_env(
             value of a last expression; False runs every call in a fresh process, which costs less.
         code_timeout_s: wall time of one tool call, in seconds.
         memory_mb: memory of one tool call, or of the interpreter, in MiB.
-        sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `remote` or `local`.
-        at_least: weakest isolation that is allowed. Sums need none, so that by default `auto` also works where only
-            `local` does; it warns then.
+        sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
+        at_least: weakest isolation that is allowed. By default `auto` takes only what isolates (`landlock` or better),
+            and a backend that is named is taken at its word.
         pool: whose sandboxes are used: those of this process, or one pool for all processes of a node.
     """
     cpu_s = int(code_timeout_s) + 1  # a second more, so that the wall limit speaks first

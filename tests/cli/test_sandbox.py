@@ -74,7 +74,7 @@ def test_a_weaker_backend_than_allowed_and_a_missing_program_are_wrong_use(capsy
 def test_backends_shows_each_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["sandbox", "backends", "--json"])
     report = json.loads(capsys.readouterr().out)
-    assert [backend["name"] for backend in report["backends"]][:3] == ["namespaces", "docker", "local"]
+    assert [backend["name"] for backend in report["backends"]][:4] == ["namespaces", "docker", "landlock", "local"]
     assert all(backend["works"] or backend["refusal"] for backend in report["backends"])
     assert (status == 0) == (report["auto"] is not None)
     main(["sandbox", "backends"])

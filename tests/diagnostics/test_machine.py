@@ -114,15 +114,16 @@ def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_each_sandbox_backend_is_tried_with_code() -> None:
     checks = {check.name: check for check in machine._sandboxes()}
-    assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox local"}
+    assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox landlock", "sandbox local"}
     assert checks["sandbox local"].status == "ok"
     assert checks["sandbox local"].found.endswith("isolates by process_limits")
 
 
-def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_works(
+def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_isolates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    works = Probe(name="local", isolation="process_limits", run_ms=12.34)
+    works = Probe(name="landlock", isolation="landlock", run_ms=12.34)
+    local = Probe(name="local", isolation="process_limits", run_ms=12.34)
     broken = Probe(name="namespaces", isolation="namespaces", refusal="user namespaces are off")
 
     def check(*probes: Probe) -> list[tuple[str, str]]:
@@ -134,8 +135,9 @@ def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_work
 
     assert check(broken, works) == [
         ("warn", "user namespaces are off"),
-        ("ok", "runs code in 12.3 ms, isolates by process_limits"),
+        ("ok", "runs code in 12.3 ms, isolates by landlock"),
     ]
+    assert check(broken, local)[0] == ("fail", "user namespaces are off")
     assert check(broken) == [("fail", "user namespaces are off")]
 
 

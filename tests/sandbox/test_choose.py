@@ -46,9 +46,13 @@ class Fake(LocalBackend):
 @pytest.fixture
 def backends(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     """The machine: what each backend is here; to be changed by the test."""
-    made = {name: Fake(name) for name in ("namespaces", "docker", "local")}
+    made = {name: Fake(name) for name in choose.AUTO_ORDER}
     monkeypatch.setattr(choose, "_MAKERS", {name: lambda options, name=name: made[name] for name in made})
+    monkeypatch.setattr(choose.os, "geteuid", lambda: 1000)
     return made
+
+
+ISOLATING = choose.AUTO_ORDER[:-1]
 
 
 async def test_the_first_that_works_is_chosen(backends: dict[str, Fake]) -> None:
@@ -63,7 +67,7 @@ async def test_the_first_that_works_is_chosen(backends: dict[str, Fake]) -> None
 
 
 async def test_auto_takes_no_backend_without_walls_unless_it_is_told_to(backends: dict[str, Fake]) -> None:
-    for name in ("namespaces", "docker"):
+    for name in ISOLATING:
         backends[name].failure = SandboxUnavailableError("not here")
     with pytest.raises(SandboxUnavailableError, match="process_limits only"):
         await make_backend("auto").start()
@@ -71,6 +75,34 @@ async def test_auto_takes_no_backend_without_walls_unless_it_is_told_to(backends
     await auto.start()
     assert auto.name == "local"
     await auto.close()
+
+
+async def test_landlock_isolates_enough_where_nothing_is_asked_for(backends: dict[str, Fake]) -> None:
+    for name in ("namespaces", "docker"):
+        backends[name].failure = SandboxUnavailableError("not here")
+    auto = make_backend("auto")
+    await auto.start()
+    assert (auto.name, isolation_of(auto)) == ("landlock", Isolation.LANDLOCK)
+    await auto.close()
+    with pytest.raises(SandboxUnavailableError, match="isolates by landlock only"):
+        await make_backend("auto", at_least="namespaces").start()
+
+
+@pytest.mark.parametrize("level", list(Isolation))
+async def test_auto_never_runs_code_as_root_without_walls(
+    backends: dict[str, Fake], monkeypatch: pytest.MonkeyPatch, level: Isolation
+) -> None:
+    monkeypatch.setattr(choose.os, "geteuid", lambda: 0)
+    for name in ISOLATING:
+        backends[name].failure = SandboxUnavailableError("not here")
+    with pytest.raises(SandboxUnavailableError) as caught:
+        await make_backend("auto", at_least=level).start()
+    if level <= Isolation.PROCESS_LIMITS:
+        assert "local: would run the code as root, got user 0; use another user, or name" in str(caught.value)
+    named = make_backend("local")
+    await named.start()
+    assert named.name == "local"
+    await named.close()
 
 
 @pytest.mark.parametrize(
@@ -101,13 +133,18 @@ async def test_one_that_starts_and_computes_wrongly_is_passed_over(backends: dic
 
 
 async def test_auto_never_takes_a_weaker_one_than_asked_for(backends: dict[str, Fake]) -> None:
-    for name in ("namespaces", "docker"):
+    for name in ISOLATING:
         backends[name] = Fake(name, failure=SandboxUnavailableError(f"no {name}"))
     auto = make_backend("auto", at_least="namespaces")
     with pytest.raises(SandboxUnavailableError) as caught:
         await auto.start()
     message = str(caught.value)
-    for reason in ("namespaces: no namespaces", "docker: no docker", "local: isolates by process_limits only"):
+    for reason in (
+        "namespaces: no namespaces",
+        "docker: no docker",
+        "landlock: isolates by landlock only",
+        "local: isolates by process_limits only",
+    ):
         assert reason in message
     with pytest.raises(SandboxError, match="not started"):
         await auto.create()
@@ -116,7 +153,7 @@ async def test_auto_never_takes_a_weaker_one_than_asked_for(backends: dict[str, 
 async def test_auto_takes_local_where_that_is_allowed_and_warns_with_the_reasons(
     backends: dict[str, Fake], caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("namespaces", "docker"):
+    for name in ISOLATING:
         backends[name] = Fake(name, failure=SandboxUnavailableError(f"no {name}"))
     auto = make_backend("auto", at_least="none")
     await auto.start()
@@ -145,7 +182,7 @@ def test_a_backend_that_is_named_must_isolate_enough_too() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
-        ("chroot", {}, "is one of namespaces, docker, local, remote, auto, got 'chroot'"),
+        ("chroot", {}, "is one of namespaces, docker, landlock, local, remote, auto, got 'chroot'"),
         ("local", {"max_runing": 1}, "options of the backend local are max_running, is_trusted, got max_runing"),
         ("namespaces", {"image": "x"}, "got image"),
         ("auto", {"disk_mb": 1}, "options of auto are those of"),
@@ -175,6 +212,6 @@ async def test_a_probe_that_hangs_is_ended(backends: dict[str, Fake], monkeypatc
 async def test_all_real_backends_are_probed_and_local_works_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VERL_AGENTIC_SANDBOX_URL", raising=False)
     probes = {found.name: found for found in await choose.probe_all()}
-    assert list(probes) == ["namespaces", "docker", "local"]
+    assert list(probes) == ["namespaces", "docker", "landlock", "local"]
     assert probes["local"].works
     assert all(found.works or found.refusal for found in probes.values())

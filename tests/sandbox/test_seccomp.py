@@ -35,6 +35,23 @@ CALLS = {
     "memfd_create": (319, 279),
     "shmget": (29, 194),
     "exit_group": (231, 94),
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "fchown": (93, 55),
+    "msgsnd": (69, 189),
+    "semget": (64, 190),
+    "shmat": (30, 196),
+    "mq_open": (240, 180),
+    "setxattr": (188, 5),
+    "inotify_init1": (294, 26),
+    "ioprio_set": (251, 30),
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "setpriority": (141, 140),
+    "mkdirat": (258, 34),
 }
 NEWUSER, NEWNET, SIGCHLD, THREAD = 0x10000000, 0x40000000, 17, 0x3D0F00
 
@@ -43,9 +60,9 @@ def refused(number: int) -> int:
     return 0x00050000 | number
 
 
-def answer(program: bytes, *, arch: int, number: int, first: int = 0) -> int:
+def answer(program: bytes, *, arch: int, number: int, first: int = 0, second: int = 0) -> int:
     """Returns what the kernel would do with a system call: executes the BPF program on its `struct seccomp_data`."""
-    data = struct.pack("<iIQ6Q", number, arch, 0, first, 0, 0, 0, 0, 0)
+    data = struct.pack("<iIQ6Q", number, arch, 0, first, second, 0, 0, 0, 0)
     code = list(struct.iter_unpack("<HBBI", program))
     accumulator = position = 0
     while True:
@@ -134,3 +151,52 @@ def test_every_jump_ends_inside_the_program() -> None:
             if operation not in (0x20, 0x06):
                 assert position + 1 + max(then, otherwise) < len(code)
         assert code[-1][0] == 0x06
+
+
+def ask_by_rules(machine: str, name: str, first: int = 0, second: int = 0, *, has_own_user: bool = False) -> int:
+    """Asks the filter of code that has no namespaces of its own."""
+    program = seccomp.program(machine, network=False, hidden_memory=True, is_alone=False, has_own_user=has_own_user)
+    number = CALLS[name][MACHINES.index(machine)]
+    return answer(program, arch=AUDIT_ARCH[machine], number=number, first=first, second=second)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_nothing_is_shared_with_other_programs(machine: str) -> None:
+    for name in ("shmget", "shmat", "semget", "msgsnd", "mq_open", "setxattr", "inotify_init1", "ioprio_set"):
+        assert ask_by_rules(machine, name) == refused(errno.EPERM), name
+    for name in ("read", "openat", "execve", "mmap", "futex", "exit_group", "mkdirat", "memfd_create"):
+        assert ask_by_rules(machine, name) == ALLOW, name
+    for name in ("mount", "ptrace", "unshare", "bpf"):
+        assert ask_by_rules(machine, name) == refused(errno.EPERM), name
+    assert ask_by_rules(machine, "clone", NEWUSER) == refused(errno.EPERM)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_no_socket_has_a_name(machine: str) -> None:
+    unix, stream, datagram, raw, seqpacket = 1, 1, 2, 3, 5
+    cloexec = 0o2000000
+    for family in (unix, 2, 10, 16, 17, 40):
+        assert ask_by_rules(machine, "socket", family, stream) == refused(errno.EACCES)
+    for kind in (stream, stream | cloexec, seqpacket):
+        assert ask_by_rules(machine, "socketpair", unix, kind) == ALLOW
+    for kind in (datagram, datagram | cloexec, raw):  # which can be connected to somebody else later
+        assert ask_by_rules(machine, "socketpair", unix, kind) == refused(errno.EACCES)
+    assert ask_by_rules(machine, "socketpair", 30, stream) == refused(errno.EACCES)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_a_process_changes_only_itself(machine: str) -> None:
+    for name in ("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"):
+        assert ask_by_rules(machine, name, 0, 7) == ALLOW, name
+        assert ask_by_rules(machine, name, 4711) == refused(errno.EPERM), name
+    assert ask_by_rules(machine, "setpriority", 0, 0) == ALLOW
+    for kind, who in ((0, 4711), (1, 0), (2, 0), (2, 1000)):
+        assert ask_by_rules(machine, "setpriority", kind, who) == refused(errno.EPERM)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_modes_of_files_can_be_changed_only_by_who_shares_its_user_with_nobody(machine: str) -> None:
+    for name in ("chmod", "fchmodat", "fchown"):
+        if CALLS[name][MACHINES.index(machine)] is not None:
+            assert ask_by_rules(machine, name) == refused(errno.EPERM), name
+            assert ask_by_rules(machine, name, has_own_user=True) == ALLOW, name

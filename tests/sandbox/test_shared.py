@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,11 +72,19 @@ def test_other_arguments_are_another_pool_and_a_weaker_backend_is_refused() -> N
     assert pool() is pool()
     other = shared_pool("local", at_least="none", config=PoolConfig(size=1, warm=0), is_trusted=True)
     assert other is not pool()
-    with pytest.raises(ConfigError, match="at_least=namespaces"):
+    with pytest.raises(ConfigError, match="at_least=landlock"):
         shared_pool("local")
 
 
-def test_at_the_end_of_the_process_nothing_is_left(tmp_path: Path) -> None:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder for temporary files that all users may enter, as `/tmp`; `tmp_path` lies in one of this user alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+def test_at_the_end_of_the_process_nothing_is_left(open_folder: Path) -> None:
     code = (
         "import asyncio, os\n"
         "from verl_agentic.sandbox.base import Command, Limits\n"
@@ -94,9 +105,9 @@ def test_at_the_end_of_the_process_nothing_is_left(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+        env={"TMPDIR": str(open_folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
         check=False,
     )
     assert done.stdout.strip() == "7" and done.returncode == 0, done.stderr
     assert "Exception" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(open_folder.iterdir()) == []

@@ -11,13 +11,13 @@ from verl_agentic.sandbox.shared import shared_pool
 PoolOwner = Literal["process", "node"]
 
 
-def pool_of(owner: PoolOwner, backend: str, *, at_least: str, config: PoolConfig | None = None) -> Any:
+def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: PoolConfig | None = None) -> Any:
     """Returns the pool of this process, or the one of this node, which needs Ray.
 
     Args:
         owner: `process` or `node`.
-        backend: `auto`, `namespaces`, `docker`, `remote` or `local`.
-        at_least: weakest isolation that is allowed.
+        backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
+        at_least: weakest isolation that is allowed; None as in `choose.required`.
         config: size and bounds; None for the defaults.
 
     Raises:

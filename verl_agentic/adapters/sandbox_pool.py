@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_agentic.errors import AgenticError, ConfigError, SandboxError
 from verl_agentic.sandbox.base import Command, CommandResult, Limits, Session, SessionKind
-from verl_agentic.sandbox.choose import Isolation, make_backend
+from verl_agentic.sandbox.choose import DEFAULT_ISOLATION, Isolation, make_backend, required
 from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
 
 NAMESPACE = "verl_agentic"
@@ -39,7 +39,7 @@ class NodePool:
         self,
         backend: str = "auto",
         *,
-        at_least: Isolation | str = Isolation.NAMESPACES,
+        at_least: Isolation | str | None = DEFAULT_ISOLATION,
         config: PoolConfig | None = None,
         **options: Any,
     ) -> None:
@@ -47,7 +47,7 @@ class NodePool:
 
         Args:
             backend: name of a backend, or `auto`.
-            at_least: weakest isolation that is allowed.
+            at_least: weakest isolation that is allowed; None as in `choose.required`.
             config: size and warmth; by default two sandboxes per core of the node.
             options: of the backend; see `make_backend`.
 
@@ -56,7 +56,7 @@ class NodePool:
         """
         if not ray.is_initialized():
             raise ConfigError("the pool of a node needs Ray, got a process without it; call ray.init() first")
-        level = Isolation.parse(at_least)
+        level = required(backend, at_least)
         make_backend(backend, at_least=level, **options)  # wrong arguments are told here, not by the actor
         self._settings = _Settings(
             backend, level.name.lower(), config or PoolConfig(size=2 * (os.cpu_count() or 1)), options

@@ -151,21 +151,21 @@ def _installed(package: str) -> str:
 
 
 def _sandboxes() -> list[Check]:
-    """Returns what each backend can do here; it is bad only when none of them runs code."""
+    """Returns what each backend can do here; it is bad only when none of them isolates."""
     probes = asyncio.run(probe_all())
-    can_run = any(probe.works for probe in probes)
-    return [_sandbox(probe, can_run=can_run) for probe in probes]
+    isolates = any(probe.works and probe.name != "local" for probe in probes)
+    return [_sandbox(probe, isolates=isolates) for probe in probes]
 
 
-def _sandbox(probe: Probe, *, can_run: bool) -> Check:
+def _sandbox(probe: Probe, *, isolates: bool) -> Check:
     name = f"sandbox {probe.name}"
     if probe.works:
         found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}"
         return Check(name=name, status="ok", found=found)
-    if can_run and probe.name == "docker":
+    if isolates and probe.name in ("docker", "landlock"):
         return Check(name=name, status="ok", found=f"{probe.refusal} (not needed: another one works)")
-    advice = "another one works, see docs/sandboxes.md" if can_run else "tools cannot run code"
-    return Check(name=name, status="warn" if can_run else "fail", found=probe.refusal, advice=advice)
+    advice = "another one works, see docs/sandboxes.md" if isolates else "tools cannot run code that nobody has read"
+    return Check(name=name, status="warn" if isolates else "fail", found=probe.refusal, advice=advice)
 
 
 def _cgroup_cores() -> float | None:

@@ -11,7 +11,7 @@ from verl_agentic.rewards.code import CodeRules, CodeTests, Runner, TestReport, 
 from verl_agentic.rewards.code_compare import TOLERANCE
 from verl_agentic.rewards.code_extract import extract_code
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.sandbox.choose import NAMES, Isolation
+from verl_agentic.sandbox.choose import DEFAULT_ISOLATION, NAMES, Isolation
 from verl_agentic.sandbox.shared import shared_pool
 
 
@@ -29,8 +29,8 @@ class CodeOptions:
     memory_mb: int = 1024
     """Addresses that one test may reserve, in MiB."""
     sandbox: str = "auto"
-    """Backend: `auto`, `namespaces`, `docker`, `remote` or `local`."""
-    at_least: str = "namespaces"
+    """Backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`."""
+    at_least: str = DEFAULT_ISOLATION.name.lower()
     """Weakest isolation that is allowed."""
     language: str = "python"
     """See `CodeRules.language`."""

@@ -36,15 +36,17 @@ class Life(Protocol):
 class BoxProcess:
     """The life of a box that is a process of this machine."""
 
-    def __init__(self, pid: int) -> None:
-        """Takes hold of the process: its number may belong to another one after its end."""
+    def __init__(self, pid: int, *, end: signal.Signals = signal.SIGKILL) -> None:
+        """Takes hold of the process, whose number may belong to another one after its end; `end` is the signal at
+        which all that runs in it ends, too."""
         self._descriptor = os.pidfd_open(pid)
+        self._end = end
 
     def kill(self) -> None:
-        """Kills it, and with process 1 of its namespace all others there."""
+        """Ends it, and all that runs in it: with process 1 of a namespace by the kernel, else by the box."""
         if self._descriptor >= 0:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+                signal.pidfd_send_signal(self._descriptor, self._end)
 
     async def ended(self) -> None:
         """Waits for the end; process 1 of a namespace is the last to go."""

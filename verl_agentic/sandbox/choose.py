@@ -33,11 +33,13 @@ class Isolation(enum.IntEnum):
     """Nothing is asked for."""
     PROCESS_LIMITS = 1
     """Limits against accidents; same user, files and network."""
-    NAMESPACES = 2
+    LANDLOCK = 2
+    """Rules of the kernel keep files, network, signals and memory of others out of reach; file names can be seen."""
+    NAMESPACES = 3
     """File system, processes, users and network of its own, on the same kernel."""
-    CONTAINER = 2
+    CONTAINER = 3
     """The same kernel boundary as `NAMESPACES`."""
-    OWN_KERNEL = 3
+    OWN_KERNEL = 4
     """Between the code and the machine's kernel stands another one: gVisor, a virtual machine."""
 
     @classmethod
@@ -54,10 +56,17 @@ class Isolation(enum.IntEnum):
             raise ConfigError(f"an isolation is one of {names}, got {value!r}") from None
 
 
-AUTO_ORDER = ("namespaces", "docker", "local")
-"""The safest that costs least first; `local` only where `at_least` allows it."""
+DEFAULT_ISOLATION = Isolation.LANDLOCK
+"""The weakest that is meant for code that nobody has read."""
+AUTO_ORDER = ("namespaces", "docker", "landlock", "local")
+"""The safest that costs least first; `local` only where `at_least` allows it, and never as root."""
 NAMES = (*AUTO_ORDER, "remote", "auto")
-_ISOLATION = {"local": Isolation.PROCESS_LIMITS, "namespaces": Isolation.NAMESPACES, "docker": Isolation.CONTAINER}
+_ISOLATION = {
+    "local": Isolation.PROCESS_LIMITS,
+    "landlock": Isolation.LANDLOCK,
+    "namespaces": Isolation.NAMESPACES,
+    "docker": Isolation.CONTAINER,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +124,12 @@ class AutoBackend:
             if isolation_of(backend) < self._at_least:
                 self.refusals[name] = f"isolates by {_label(isolation_of(backend))} only"
                 continue
+            if name == "local" and os.geteuid() == 0:
+                self.refusals[name] = (
+                    "would run the code as root, got user 0; use another user, or name the backend local if you trust "
+                    "the code with this machine"
+                )
+                continue
             try:
                 await _prove(backend)
             except AgenticError as cause:
@@ -126,8 +141,8 @@ class AutoBackend:
             return
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.refusals.items())
         raise SandboxUnavailableError(
-            f"no sandbox backend here isolates by {_label(self._at_least)} or better, got {reasons}; mend one of them, "
-            "use the backend remote, or, for code that you trust, set at_least=none"
+            f"no sandbox backend here isolates by {_label(self._at_least)} or better, got {reasons}; fix one of them, "
+            "use the backend remote, or, for code that you trust, name the backend local and set at_least=none"
         )
 
     async def create(self) -> Sandbox:
@@ -147,17 +162,14 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
     """Returns a backend, not yet started.
 
     Args:
-        name: `namespaces`, `docker`, `remote`, `local`, or `auto`.
-        at_least: weakest isolation that is allowed. By default `auto` wants namespaces or better, and a backend that
-            is named is taken at its word.
+        name: `namespaces`, `docker`, `landlock`, `remote`, `local`, or `auto`.
+        at_least: weakest isolation that is allowed; None as in `required`.
         options: fields of the backend's configuration; with `auto`, of each backend by its name.
 
     Raises:
         ConfigError: no such backend or option, or the backend isolates less than `at_least`.
     """
-    if at_least is None:
-        at_least = Isolation.NAMESPACES if name == "auto" else Isolation.NONE
-    level = Isolation.parse(at_least)
+    level = required(name, at_least)
     if name == "auto":
         unknown = set(options) - set(AUTO_ORDER)
         if unknown:
@@ -176,6 +188,18 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
             "name a stronger backend, or allow the weaker one with at_least"
         )
     return backend
+
+
+def required(name: str, at_least: Isolation | str | None) -> Isolation:
+    """Returns the weakest isolation that is allowed. None means that `auto` takes `DEFAULT_ISOLATION` or better, and
+    that a backend that is named is taken at its word.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    if at_least is None:
+        return DEFAULT_ISOLATION if name == "auto" else Isolation.NONE
+    return Isolation.parse(at_least)
 
 
 def isolation_of(backend: Backend) -> Isolation:
@@ -199,7 +223,7 @@ async def probe(name: str, **options: Any) -> Probe:
 
 async def probe_all() -> list[Probe]:
     """Returns what each backend can do here; `remote` only where `VERL_AGENTIC_SANDBOX_URL` names a service."""
-    options: dict[str, dict[str, Any]] = {"namespaces": {}, "docker": {}, "local": {"is_trusted": True}}
+    options: dict[str, dict[str, Any]] = {name: {} for name in AUTO_ORDER[:-1]} | {"local": {"is_trusted": True}}
     if os.environ.get("VERL_AGENTIC_SANDBOX_URL"):
         options["remote"] = {}
     return [await probe(name, **given) for name, given in options.items()]
@@ -257,6 +281,12 @@ def _namespaces(options: Mapping[str, Any]) -> Backend:
     return NamespaceBackend(_config("namespaces", NamespaceConfig, options))
 
 
+def _landlock(options: Mapping[str, Any]) -> Backend:
+    from verl_agentic.sandbox.landlock import LandlockBackend, LandlockConfig
+
+    return LandlockBackend(_config("landlock", LandlockConfig, options))
+
+
 def _docker(options: Mapping[str, Any]) -> Backend:
     try:
         from verl_agentic.sandbox.docker import DockerBackend, DockerConfig
@@ -276,6 +306,7 @@ def _remote(options: Mapping[str, Any]) -> Backend:
 
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Backend]] = {
     "local": _local,
+    "landlock": _landlock,
     "namespaces": _namespaces,
     "docker": _docker,
     "remote": _remote,

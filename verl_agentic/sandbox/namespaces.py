@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -30,7 +31,7 @@ from verl_agentic.sandbox.inside import frames
 _START = """
 import sys
 sys.path.insert(0, {root!r})
-from verl_agentic.sandbox.inside.zygote import main
+from verl_agentic.sandbox.inside.{module} import main
 del sys.path[0]
 main()
 """
@@ -38,7 +39,7 @@ _START_TIMEOUT_S = 60
 _closing: set[asyncio.Future[None]] = set()  # the loop itself forgets what nobody holds
 _FIRST_USER, _NUM_USERS, _MAX_RANGES = 1 << 30, 65_536, 10_000
 # fmt: off
-_DEFAULT_IMPORTS = (
+DEFAULT_IMPORTS = (
     "bisect", "collections", "copy", "datetime", "functools", "heapq", "io", "itertools", "json", "math", "operator",
     "random", "re", "string", "traceback", "typing",
 )
@@ -49,7 +50,7 @@ _DEFAULT_IMPORTS = (
 class NamespaceConfig:
     """What all sandboxes of the backend share."""
 
-    imports: Sequence[str] = _DEFAULT_IMPORTS
+    imports: Sequence[str] = DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""
     read_only: Sequence[tuple[str, str]] = ()
     """(folder or file of the host, path inside): given to the code for reading, beside the system's programs."""
@@ -67,10 +68,12 @@ class NamespaceBackend:
     """Sandboxes of namespaces."""
 
     name = "namespaces"
+    _end = signal.SIGKILL
 
     def __init__(self, config: NamespaceConfig | None = None) -> None:
         self._config = config or NamespaceConfig()
-        self._zygote: _Zygote | None = None
+        self._control_groups = self._config.control_groups
+        self._zygote: Zygote | None = None
         self._use_groups = False
         self._groups: list[ControlGroup] = []
         self._free_groups: list[ControlGroup] = []
@@ -85,9 +88,9 @@ class NamespaceBackend:
         """
         if self._zygote is None:
             await asyncio.to_thread(reaper.reap)
-            use_groups = self._config.control_groups
+            use_groups = self._control_groups
             self._use_groups = why_not(reaper.owner()) is None if use_groups is None else use_groups
-            self._zygote = await asyncio.to_thread(_Zygote, self._config, has_groups=self._use_groups)
+            self._zygote = await asyncio.to_thread(self._make_zygote)
 
     async def create(self) -> BoxClient:
         """Makes a box: a sandbox whose files stay between runs.
@@ -115,6 +118,9 @@ class NamespaceBackend:
         self._groups.clear()
         self._free_groups.clear()
 
+    def _make_zygote(self) -> Zygote:
+        return Zygote(self._config, has_groups=self._use_groups)
+
     async def _make_box(self) -> BoxClient:
         async with self._lock:
             if self._zygote is None or not self._zygote.is_alive:
@@ -122,7 +128,7 @@ class NamespaceBackend:
             assert self._zygote is not None
             pid, connection = await self._zygote.make_box()
         try:
-            life = BoxProcess(pid)
+            life = BoxProcess(pid, end=self._end)
             group = self._take_group(pid)
         except OSError as cause:
             connection.close()
@@ -136,7 +142,7 @@ class NamespaceBackend:
         """Starts another zygote in place of one that has died, of whatever: the boxes of that one have died with it."""
         if self._zygote is not None:
             await asyncio.to_thread(self._zygote.close)
-        self._zygote = await asyncio.to_thread(_Zygote, self._config, has_groups=self._use_groups)
+        self._zygote = await asyncio.to_thread(self._make_zygote)
 
     def _take_group(self, pid: int) -> ControlGroup | None:
         if not self._use_groups:
@@ -154,17 +160,20 @@ class NamespaceBackend:
             self._free_groups.append(group)
 
 
-class _Zygote:
+class Zygote:
     """The trainer's end of the zygote."""
 
-    def __init__(self, config: NamespaceConfig, *, has_groups: bool) -> None:
+    module = "zygote"
+    problem = "namespaces cannot be used here", "allow user namespaces, or use another backend"
+
+    def __init__(self, config: Any, *, has_groups: bool) -> None:
         self._base = str(reaper.make_folder("root"))
         os.chmod(self._base, 0o755)
         self._control, theirs = socket.socketpair()
         # Not settimeout, which would make the descriptor one that never waits.
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _START_TIMEOUT_S, 0))
         self._process = subprocess.Popen(
-            [_python(), "-I", "-S", "-c", _START.format(root=str(Path(__file__).parents[2])), str(theirs.fileno())],
+            [self.python(), "-I", "-S", "-c", _start(self.module), str(theirs.fileno())],
             env={"LANG": "C.UTF-8", "LD_BIND_NOW": "1"},  # what would be bound later would be in every program anew
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -214,41 +223,56 @@ class _Zygote:
         self._process.wait()
         shutil.rmtree(self._base, ignore_errors=True)
 
-    def _greet(self, config: NamespaceConfig, *, has_groups: bool) -> None:
-        is_root = os.geteuid() == 0
-        settings = {
-            "base": self._base,
-            "imports": list(config.imports),
+    def python(self) -> str:
+        """Returns the interpreter itself, not the link of a virtual environment."""
+        return os.path.realpath(sys.executable)
+
+    def settings(self, config: NamespaceConfig) -> dict[str, Any]:
+        """Returns what the zygote must know beside what all kinds of it do."""
+        return {
             "read_only": [*_interpreter(), *map(list, config.read_only)],
-            "python_path": list(config.python_path),
             "network": config.network,
-            "disk_mb": config.disk_mb,
             "may_mount": True,
-            "has_groups": has_groups,
-            "change_user": is_root,
             "user": os.geteuid(),
             "group": os.getegid(),
+        }
+
+    def admit(self) -> None:
+        """Does what the zygote cannot do itself."""
+        pid = self.expect("unshared")
+        _map_users(pid, is_root=os.geteuid() == 0)
+        self._control.sendall(frames.request({}))
+
+    def _greet(self, config: Any, *, has_groups: bool) -> None:
+        common = {
+            "base": self._base,
+            "imports": list(config.imports),
+            "python_path": list(config.python_path),
+            "disk_mb": config.disk_mb,
+            "has_groups": has_groups,
+            "change_user": os.geteuid() == 0,
             "env": ENVIRONMENT,
         }
         try:
-            self._control.sendall(frames.request(settings))
-            pid = self._expect("unshared")
-            _map_users(pid, is_root=is_root)
-            self._control.sendall(frames.request({}))
-            self._expect("ready")
+            self._control.sendall(frames.request({**common, **self.settings(config)}))
+            self.admit()
+            self.expect("ready")
         except (frames.FrameError, OSError) as cause:
             raise SandboxUnavailableError(
                 f"the zygote did not start, got {cause}; `verl-agentic doctor` shows more"
             ) from cause
 
-    def _expect(self, key: str) -> Any:
+    def expect(self, key: str) -> Any:
+        """Returns a value of the zygote's next message.
+
+        Raises:
+            SandboxUnavailableError: it has none; the message says why.
+        """
         text, _ = frames.sizes(self._exactly(frames.HEADER_SIZE))
         message = frames.parse(self._exactly(text))
         if key not in message:
-            raise SandboxUnavailableError(
-                f"namespaces cannot be used here, got {message.get('error')}; allow user namespaces, "
-                "or use another backend"
-            )
+            what, advice = self.problem
+            raise SandboxUnavailableError(f"{what}, got {message.get('error')}; {advice}")
         return message[key]
 
     def _exactly(self, count: int) -> bytes:
@@ -278,9 +302,8 @@ def _map_users(pid: int, *, is_root: bool) -> None:
         (folder / "gid_map").write_text(f"{os.getegid()} {os.getegid()} 1")
 
 
-def _python() -> str:
-    """Returns the interpreter itself, not the link of a virtual environment."""
-    return os.path.realpath(sys.executable)
+def _start(module: str) -> str:
+    return _START.format(root=str(Path(__file__).parents[2]), module=module)
 
 
 def _interpreter() -> list[list[str]]:

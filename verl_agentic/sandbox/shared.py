@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from verl_agentic.sandbox.base import Command, CommandResult, Limits, Sandbox, Session, SessionKind
-from verl_agentic.sandbox.choose import Isolation, make_backend
+from verl_agentic.sandbox.choose import DEFAULT_ISOLATION, Isolation, make_backend, required
 from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
 
 _T = TypeVar("_T")
@@ -124,7 +124,7 @@ class _SessionThere:
 def shared_pool(
     backend: str = "auto",
     *,
-    at_least: Isolation | str = Isolation.NAMESPACES,
+    at_least: Isolation | str | None = DEFAULT_ISOLATION,
     config: PoolConfig | None = None,
     **options: Any,
 ) -> SharedPool:
@@ -132,14 +132,14 @@ def shared_pool(
 
     Args:
         backend: name of a backend, or `auto`.
-        at_least: weakest isolation that is allowed.
+        at_least: weakest isolation that is allowed; None as in `choose.required`.
         config: size and warmth; by default two sandboxes per core.
         options: of the backend; see `make_backend`.
 
     Raises:
         ConfigError: no such backend or option, or the backend isolates less than `at_least`.
     """
-    level = Isolation.parse(at_least)
+    level = required(backend, at_least)
     config = config or PoolConfig(size=2 * (os.cpu_count() or 1))
     key = repr((backend, level, config, sorted(options.items())))
     with _lock:

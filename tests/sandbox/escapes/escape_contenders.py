@@ -20,7 +20,9 @@ from typing import Any
 import verl_agentic
 from verl_agentic.errors import MissingDependencyError, SandboxUnavailableError
 from verl_agentic.sandbox.base import Backend, Command, CommandResult, Limits
+from verl_agentic.sandbox.choose import make_backend
 from verl_agentic.sandbox.docker import DockerBackend, DockerConfig
+from verl_agentic.sandbox.landlock import LandlockBackend
 from verl_agentic.sandbox.namespaces import NamespaceBackend
 from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
 
@@ -28,6 +30,27 @@ Run = Callable[[Command, Limits], CommandResult]
 _ORDINARY_USER = 65_534
 _SETPRIV = ("setpriv", f"--reuid={_ORDINARY_USER}", f"--regid={_ORDINARY_USER}", "--clear-groups")
 _POOL = PoolConfig(size=1, warm=0)
+
+
+_LOOK = """
+import os
+left = [os.listdir(folder) for folder in (".", "/tmp", "/dev/shm")]
+left.append([p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())])
+print(left if any(left) else "clean")
+"""
+# Without a view of processes: who may be signalled is there.
+_LOOK_BY_RULES = """
+import os, subprocess
+left = [os.listdir(folder) for folder in (".", os.environ["TMPDIR"])]
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+left.append([p for p in range(1, 1 << 15) if p != os.getpid() and is_there(p)])
+print(left if any(left) else "clean")
+"""
 
 
 class UnavailableError(Exception):
@@ -44,6 +67,8 @@ class Contender:
     does_not_stop: frozenset[str] = frozenset()
     """Names of probes."""
     python: str = "python3"
+    look: str = _LOOK
+    """Code that prints `clean` in a place that nobody has used."""
 
 
 @contextmanager
@@ -68,13 +93,13 @@ def in_process(make: Callable[[], Backend]) -> Iterator[Run]:
 
 
 @contextmanager
-def as_ordinary_user() -> Iterator[Run]:
-    """Runs the backend `namespaces` in a child process that is not root, and so has no control groups."""
+def as_ordinary_user(backend: str) -> Iterator[Run]:
+    """Runs a backend in a child process that is not root, and so has no control groups."""
     if os.geteuid() != 0:
         raise UnavailableError("this user is an ordinary one already")
     python, folder = _python_for_all(), Path(__file__).parent
     paths = [str(Path(verl_agentic.__file__).parents[1]), str(folder)]
-    code = f"import sys; sys.path[:0] = {paths!r}; import escape_contenders; escape_contenders.serve()"
+    code = f"import sys; sys.path[:0] = {paths!r}; import escape_contenders; escape_contenders.serve({backend!r})"
     child = subprocess.Popen(
         [*_SETPRIV, python, "-I", "-S", "-c", code],
         stdin=subprocess.PIPE,
@@ -84,13 +109,14 @@ def as_ordinary_user() -> Iterator[Run]:
         env=dict(os.environ),
     )
     assert child.stdin and child.stdout
+    answers = child.stdout
     try:
-        if child.stdout.readline() != "ready\n":
+        if answers.readline() != "ready\n":
             raise UnavailableError("the backend does not start for an ordinary user")
 
         def run(command: Command, limits: Limits) -> CommandResult:
             print(json.dumps(_packed([command, limits])), file=child.stdin, flush=True)
-            return _result(json.loads(child.stdout.readline()))
+            return _result(json.loads(answers.readline()))
 
         yield run
     finally:
@@ -99,9 +125,9 @@ def as_ordinary_user() -> Iterator[Run]:
         child.stdout.close()
 
 
-def serve() -> None:
+def serve(backend: str) -> None:
     """Runs commands that come as lines; the other end of `as_ordinary_user`."""
-    with in_process(NamespaceBackend) as run:
+    with in_process(lambda: make_backend(backend)) as run:
         print("ready", flush=True)
         for line in sys.stdin:
             command, limits = json.loads(line)
@@ -159,8 +185,19 @@ def _with_engine() -> Iterator[Run]:
 
 # What a container may see: its own empty interfaces, the folders of its image, its control group (read-only).
 _SEEN_IN_CONTAINERS = frozenset({"control_groups", "homes_and_variable_data", "routes_and_interfaces"})
+# Landlock hides no names, and it is a look every 0.1 s that bounds the disk.
+_BEYOND_RULES = frozenset({"homes_and_variable_data", "disk_full"})
 CONTENDERS = [
     Contender(name="namespaces", open=lambda: in_process(NamespaceBackend)),
-    Contender(name="namespaces_as_ordinary_user", open=as_ordinary_user),
+    Contender(name="namespaces_as_ordinary_user", open=lambda: as_ordinary_user("namespaces")),
+    Contender(
+        name="landlock", open=lambda: in_process(LandlockBackend), does_not_stop=_BEYOND_RULES, look=_LOOK_BY_RULES
+    ),
+    Contender(
+        name="landlock_as_ordinary_user",
+        open=lambda: as_ordinary_user("landlock"),
+        does_not_stop=_BEYOND_RULES,
+        look=_LOOK_BY_RULES,
+    ),
     Contender(name="docker", open=_with_engine, does_not_stop=_SEEN_IN_CONTAINERS),
 ]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verl_agentic.sandbox import cgroups, reaper
 from verl_agentic.sandbox.inside import rootfs
@@ -40,7 +41,7 @@ class Standing:
             folders=frozenset([*_marked(tempfile.gettempdir(), mark), *_marked(tempfile.gettempdir(), reaper.owner())]),
         )
 
-    def more_than(self, before: Standing) -> dict[str, set[object]]:
+    def more_than(self, before: Standing) -> dict[str, set[Any]]:
         """Returns what is here now and was not before."""
         names = ("processes", "mounts", "control_groups", "shared_memory", "folders")
         more = {name: set(getattr(self, name)) - set(getattr(before, name)) for name in names}
@@ -84,14 +85,24 @@ def descendants(root: int) -> set[int]:
 
 
 def is_box(pid: int) -> bool:
-    """Tells whether a process is process 1 of a namespace of its own, and idle: a box that replaced another one."""
+    """Tells whether a process is an idle box, which replaced another one: process 1 of a namespace of its own, or one
+    without namespaces that a zygote has made."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
         return False
     lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return lines.get("NSpid", "").split()[1:] == ["1"] and not children
+    is_first = lines.get("NSpid", "").split()[1:] == ["1"]
+    return (is_first or _is_zygote(int(lines["PPid"]))) and not children
+
+
+def _is_zygote(pid: int) -> bool:
+    """Tells whether a process is a zygote of boxes without namespaces; these have its command line, too."""
+    try:
+        return os.getsid(pid) == pid and "landlock_box" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
 
 
 def _mounts() -> list[str]:

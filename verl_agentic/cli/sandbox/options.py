@@ -8,7 +8,7 @@ from typing import Any
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.sandbox.base import Backend
-from verl_agentic.sandbox.choose import NAMES, Isolation, make_backend
+from verl_agentic.sandbox.choose import DEFAULT_ISOLATION, NAMES, Isolation, make_backend
 
 
 def add_backend_options(parser: argparse.ArgumentParser) -> None:
@@ -17,9 +17,9 @@ def add_backend_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="auto", choices=NAMES, help="default: auto, the first that works")
     parser.add_argument(
         "--at-least",
-        default="namespaces",
+        default=DEFAULT_ISOLATION.name.lower(),
         choices=levels,
-        help="weakest isolation that is allowed; default: namespaces",
+        help="weakest isolation that is allowed; default: landlock",
     )
     parser.add_argument(
         "--set",

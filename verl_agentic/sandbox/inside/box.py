@@ -80,7 +80,7 @@ class Box:
     def _run(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Runs a program to its end; the answer's blob is stdout, stderr and the files asked for."""
         if not request["fresh"]:
-            return self._execute(request, blob, namespaces=0, mounts=(), work=files.WORK)
+            return self._execute(request, blob, namespaces=0, mounts=(), work=self._station.work)
         if self._sessions:
             self._signal_all(signal.SIGSTOP)  # the same user, who could reach into a program that is none of theirs
         try:
@@ -104,9 +104,17 @@ class Box:
             rootfs.unstage(work)
 
     def _execute(
-        self, request: dict[str, Any], blob: memoryview, *, namespaces: int, mounts: Mounts, work: int | str
+        self,
+        request: dict[str, Any],
+        blob: memoryview,
+        *,
+        namespaces: int,
+        mounts: Mounts,
+        work: int | str,
+        station: child.Station | None = None,
     ) -> Answer:
-        """Runs a program in new namespaces, with mounts of its own; `work` is where its files are read afterwards."""
+        """Runs a program in new namespaces, with mounts of its own; `work` is where its files are read afterwards.
+        `station` is the box's when None."""
         namespaces |= self._network_of(request)
         try:
             program = Program(
@@ -114,7 +122,7 @@ class Box:
                 blob,
                 namespaces=namespaces,
                 mounts=mounts,
-                station=self._station,
+                station=station or self._station,
                 outputs=self._outputs,
                 trainer=self._connection.reading,
             )
@@ -143,7 +151,9 @@ class Box:
         start = functools.partial(fork, request, station=self._station, namespaces=self._network_of(request))
         limit = None if self._station.has_group else request["limits"]["memory_bytes"]
         with contextlib.suppress(BlockingIOError):  # too many processes run: a session that has ended at once
-            self._sessions[self._num_sessions] = Session(start, trainer=self._connection.reading, memory_bytes=limit)
+            self._sessions[self._num_sessions] = Session(
+                start, trainer=self._connection.reading, memory_bytes=limit, disk=self._station.disk
+            )
         return {"session": self._num_sessions}, ()
 
     def _call(self, request: dict[str, Any], blob: memoryview) -> Answer:
@@ -211,7 +221,7 @@ class Box:
         Returns False when processes multiply faster than they can be found; then the sessions have been ended, too.
         """
         for _ in range(_MAX_ROUNDS if self._sessions else 0):
-            strays = processes.all_but({os.getpid()}, trees_of={session.pid for session in self._sessions.values()})
+            strays = processes.all_but({session.pid for session in self._sessions.values()})
             if not strays:
                 return True
             for pid in strays:

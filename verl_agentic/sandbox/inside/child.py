@@ -10,10 +10,10 @@ import sys
 import traceback
 
 # Not from `signal`, whose functions make an enum of each answer: dozens of pages to copy in every program.
-from _signal import SIG_DFL, SIGCHLD, SIGINT, SIGPIPE, SIGXFSZ, signal  # pyright: ignore[reportMissingImports]
+from _signal import SIG_DFL, SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ, signal  # pyright: ignore[reportMissingImports]
 from typing import Any, NamedTuple
 
-from . import seccomp, syscalls
+from . import files, seccomp, syscalls
 
 FILTERS = {
     (network, has_group): syscalls.Filter(
@@ -46,6 +46,16 @@ class Station(NamedTuple):
     """A descriptor of a `/proc` that can be written to; None when the one that is seen can."""
     ready: tuple[int, int]
     """A pipe: a new program says into it that it is about to run its code, or what failed before."""
+    work: str = files.WORK
+    """The working folder."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables that depend on the place."""
+    disk: files.Disk | None = None
+    """What the files may take, where nothing but a look at them bounds it."""
+    ruleset: int | None = None
+    """A descriptor of Landlock rules for the programs; None where namespaces are the walls."""
+    filter: syscalls.Filter | None = None
+    """The filter of system calls; None for one of `FILTERS`."""
 
 
 def load(names: list[str]) -> None:
@@ -96,18 +106,21 @@ def become_untrusted(
     os.setsid()
     for target, source in enumerate(stdio):
         os.dup2(source, target)
-    for number in (SIGPIPE, SIGXFSZ, SIGINT, SIGCHLD):
+    for number in (SIGPIPE, SIGXFSZ, SIGINT, SIGCHLD, SIGTERM):
         signal(number, SIG_DFL)
-    os.chdir("/work")
+    os.chdir(station.work)
     _limit(limits)
     if station.user is not None:
         os.setresgid(station.user, station.user, station.user)
         os.setresuid(station.user, station.user, station.user)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # its own /proc/self is its own again
     _go_first(station.proc)
+    if station.ruleset is not None:
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, SIGKILL)  # no namespace ends with the box
+        syscalls.restrict_self(station.ruleset)
     _close_all_but(keep)
     syscalls.drop_capabilities()
-    syscalls.load_seccomp(FILTERS[bool(limits["network"]), station.has_group])
+    syscalls.load_seccomp(station.filter or FILTERS[bool(limits["network"]), station.has_group])
 
 
 def _go_first(proc: int | None) -> None:
@@ -117,9 +130,9 @@ def _go_first(proc: int | None) -> None:
     os.close(score)
 
 
-def run_code(source: str) -> int:
-    """Runs Python source as `__main__` in this interpreter and returns its exit code."""
-    sys.path.insert(0, "/work")  # as for a script: files that were given can be imported
+def run_code(source: str, folder: str) -> int:
+    """Runs Python source of a folder as `__main__` in this interpreter and returns its exit code."""
+    sys.path.insert(0, folder)  # as for a script: files that were given can be imported
     module = type(sys)("__main__")
     sys.modules["__main__"] = module
     code = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import io
 import os
@@ -18,12 +17,9 @@ import signal
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import box, child, files, frames, processes, rootfs, syscalls
-
-if TYPE_CHECKING:
-    import tarfile
 
 _WRITABLE = (*rootfs.OWN_MOUNTS, "/dev/mqueue")
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -107,16 +103,9 @@ class ContainerBox(box.Box):
 
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
         """Returns the working folder as a tar: here is no place for it that code could not write to."""
-        import tarfile
-
         self._end_all()
         packed = io.BytesIO()
-        modes: dict[str, int] = {}
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            for name in os.listdir(files.WORK):
-                archive.add(os.path.join(files.WORK, name), name, filter=functools.partial(_readable, modes=modes))
-        for path, mode in modes.items():
-            os.chmod(path, mode)
+        files.pack(files.WORK, packed)
         return {}, (packed.getvalue(),)
 
     def _reset(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
@@ -128,11 +117,7 @@ class ContainerBox(box.Box):
             with contextlib.suppress(FileNotFoundError):
                 files.empty(folder)
         if blob:
-            import tarfile  # not before it is needed: a container that is waited for starts without it
-
-            with tarfile.open(fileobj=io.BytesIO(blob)) as archive:
-                # All of it: what it holds was made by the same user in the same container.
-                archive.extractall(files.WORK, **_filter_of(tarfile))
+            files.unpack(io.BytesIO(blob), files.WORK)
         return {}, ()
 
     def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -219,20 +204,3 @@ def oom_kills() -> int:
         with contextlib.suppress(OSError), open(path) as file:
             return int(dict(line.split()[:2] for line in file).get("oom_kill", 0))
     return 0
-
-
-def _filter_of(tarfile: Any) -> dict[str, Any]:
-    """Returns how newer Pythons are told to unpack everything as it is."""
-    return {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-
-
-def _readable(entry: tarfile.TarInfo, *, modes: dict[str, int]) -> tarfile.TarInfo | None:
-    """Makes a file or folder readable for its owner and notes the mode that it had; other kinds but links stay out."""
-    if entry.isreg() or entry.isdir():
-        needed = entry.mode | (0o700 if entry.isdir() else 0o400)
-        if needed != entry.mode:
-            path = os.path.join(files.WORK, entry.name)
-            modes[path] = entry.mode
-            os.chmod(path, needed)
-        return entry
-    return entry if entry.issym() or entry.islnk() else None

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from .memory import Memory
 
 WORK = "/work"
+
+
+_ENTRY_BYTES = 4096  # that a file or a folder counts, beside its content
+_DISK_BLOCK = 512
+
+
+class Disk(NamedTuple):
+    """A folder and how much may lie in it."""
+
+    folder: str
+    max_bytes: int
 
 
 class BadPathError(Exception):
@@ -93,6 +105,23 @@ def copy_tree(source: str, target: str) -> None:
         _copy_status(folder, goal_folder)
 
 
+def is_full(disk: Disk) -> bool:
+    """Tells whether more lies in a folder than may; code may be at work in it."""
+    left, folders = disk.max_bytes, [disk.folder]
+    while folders and left >= 0:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                left -= _ENTRY_BYTES
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):
+                        left -= entry.stat(follow_symlinks=False).st_blocks * _DISK_BLOCK
+                if left < 0:
+                    break
+    return left < 0
+
+
 def empty(folder: str) -> None:
     """Removes everything in a folder, however deep and whatever the modes; nobody else may be at work in it."""
     while entries := list(os.scandir(folder)):
@@ -101,6 +130,49 @@ def empty(folder: str) -> None:
                 _flatten(entry.path, folder)
             else:
                 os.unlink(entry.path)
+
+
+def pack(folder: str, archive: IO[bytes], *, max_bytes: float = math.inf) -> None:
+    """Writes folders, regular files and links below a folder as a tar, those included that nobody may read.
+
+    Raises:
+        OSError: there is no place for it, or the files have more than `max_bytes`, holes included.
+    """
+    import tarfile  # not before it is needed: a container that is waited for starts without it
+
+    modes: dict[str, int] = {}
+    size = 0
+
+    def readable(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        nonlocal size
+        if entry.isreg() or entry.isdir():
+            size += entry.size
+            if size > max_bytes:
+                raise OSError(errno.EFBIG, f"the files have more than {max_bytes} bytes")
+            needed = entry.mode | (0o700 if entry.isdir() else 0o400)
+            if needed != entry.mode:
+                path = os.path.join(folder, entry.name)
+                modes[path] = entry.mode
+                os.chmod(path, needed)
+            return entry
+        return entry if entry.issym() or entry.islnk() else None
+
+    try:
+        with tarfile.open(fileobj=archive, mode="w") as packed:
+            for name in os.listdir(folder):
+                packed.add(os.path.join(folder, name), name, filter=readable)
+    finally:
+        for path, mode in reversed(modes.items()):
+            os.chmod(path, mode)
+
+
+def unpack(archive: IO[bytes], folder: str) -> None:
+    """Writes what a tar of `pack` holds into a folder: all as it was, because the same user has made it here."""
+    import tarfile
+
+    options: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+    with tarfile.open(fileobj=archive) as packed:
+        packed.extractall(folder, **options)
 
 
 def _flatten(path: str, folder: str) -> None:

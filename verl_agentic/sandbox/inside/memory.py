@@ -10,6 +10,8 @@ import contextlib
 import mmap
 import os
 
+from . import processes
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -30,14 +32,14 @@ class Memory:
 
 
 def used_bytes() -> int:
-    """Returns what all processes here but process 1 use; a page that several share counts once.
+    """Returns what all processes here but the box use; a page that several share counts once.
 
     For users who may make no control group. A process that hides its pages counts with all that it maps.
     """
-    return sum(_used_by(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+    return sum(map(_used_by, processes.others()))
 
 
-def _used_by(pid: str) -> int:
+def _used_by(pid: int) -> int:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             if line.startswith(b"Pss:"):

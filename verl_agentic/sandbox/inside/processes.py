@@ -8,10 +8,16 @@ import os
 from . import syscalls
 
 
-def all_but(spared: set[int], *, trees_of: set[int]) -> list[int]:
-    """Returns every process but the spared ones, and but those of `trees_of` with all their descendants."""
+def all_but(trees_of: set[int]) -> list[int]:
+    """Returns every other process but those of `trees_of` with all their descendants."""
     parents = _parents()
-    return [pid for pid in parents if pid not in spared and not _lineage(pid, parents) & trees_of]
+    return [pid for pid in parents if not _lineage(pid, parents) & trees_of]
+
+
+def others() -> list[int]:
+    """Returns every other process that this one may signal: those of its namespace, or of its Landlock domain."""
+    own = os.getpid()
+    return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != own and _is_ours(pid)]
 
 
 def reap(pids: list[int]) -> None:
@@ -39,12 +45,19 @@ def remove_shared_memory() -> None:
 
 def _parents() -> dict[int, int]:
     parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name, in brackets, may hold anything.
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    for pid in others():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+            # The name, in brackets, may hold anything.
+            parents[pid] = int(file.read().rpartition(b")")[2].split()[1])
     return parents
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _lineage(pid: int, parents: dict[int, int]) -> set[int]:

@@ -19,6 +19,7 @@ from .memory import Memory
 
 _CHUNK = 65_536
 _MAX_REASON = 4096
+DISK_FULL = b"killed: the files take more than the disk space of the sandbox\n"
 _SHORT_S = 0.01
 _WATCH_S = 0.1  # how often memory is looked at where no control group does it
 
@@ -48,6 +49,12 @@ class Output:
         """Drops it."""
         self._memory.forget()
 
+    def add(self, text: bytes) -> None:
+        """Keeps a text of ours behind the rest, as far as there is room."""
+        text = text[: self._limit - self.size]
+        self._memory.view[self.size : self.size + len(text)] = text
+        self.size += len(text)
+
     def read(self, descriptor: int) -> bool:
         """Reads what is there, up to a piece; False when the pipe is closed.
 
@@ -74,13 +81,16 @@ class Output:
 
 
 class Watch:
-    """What can end a program from outside: the deadline, the trainer's end, and memory where no group limits it."""
+    """What can end a program from outside: the deadline, the trainer's end, and memory and disk where nothing else
+    limits them."""
 
-    def __init__(self, *, deadline: float, trainer: int | None, memory_bytes: int | None) -> None:
-        """Takes the deadline on the monotonic clock, the trainer's descriptor if it may go first, and a limit on all
-        processes together where this is the one to keep it."""
-        self.is_oom = False
-        self._deadline, self._trainer, self._memory_bytes = deadline, trainer, memory_bytes
+    def __init__(
+        self, *, deadline: float, trainer: int | None, memory_bytes: int | None, disk: files.Disk | None = None
+    ) -> None:
+        """Takes the deadline on the monotonic clock, the trainer's descriptor if it may go first, and limits on all
+        processes together, and on their files, where this is the one to keep them."""
+        self.is_oom = self.is_full = False
+        self._deadline, self._trainer, self._memory_bytes, self._disk = deadline, trainer, memory_bytes, disk
         self._next_look = time.monotonic() + _WATCH_S
         self._poll = select.poll()  # not select(), which knows descriptors up to 1023 only
         if trainer is not None:
@@ -95,7 +105,7 @@ class Watch:
         self._poll.unregister(descriptor)
 
     def wait(self, *, at_most_s: float = math.inf) -> list[int] | None:
-        """Returns those that are ready, perhaps none; None when the time or the memory is used up.
+        """Returns those that are ready, perhaps none; None when the time, the memory or the disk is used up.
 
         Raises:
             FrameError: the trainer has gone.
@@ -105,11 +115,12 @@ class Watch:
         if left <= 0:
             return None
         left = min(left, at_most_s)
-        if self._memory_bytes is not None:
+        if self._memory_bytes is not None or self._disk is not None:
             if now >= self._next_look:
                 self._next_look = now + _WATCH_S
-                self.is_oom = memory.used_bytes() > self._memory_bytes
-                if self.is_oom:
+                self.is_oom = self._memory_bytes is not None and memory.used_bytes() > self._memory_bytes
+                self.is_full = self._disk is not None and files.is_full(self._disk)
+                if self.is_oom or self.is_full:
                     return None
             left = min(left, self._next_look - now)
         ready = [descriptor for descriptor, _ in self._poll.poll(math.ceil(left * 1000))]
@@ -156,6 +167,7 @@ class Program:
             deadline=self._started + limits["wall_s"],
             trainer=trainer,
             memory_bytes=None if station.has_group else limits["memory_bytes"],
+            disk=station.disk,
         )
         for pipe, output in self._reading.items():
             os.set_blocking(pipe, False)
@@ -191,13 +203,15 @@ class Program:
         for pipe, output in self._reading.items():
             output.drain(pipe)
         self._close_pipes()
+        if self._watch.is_full:
+            self._outputs[1].add(DISK_FULL)
         error = _setup_error(self._station.ready[0])
         if error and ended is not None:
             return {"error": error}
         return {
             **outcome(status, usage),
             **sizes(*self._outputs),
-            "timed_out": ended is None and not self._watch.is_oom,
+            "timed_out": ended is None and not self._watch.is_oom and not self._watch.is_full,
             "oom": self._watch.is_oom,
             "wall_s": time.monotonic() - self._started,
         }
@@ -300,10 +314,11 @@ def _become(
             for mount in mounts:
                 mount()
             body = marshal.loads(body_text)
+            os.environ.update(station.env)
             os.environ.update(body["env"])
             try:
                 if body["files"]:
-                    files.write(files.WORK, body["files"], contents, user=station.user)
+                    files.write(station.work, body["files"], contents, user=station.user)
             except (OSError, ValueError, files.BadPathError) as error:
                 # The doing of the code: a full disk, a link in the way, a name that no file can have.
                 os.write(stdio[2], f"the files could not be written: {error}\n".encode(errors="replace"))
@@ -317,6 +332,6 @@ def _become(
             os._exit(1)
         if body["argv"] is not None:
             child.execute(body["argv"])
-        code = child.run_code(body["code"])
+        code = child.run_code(body["code"], station.work)
     finally:
         os._exit(code)

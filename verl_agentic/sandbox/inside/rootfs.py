@@ -10,7 +10,7 @@ from . import syscalls
 from .syscalls import MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
 
 # Programs and libraries; what else the host has (home, etc, var, run, opt, srv, mnt, root) is not there.
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ETC = {
     "passwd": "root:x:0:0:root:/work:/bin/sh\nsandbox:x:1000:1000:sandbox:/work:/bin/sh\n",
@@ -18,7 +18,7 @@ _ETC = {
     "hosts": "127.0.0.1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-_ETC_OF_HOST = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+ETC_OF_HOST = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 _MS_NOATIME, _MS_RELATIME = 1024, 1 << 21
 _OPEN = 0o1777
 _LOCKED = {
@@ -46,7 +46,7 @@ def build(base: str, *, given: list[tuple[int, str]]) -> None:
     """
     syscalls.mount(None, "/", None, MS_REC | MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
-    for path in _SYSTEM:
+    for path in SYSTEM:
         if os.path.islink(path):
             os.symlink(os.readlink(path), base + path)
         elif os.path.isdir(path):
@@ -55,7 +55,7 @@ def build(base: str, *, given: list[tuple[int, str]]) -> None:
     for name, text in _ETC.items():
         with open(f"{base}/etc/{name}", "w") as file:
             file.write(text)
-    for path in _ETC_OF_HOST:
+    for path in ETC_OF_HOST:
         if os.path.exists(path):
             _bind(os.path.realpath(path), base + path)
     for descriptor, target in given:

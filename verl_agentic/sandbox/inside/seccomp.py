@@ -11,10 +11,11 @@ import struct
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _EACCES, _ENOSYS = 1, 13, 38
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NAMESPACE_FLAGS = 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_NO_STREAM = 2  # a bit of the types of sockets that may be connected again: datagrams, raw ones
 
 # System call -> number on (x86_64, aarch64); None where the architecture has no such call.
 _DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -86,19 +87,73 @@ _HIDDEN_MEMORY: dict[str, tuple[int | None, int | None]] = {
     "msgget": (68, 186),
     "shmget": (29, 194),
 }
+# What code without an IPC namespace would share with the machine, and what Landlock has no rules for: who watches a
+# folder learns the names in it, attributes and flags of a file can be changed by its owner without opening it.
+_SHARED: dict[str, tuple[int | None, int | None]] = {
+    "file_setattr": (469, 469),
+    "fremovexattr": (199, 16),
+    "fsetxattr": (190, 7),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "ioprio_set": (251, 30),
+    "lremovexattr": (198, 15),
+    "lsetxattr": (189, 6),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "removexattr": (197, 14),
+    "removexattrat": (466, 466),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "setxattr": (188, 5),
+    "setxattrat": (463, 463),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmget": (29, 194),
+}
+# Modes and owners of files: of all files of the user, where the user is the trainer's.
+_MODES: dict[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None),
+    "chown": (92, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "lchown": (94, None),
+}
+# What a process may do to others of its user, without a signal; allowed to itself: process 0.
+_TO_PROCESSES = {
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+}
+_SETPRIORITY = (141, 140)
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 _X32_BIT = 0x40000000
 _GROUP = 8
 
 
-def program(machine: str, *, network: bool, hidden_memory: bool) -> bytes:
+def program(
+    machine: str, *, network: bool, hidden_memory: bool, is_alone: bool = True, has_own_user: bool = True
+) -> bytes:
     """Returns the filter for an architecture.
 
     Args:
         machine: `x86_64` or `aarch64`.
         network: True allows the socket families of the internet; they reach what the network namespace has.
         hidden_memory: True allows memory that belongs to no process.
+        is_alone: False where code has no namespaces of its own: refuses what Landlock has no rules for, all Unix
+            sockets but connected pairs included.
+        has_own_user: False where the trainer is the same user: refuses changes of the modes and owners of files.
     """
     column = ("x86_64", "aarch64").index(machine)
     code = _Code()
@@ -109,8 +164,13 @@ def program(machine: str, *, network: bool, hidden_memory: bool) -> bytes:
     if machine == "x86_64":
         code.jump(_AT_LEAST, _X32_BIT, 0, 1)
         code.answer(_KILL_PROCESS)
-    denied = (_DENIED if hidden_memory else {**_DENIED, **_HIDDEN_MEMORY}).values()
-    ordered = sorted(number for numbers in denied if (number := numbers[column]) is not None)
+    denied = {
+        **_DENIED,
+        **({} if hidden_memory else _HIDDEN_MEMORY),
+        **({} if is_alone else _SHARED),
+        **({} if has_own_user else _MODES),
+    }
+    ordered = sorted(number for numbers in denied.values() if (number := numbers[column]) is not None)
     # In groups that are skipped at once: for each program the kernel tries the filter with every call there is.
     for group in (ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP)):
         code.jump(_AT_LEAST, group[-1] + 1, len(group) + 1, 0)
@@ -125,16 +185,41 @@ def program(machine: str, *, network: bool, hidden_memory: bool) -> bytes:
     code.jump(_ANY_BIT, _NAMESPACE_FLAGS, 0, 1)
     code.answer(_ERRNO | _EPERM)
     code.answer(_ALLOW)
-    families = [_AF_UNIX, _AF_INET, _AF_INET6] if network else [_AF_UNIX]
-    for call in (_SOCKET, _SOCKETPAIR):
-        code.jump(_EQUAL, call[column], 0, len(families) + 3)
-        code.load(_FIRST_ARGUMENT)
-        for index, family in enumerate(families):
-            code.jump(_EQUAL, family, len(families) - index, 0)
-        code.answer(_ERRNO | _EACCES)
-        code.answer(_ALLOW)
+    if is_alone:
+        families = [_AF_UNIX, _AF_INET, _AF_INET6] if network else [_AF_UNIX]
+        for call in (_SOCKET, _SOCKETPAIR):
+            code.jump(_EQUAL, call[column], 0, len(families) + 3)
+            code.load(_FIRST_ARGUMENT)
+            for index, family in enumerate(families):
+                code.jump(_EQUAL, family, len(families) - index, 0)
+            code.answer(_ERRNO | _EACCES)
+            code.answer(_ALLOW)
+    else:
+        _keep_to_itself(code, column)
     code.answer(_ALLOW)
     return bytes(code.instructions)
+
+
+def _keep_to_itself(code: _Code, column: int) -> None:
+    """Refuses what reaches processes of the same user and sockets that have a name."""
+    code.jump(_EQUAL, _SOCKET[column], 0, 1)
+    code.answer(_ERRNO | _EACCES)
+    code.jump(_EQUAL, _SOCKETPAIR[column], 0, 6)
+    code.load(_FIRST_ARGUMENT)
+    code.jump(_EQUAL, _AF_UNIX, 0, 2)
+    code.load(_SECOND_ARGUMENT)
+    code.jump(_ANY_BIT, _NO_STREAM, 0, 1)
+    code.answer(_ERRNO | _EACCES)
+    code.answer(_ALLOW)
+    for numbers in (*_TO_PROCESSES.values(), _SETPRIORITY):
+        # The first argument is the process; of setpriority it is the kind, and 0 a process, which is the second one.
+        arguments = (_FIRST_ARGUMENT, _SECOND_ARGUMENT) if numbers is _SETPRIORITY else (_FIRST_ARGUMENT,)
+        code.jump(_EQUAL, numbers[column], 0, 2 * len(arguments) + 2)
+        for left, argument in zip(reversed(range(len(arguments))), arguments, strict=True):
+            code.load(argument)
+            code.jump(_EQUAL, 0, 0 if left else 1, 2 * left)
+        code.answer(_ERRNO | _EPERM)
+        code.answer(_ALLOW)
 
 
 class _Code:

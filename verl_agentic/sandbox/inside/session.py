@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import child, syscalls
-from .program import Output, Watch, exited, outcome, sizes
+from .files import Disk
+from .program import DISK_FULL, Output, Watch, exited, outcome, sizes
 
 CALLS, STATUS = 3, 4  # descriptors inside the session
 _MAX_STATUS = 64
@@ -35,6 +36,7 @@ class Session:
         kill: Callable[[int], None] | None = None,
         trainer: int | None = None,
         memory_bytes: int | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """Starts the interpreter or the shell.
 
@@ -43,8 +45,9 @@ class Session:
             kill: ends a pid; the process alone when None.
             trainer: descriptor that is readable when whoever asks has gone.
             memory_bytes: of all processes together; None where somebody else limits it.
+            disk: what the files may take; None where somebody else limits it.
         """
-        self._trainer, self._memory_bytes = trainer, memory_bytes
+        self._trainer, self._memory_bytes, self._disk = trainer, memory_bytes, disk
         calls_read, self._calls = os.pipe()
         self._status, status_write = os.pipe()
         self._stdout_pipe, stdout_write = os.pipe()
@@ -83,10 +86,12 @@ class Session:
         started = time.monotonic()
         self._stdout.begin(output_bytes)
         self._stderr.begin(output_bytes)
-        watch = Watch(deadline=started + wall_s, trainer=self._trainer, memory_bytes=self._memory_bytes)
+        watch = Watch(
+            deadline=started + wall_s, trainer=self._trainer, memory_bytes=self._memory_bytes, disk=self._disk
+        )
         line = self._pump(memoryview(text.replace(b"\0", b"") + b"\0"), watch=watch)
         result: dict[str, Any] = {
-            "timed_out": line is None and not watch.is_oom,
+            "timed_out": line is None and not watch.is_oom and not watch.is_full,
             "oom": watch.is_oom,
             "exit_code": _status_of(line),
             "cpu_s": 0.0,
@@ -96,6 +101,8 @@ class Session:
             result.update(self._bury(must_kill=line is None))
         for output, pipe in ((self._stdout, self._stdout_pipe), (self._stderr, self._stderr_pipe)):
             output.drain(pipe)
+        if watch.is_full:
+            self._stderr.add(DISK_FULL)
         return {
             **result,
             **sizes(self._stdout, self._stderr),
@@ -206,6 +213,7 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
         null = os.open("/dev/null", os.O_RDONLY)
         # Out of the way of the places that they go to, to numbers that are free.
         calls, status = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, STATUS + 1) for descriptor in (calls, status))
+        os.environ.update(station.env)
         child.become_untrusted(
             request["limits"],
             stdio=(null, stdout, stderr),

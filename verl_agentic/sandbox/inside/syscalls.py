@@ -13,11 +13,11 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
-PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
 _CAPABILITY_HEADER, _NO_CAPABILITIES = struct.pack("II", 0x20080522, 0), bytes(24)
 _LAST_CAPABILITY = 63
 _IPC_RMID = 0
-_PIDFD_OPEN = 434  # on every architecture
+_PIDFD_OPEN, _LANDLOCK_RESTRICT_SELF = 434, 446  # on every architecture
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _capset = _libc.capset  # found here once, not after every fork
@@ -151,6 +151,11 @@ def load_seccomp(program: Filter) -> None:
     """Filters the system calls of this process and of all that it starts."""
     mode_filter = 2
     _check(_libc.prctl(PR_SET_SECCOMP, mode_filter, ctypes.byref(program), 0, 0), "seccomp")
+
+
+def restrict_self(ruleset: int, flags: int = 0) -> None:
+    """Lays Landlock rules on this process and on all that it starts; see `landlock`."""
+    _check(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, flags), "landlock_restrict_self")
 
 
 def _check(result: int, what: str) -> None:

@@ -18,7 +18,8 @@ import select
 import signal
 import sys
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from . import box, child, frames, rootfs, syscalls
 from .syscalls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS
@@ -27,14 +28,32 @@ _MAX_BOXES = 32_000  # pairs of users that a zygote has
 _box_numbers = itertools.count()
 
 
-def main() -> None:
-    """Builds the file system, loads the imports, and then makes boxes until the trainer's end is closed."""
+class Kind(NamedTuple):
+    """What the walls of the boxes are made of."""
+
+    enter: Callable[[frames.Connection, dict[str, Any]], None]
+    """Brings the zygote to where its boxes will be."""
+    namespaces: Callable[[dict[str, Any]], int]
+    """Flags of the new namespaces of a box."""
+    admit: Callable[[int, int, dict[str, Any]], None]
+    """Does from outside what a new box, given by its pid and its number, waits for."""
+    begin: Callable[[int, dict[str, Any]], None]
+    """Makes a new process the user that the box has."""
+    build: Callable[[frames.Connection, int, dict[str, Any]], box.Box]
+    """Builds the walls around this process and returns the box."""
+    end: signal.Signals
+    """Ends a box with all that runs in it."""
+
+
+def main(kind: Kind | None = None) -> None:
+    """Loads the imports, and then makes boxes, of namespaces by default, until the trainer's end is closed."""
+    kind = kind or _NAMESPACES
     control = _socket.socket(fileno=int(sys.argv[1]))
     trainer = frames.Connection(control.fileno(), control.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
     try:
         config, _ = trainer.receive()
-        _enter(trainer, config)
+        kind.enter(trainer, config)
         sys.path += config["python_path"]
         child.load(config["imports"])
         gc.collect()
@@ -44,7 +63,7 @@ def main() -> None:
             trainer.send({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
         return
     trainer.send({"ready": True, "python": sys.version.split()[0]})
-    _serve(control, config)
+    _serve(control, config, kind)
 
 
 def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
@@ -61,7 +80,7 @@ def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
     rootfs.build(config["base"], given=given)
 
 
-def _serve(control: _socket.socket, config: dict[str, Any]) -> None:
+def _serve(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:
     wake_read, wake_write = os.pipe()
     for descriptor in (wake_read, wake_write):
         os.set_blocking(descriptor, False)
@@ -76,8 +95,8 @@ def _serve(control: _socket.socket, config: dict[str, Any]) -> None:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake_read, 4096)
             _reap()
-        is_open = trainer not in ready and (control not in ready or _make_box(control, config))
-    _end_boxes()
+        is_open = trainer not in ready and (control not in ready or _make_box(control, config, kind))
+    _end_boxes(kind.end)
 
 
 def _reap() -> None:
@@ -86,33 +105,33 @@ def _reap() -> None:
             pass
 
 
-def _end_boxes() -> None:
-    """Kills what is left, so that nothing is there any more when the zygote has gone."""
+def _end_boxes(end: signal.Signals) -> None:
+    """Ends what is left, so that nothing is there any more when the zygote has gone."""
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         boxes = [int(pid) for pid in file.read().split()]
     for pid in boxes:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, end)
     for pid in boxes:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
 
-def _make_box(control: _socket.socket, config: dict[str, Any]) -> bool:
+def _make_box(control: _socket.socket, config: dict[str, Any], kind: Kind) -> bool:
     """Makes a box around the descriptor that comes with a request; False when the trainer has gone."""
     text, ancillary, _, _ = control.recvmsg(4096, _socket.CMSG_SPACE(4))
     if not text:
         return False
     connection = _socket.socket(fileno=int.from_bytes(ancillary[0][2][:4], sys.byteorder))
     gate_read, gate_write = os.pipe()
-    zygote = os.pidfd_open(os.getpid())
+    zygote, number = os.pidfd_open(os.getpid()), next(_box_numbers)
     try:
-        pid = syscalls.fork_into(NEWUSER | NEWPID | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
+        pid = syscalls.fork_into(kind.namespaces(config))
         if pid == 0:
             control.close()
             os.close(gate_write)
-            _become_box(connection, config, gate=gate_read, zygote=zygote)
-        _map_users(pid, config)
+            _become_box(connection, config, kind, number, gate=gate_read, zygote=zygote)
+        kind.admit(pid, number, config)
         os.write(gate_write, b"x")
         control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
     except OSError as error:
@@ -124,10 +143,10 @@ def _make_box(control: _socket.socket, config: dict[str, Any]) -> bool:
     return True
 
 
-def _map_users(pid: int, config: dict[str, Any]) -> None:
+def _map_users(pid: int, number: int, config: dict[str, Any]) -> None:
     """Says who the users of a box are here: two that no other box has, where there are several, because the kernel
     counts some things (descriptors on their way, pipes, queues) per user of the machine."""
-    first = 1 + 2 * (next(_box_numbers) % _MAX_BOXES)
+    first = 1 + 2 * (number % _MAX_BOXES)
     for name, here in (("uid_map", config["user"]), ("gid_map", config["group"])):
         if name == "gid_map" and not config["change_user"]:
             with open(f"/proc/{pid}/setgroups", "w") as file:
@@ -136,7 +155,9 @@ def _map_users(pid: int, config: dict[str, Any]) -> None:
             file.write(f"0 {first} 1\n1000 {first + 1} 1\n" if config["change_user"] else f"{here} {here} 1\n")
 
 
-def _become_box(connection: _socket.socket, setup: dict[str, Any], *, gate: int, zygote: int) -> None:
+def _become_box(
+    connection: _socket.socket, setup: dict[str, Any], kind: Kind, number: int, *, gate: int, zygote: int
+) -> None:
     """Never returns."""
     trainer = frames.Connection(connection.fileno(), connection.fileno())
     try:
@@ -145,19 +166,35 @@ def _become_box(connection: _socket.socket, setup: dict[str, Any], *, gate: int,
         if os.read(gate, 1) != b"x":
             os._exit(1)
         os.close(gate)
-        if setup["change_user"]:
-            os.setresgid(0, 0, 0)
-            os.setresuid(0, 0, 0)
+        kind.begin(number, setup)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)  # the zygote's end is its end
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, kind.end)  # the zygote's end is its end
         if select.select([zygote], [], [], 0)[0]:
             os._exit(1)  # which has come before the line above
         os.close(zygote)
-        syscalls.bound_capabilities()
-        proc = rootfs.make_private(disk_mb=setup["disk_mb"])
-        box.Box(trainer, setup, proc=proc).serve()
+        kind.build(trainer, number, setup).serve()
     except BaseException:
         with contextlib.suppress(BaseException):
             trainer.send({"error": traceback.format_exc()})
     finally:
         os._exit(0)
+
+
+def _namespaces(config: dict[str, Any]) -> int:
+    return NEWUSER | NEWPID | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET)
+
+
+def _begin(number: int, setup: dict[str, Any]) -> None:
+    if setup["change_user"]:
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
+
+
+def _build(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
+    syscalls.bound_capabilities()
+    return box.Box(trainer, setup, proc=rootfs.make_private(disk_mb=setup["disk_mb"]))
+
+
+_NAMESPACES = Kind(
+    enter=_enter, namespaces=_namespaces, admit=_map_users, begin=_begin, build=_build, end=signal.SIGKILL
+)

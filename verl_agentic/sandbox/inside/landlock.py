@@ -1,0 +1,95 @@
+"""Landlock: rules on files, TCP, signals and abstract sockets that a process without rights can lay on itself."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+MIN_ABI = 6
+"""The first version (Linux 6.12) that keeps signals within the rules: below it, code could end its own watcher."""
+_LOGGING_ABI = 7
+_CREATE_RULESET, _ADD_RULE = 444, 445  # on every architecture
+_GET_VERSION, _PATH_BENEATH = 1, 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1, 2, 4, 8
+_MAKE_CHARACTER_DEVICE, _MAKE_BLOCK_DEVICE, _DEVICE_IOCTL = 1 << 6, 1 << 11, 1 << 15
+_REFER = 1 << 13
+_ALL_OF_FILES, _ALL_OF_TCP, _ALL_SCOPES = (1 << 16) - 1, 3, 3
+
+READ_FILE, READ_WRITE_FILE = _READ_FILE | _EXECUTE, _READ_FILE | _WRITE_FILE
+READ = _EXECUTE | _READ_FILE | _READ_FOLDER
+ALL = _ALL_OF_FILES & ~(_MAKE_CHARACTER_DEVICE | _MAKE_BLOCK_DEVICE | _DEVICE_IOCTL)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_WHY_NOT = {
+    errno.ENOSYS: "the kernel has no Landlock, or a filter of the container hides it; use Linux 6.12 or newer, and an "
+    "engine whose seccomp profile allows landlock_create_ruleset (Docker 23 or newer)",
+    errno.EOPNOTSUPP: "Landlock is switched off; add landlock to the kernel's parameter lsm=",
+    errno.EPERM: "the container's seccomp profile refuses landlock_create_ruleset; use Docker 23 or newer, or give "
+    "`docker run --security-opt seccomp=FILE` a profile that allows the three landlock calls",
+}
+
+
+def abi() -> int:
+    """Returns the version of Landlock that the kernel has.
+
+    Raises:
+        OSError: it has none, or does not let this process use it.
+    """
+    version = _syscall(_CREATE_RULESET, None, 0, _GET_VERSION)
+    if version < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return version
+
+
+def why_not() -> str | None:
+    """Returns why Landlock cannot be used here, and what to do; None when it can."""
+    try:
+        found = abi()
+    except OSError as error:
+        reason = _WHY_NOT.get(error.errno or 0, "use Linux 6.12 or newer")
+        return f"Landlock cannot be used here, got {error.strerror}: {reason}"
+    if found < MIN_ABI:
+        return (
+            f"Landlock of version {MIN_ABI} or newer is needed, which keeps signals inside, got version {found}; "
+            "use Linux 6.12 or newer"
+        )
+    return None
+
+
+def make_rules() -> int:
+    """Returns a descriptor of rules that allow nothing yet: no file, no TCP, no signal to who has not the same rules,
+    no abstract socket of others."""
+    return _create(_ALL_OF_FILES, _ALL_OF_TCP, _ALL_SCOPES)
+
+
+def make_scope() -> int:
+    """Returns a descriptor of rules on signals and abstract sockets, which leave files as they are."""
+    rules = _create(_REFER, 0, _ALL_SCOPES)
+    root = os.open("/", os.O_PATH)
+    allow(rules, root, _REFER)  # which is refused by rules that do not speak of it
+    os.close(root)
+    return rules
+
+
+def quiet() -> int:
+    """Returns the flags that keep refusals out of the machine's audit log, where the kernel would write them."""
+    log_same_exec_off, log_subdomains_off = 1, 4
+    return log_same_exec_off | log_subdomains_off if abi() >= _LOGGING_ABI else 0
+
+
+def allow(rules: int, descriptor: int, rights: int) -> None:
+    """Allows rights on a file, or on a folder and all that lies below it."""
+    rule = struct.pack("<Qi", rights, descriptor)
+    if _syscall(_ADD_RULE, rules, _PATH_BENEATH, rule, 0) < 0:
+        raise OSError(ctypes.get_errno(), f"landlock_add_rule: {os.strerror(ctypes.get_errno())}")
+
+
+def _create(files: int, tcp: int, scopes: int) -> int:
+    attributes = struct.pack("<QQQ", files, tcp, scopes)
+    rules = _syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+    if rules < 0:
+        raise OSError(ctypes.get_errno(), f"landlock_create_ruleset: {os.strerror(ctypes.get_errno())}")
+    return rules

@@ -1,0 +1,311 @@
+"""A box without namespaces: Landlock rules, a filter of system calls, and as root a user that nobody else has.
+
+All of a box is in one Landlock domain that keeps signals inside. So the box ends what code has left running as process
+1 of a namespace would: with one signal to all that it may reach. Programs are in a domain within that one, from which
+the box cannot be reached.
+
+    <base>/bin                  links to the interpreter
+    <base>/boxes/<number>       a box's; only its rules lead there
+        home/work, home/tmp     the sandbox's, until a reset
+        fresh/work, fresh/tmp   of a single execution
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import box, child, files, frames, landlock, rootfs, seccomp, syscalls, zygote
+
+_USERS, _NUM_USERS, _USERS_OF_A_ZYGOTE = 3 << 29, 1 << 26, 1000  # above those that `namespaces` takes
+_UID_MAP = "/proc/self/uid_map"
+_COUNT_S = 1.0  # how long a count of the user's processes is taken for true
+_SNAPSHOT_DISKS = 4  # a snapshot may be larger than the disk: holes count
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# What libraries read at their start beside the files of `rootfs`.
+_ETC = ("/etc/ssl/openssl.cnf", f"/etc/python{sys.version_info[0]}.{sys.version_info[1]}")
+
+if TYPE_CHECKING:
+    State = list[tuple[Any, ...]]
+
+
+class LandlockBox(box.Box):
+    """A box whose programs see the machine's files by its rules, under their own names."""
+
+    def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, folder: str) -> None:
+        """Takes the connection, what the trainer has set up, and a folder that only this user may enter."""
+        super().__init__(connection, setup)
+        self._folder = folder
+        self._filter = syscalls.Filter(
+            seccomp.program(
+                syscalls.machine(),
+                network=False,
+                hidden_memory=self._station.has_group,
+                is_alone=False,
+                has_own_user=setup["change_user"],
+            )
+        )
+        self._count, self._counted_at = 0, -_COUNT_S
+        self._kept: list[int] = []
+        self._fresh: child.Station | None = None
+        self._unused: State | None = None
+        self._station = self._make_place("home")
+
+    def serve(self) -> None:
+        """Answers requests until the trainer's end is closed, or SIGTERM comes; then ends all that is left."""
+        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        try:
+            super().serve()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Never returns."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            self._sessions.clear()
+            self._kill_strays()
+            os.chmod(self._folder, 0o700)
+            files.empty(self._folder)
+            os.rmdir(self._folder)
+        finally:
+            os._exit(0)
+
+    def _run(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+        return super()._run(self._adapted(request), blob)
+
+    def _run_fresh(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+        if self._fresh is None:
+            self._fresh = self._make_place("fresh")
+            self._unused = _state(self._fresh)
+        station = self._fresh
+        try:
+            return self._execute(request, blob, namespaces=0, mounts=(), work=station.work, station=station)
+        finally:
+            # Most programs touch no file: making folders costs more than looking, on a busy disk more than all else.
+            if _state(station) != self._unused or self._unused is None:
+                self._fresh = None
+                self._remove_place(station)
+
+    def _open(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+        return super()._open(self._adapted(request), blob)
+
+    def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+        """Packs the working folder into a file that has no name: code of the same user could change one that has."""
+        self._end_all()
+        path = f"{self._folder}/snapshot"
+        kept = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)
+        try:
+            with open(kept, "wb", closefd=False) as file:
+                files.pack(self._station.work, file, max_bytes=_SNAPSHOT_DISKS * self._setup["disk_mb"] * 2**20)
+        except OSError as error:
+            os.close(kept)
+            return {"refused": f"the working folder could not be kept, got {error}"}, ()
+        self._kept.append(kept)
+        return {"snapshot": len(self._kept)}, ()
+
+    def _reset(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
+        """Makes the folders anew and unpacks a snapshot, if one is named, into the working folder."""
+        number = request["snapshot"]
+        if number is not None and not 1 <= number <= len(self._kept):
+            return {"bad_path": f"snapshots 1 to {len(self._kept)} are there, got {number}"}, ()
+        self._end_all()
+        self._remove_place(self._station)
+        self._station = self._make_place("home")
+        if number is not None:
+            os.lseek(self._kept[number - 1], 0, os.SEEK_SET)
+            with open(self._kept[number - 1], "rb", closefd=False) as file:
+                files.unpack(file, self._station.work)
+        return {}, ()
+
+    def _make_place(self, name: str) -> child.Station:
+        """Returns where programs run that have new folders, to which only their rules lead."""
+        os.chmod(self._folder, 0o700)  # code is the same user: it may have changed that
+        path = f"{self._folder}/{name}"
+        work, temporary = f"{path}/work", f"{path}/tmp"
+        for folder in (path, work, temporary):
+            os.mkdir(folder, 0o700)
+        rules = landlock.make_rules()
+        for descriptor, rights in self._setup["given"]:
+            landlock.allow(rules, descriptor, rights)
+        own = os.open(path, os.O_PATH)
+        landlock.allow(rules, own, landlock.ALL)
+        os.close(own)
+        return self._station._replace(
+            user=None,  # the box has become it
+            work=work,
+            env=(("HOME", work), ("TMPDIR", temporary)),
+            disk=files.Disk(path, self._setup["disk_mb"] * 2**20),
+            ruleset=rules,
+            filter=self._filter,
+        )
+
+    def _remove_place(self, station: child.Station) -> None:
+        assert station.ruleset is not None and station.disk is not None
+        os.close(station.ruleset)
+        os.chmod(self._folder, 0o700)
+        os.chmod(station.disk.folder, 0o700)
+        files.empty(station.disk.folder)
+        os.rmdir(station.disk.folder)
+
+    def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Counts in the processes that the user has beside the program's: the box, or all of the trainer's."""
+        others = 1 if self._setup["change_user"] else self._processes_of_user()
+        limits = {**request["limits"], "processes": request["limits"]["processes"] + others}
+        return {**request, "limits": limits}
+
+    def _processes_of_user(self) -> int:
+        """Returns how many processes and threads the kernel counts for this user, in other containers, too.
+
+        It tells nobody, but refuses a fork at the limit: the highest limit that is refused is found.
+        """
+        if time.monotonic() - self._counted_at > _COUNT_S:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+            low, high = 0, max(64, 2 * self._count)
+            while not _can_fork(high, hard):
+                low, high = high, 2 * high
+            while high - low > 1:
+                middle = self._count + 1 if low < self._count + 1 < high else (low + high) // 2
+                low, high = (low, middle) if _can_fork(middle, hard) else (middle, high)
+            resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+            self._count, self._counted_at = low, time.monotonic()
+        return self._count
+
+
+def _state(station: child.Station) -> State | None:
+    """Returns what the folders of a place are like, with what is in them; None when that cannot be seen.
+
+    What code could change of them changes the time of the last change, which no program can set.
+    """
+    assert station.disk is not None
+    path = station.disk.folder
+    try:
+        return [_state_of(folder) for folder in (path, f"{path}/work", f"{path}/tmp")]
+    except OSError:
+        return None
+
+
+def _state_of(folder: str) -> tuple[Any, ...]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NOATIME)
+    try:
+        names, now = sorted(os.listdir(descriptor)), os.fstat(descriptor)
+        return names, now.st_ino, now.st_mode, now.st_atime_ns, now.st_mtime_ns, now.st_ctime_ns
+    finally:
+        os.close(descriptor)
+
+
+def _can_fork(limit: int, hard: int) -> bool:
+    if hard != resource.RLIM_INFINITY and limit >= hard:
+        return True
+    resource.setrlimit(resource.RLIMIT_NPROC, (limit, hard))
+    try:
+        pid = os.fork()
+    except BlockingIOError:
+        return False
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return True
+
+
+def main() -> None:
+    """Runs the zygote of this kind of boxes."""
+    zygote.main(
+        zygote.Kind(
+            enter=_enter,
+            namespaces=lambda config: 0,
+            admit=lambda pid, number, config: None,
+            begin=_begin,
+            build=_build,
+            end=signal.SIGTERM,
+        )
+    )
+
+
+def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
+    """Makes the folders of all boxes, opens what their code may read, and tries the user that they will be."""
+    base = config["base"]
+    os.mkdir(f"{base}/bin")
+    for name in ("python", "python3"):
+        os.symlink(sys.executable, f"{base}/bin/{name}")
+    boxes = f"{base}/boxes"
+    os.mkdir(boxes)
+    os.chmod(boxes, 0o1733)  # each box makes and removes its own
+    config["env"]["PATH"] = config["env"]["PATH"].replace(rootfs.PROGRAMS, f"{base}/bin")
+    readable = [*rootfs.SYSTEM, *rootfs.ETC_OF_HOST, *_ETC, sys.base_prefix, *config["read_only"]]
+    config["given"] = [
+        *((os.open(path, os.O_PATH), _rights(path)) for path in readable if os.path.exists(path)),
+        *((os.open(path, os.O_PATH), landlock.READ_WRITE_FILE) for path in _DEVICES if os.path.exists(path)),
+    ]
+    config["zygote"] = os.getpid()
+    _try_user(config)
+
+
+def _rights(path: str) -> int:
+    return landlock.READ if os.path.isdir(path) else landlock.READ_FILE
+
+
+def _try_user(config: dict[str, Any]) -> None:
+    """Tells what a box could not do, before there is one."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _begin(0, config)
+            os.mkdir(f"{config['base']}/boxes/0")
+            os.rmdir(f"{config['base']}/boxes/0")
+            open(os.__file__).close()
+            if not os.access(sys.executable, os.X_OK):
+                raise PermissionError(f"{sys.executable} may not be executed")
+        except BaseException as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        problem = file.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    if problem:
+        raise PermissionError(f"the user that runs the code: {problem}")
+
+
+def _begin(number: int, setup: dict[str, Any]) -> None:
+    """Becomes, as root, a user of this box alone."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the box can clean up
+    syscalls.bound_capabilities()
+    if setup["change_user"]:
+        user = _user(os.getppid() * _USERS_OF_A_ZYGOTE + number)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    syscalls.give_up_gaining()
+
+
+def _user(number: int) -> int:
+    """Returns one of the users that exist here: in a container those that are mapped."""
+    with open(_UID_MAP) as file:
+        first, count = max(((int(a), int(c)) for a, _, c in map(str.split, file)), key=lambda span: span[1])
+    if first + count >= _USERS + _NUM_USERS:
+        return _USERS + number % _NUM_USERS
+    return first + count // 2 + number % (count // 2 - 100)
+
+
+def _build(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
+    """Enters the domain of the box."""
+    folder = f"{setup['base']}/boxes/{number}"
+    os.mkdir(folder, 0o700)
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    scope = landlock.make_scope()
+    syscalls.restrict_self(scope, landlock.quiet())
+    os.close(scope)
+    with contextlib.suppress(PermissionError):
+        os.kill(setup["zygote"], 0)
+        raise OSError("signals leave the Landlock domain; the box would end other processes of this user")
+    return LandlockBox(trainer, setup, folder=folder)
