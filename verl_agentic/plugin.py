@@ -175,6 +175,12 @@ ADAPTERS = (
         chosen_by="reward.reward_manager.name=rubric, reward.rubric",
     ),
     Adapter(
+        module="foreign_scores",  # behind `agent_loop`, whose rows it makes
+        needs="verl.experimental.agent_loop",
+        gives="rubrics and reward functions for rows of other agent loops",
+        chosen_by="reward.reward_manager.name=rubric, or reward.custom_reward_function.path=pkg://verl_agentic.rewards.*",
+    ),
+    Adapter(
         module="group_rewards",  # ahead of `replay_buffer`, whose metrics tell the scores
         needs="verl.trainer.ppo.v1.replay_buffer",
         gives="reward components that see whole groups",

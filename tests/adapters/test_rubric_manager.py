@@ -20,7 +20,7 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 import verl_agentic.adapters.replay_buffer as replay_buffer
 import verl_agentic.adapters.rubric_manager  # noqa: F401
 from verl_agentic.data.sample_log import read_samples
-from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.scored import PENDING, SAMPLE
@@ -145,14 +145,6 @@ async def test_a_failing_component_makes_the_row_void(stage: Stage, entries: lis
     assert "KeyError: 'score'" in columns["extra_fields"]["error"]
 
 
-async def test_other_agent_loops_have_no_record_and_are_told_so(stage: Stage, entries: list[dict[str, Any]]) -> None:
-    output, _ = await play(stage, manager({"components": entries}), CALL, "42")
-    data = to_data([output], row())
-    data.non_tensor_batch["tool_extra_fields"][0] = {"tool_rewards": []}
-    with pytest.raises(DataError, match="default_agent_loop=env_agent"):
-        await manager({"components": entries}).run_single(data)
-
-
 async def test_or_stops_the_run_at_the_trainer(stage: Stage, entries: list[dict[str, Any]]) -> None:
     broken = {"use": entries[0]["use"].replace(":right", ":broken"), "weight": 0.1}
     output, _ = await play(stage, manager({"components": [*entries, broken], "on_error": "stop"}), CALL, "42")
@@ -212,7 +204,7 @@ def test_a_rubric_that_cannot_work_is_refused_when_the_worker_starts(rubric: Any
 async def test_a_stored_episode_has_the_score_of_the_rubric(
     stage: Stage, entries: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    options = {"dir": str(tmp_path / "run")}
+    options: dict[str, Any] = {"dir": str(tmp_path / "run")}
     scorer = manager({"components": entries})
     output, result = await play(stage, scorer, CALL, "42", log=options)
     output.as_dict()

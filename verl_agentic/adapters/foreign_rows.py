@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
+from verl_agentic.rewards.scored import Scored
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.secrets import Decode, own_secrets, withhold
 from verl_agentic.trajectory_log.writer import log_writer
@@ -90,8 +91,10 @@ def _as_dict(original: Any) -> Any:
     @functools.wraps(original)
     def as_dict(self: Any) -> dict[str, Any]:
         columns, session = original(self), _session.get()
-        # What verl's loops return is of this very class; a class of its own may log itself, as env_agent's does.
-        if session is not None and type(self) is AgentLoopOutput:
+        # What verl's loops return is of this very class, or made of it (`is_foreign`) to be scored; a class of its own
+        # may log itself, as env_agent's does.
+        is_foreign = getattr(type(self), "is_foreign", type(self) is AgentLoopOutput)
+        if session is not None and is_foreign:
             index, ended = session.num_rows, time.time()
             session.num_rows += 1
             writer = log_writer("trajectories", session.options)
@@ -103,11 +106,9 @@ def _as_dict(original: Any) -> Any:
 
 def _record(output: AgentLoopOutput, session: _Session, index: int, ended: float) -> dict[str, Any]:
     mask, extra = output.response_mask, output.extra_fields
-    numbers = {
-        name: float(value)
-        for name, value in (extra.get("reward_extra_info") or {}).items()
-        if isinstance(value, int | float)
-    }
+    numbers = {}
+    if output.reward_score is not None:
+        numbers = dict(Scored.take(extra.get("reward_extra_info") or {}, total=output.reward_score).numbers)
     runs = [(bool(trained), len(list(tokens))) for trained, tokens in groupby(mask)]
     ends = np.cumsum([length for _, length in runs]).tolist()
     segments, turn = [], -1

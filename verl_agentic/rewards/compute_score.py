@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.rewards.responses import Task, sample_of_text
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.score import void
 from verl_agentic.rewards.scored import SAMPLE, to_result
 from verl_agentic.rewards.scorer import Scorer
+
+_SINGLE_TURN = 2  # messages
 
 
 async def compute_score(
@@ -34,36 +37,58 @@ async def compute_score(
     """Returns verl's result of a sample: `score`, `acc`, and every part raw and weighted.
 
     Args:
-        data_source: of the row; the episode's record has it, too.
-        solution_str: not used: it holds what tools answered as if the policy had written it.
-        ground_truth: of the row; the episode's record has it, too.
-        extra_info: where verl's manager puts the record that `env_agent` made of the episode.
+        data_source: of the row.
+        solution_str: what the policy wrote; not used where verl's manager hands over the record of an episode, since
+            it holds tool output, too.
+        ground_truth: of the row.
+        extra_info: of the row. verl's manager adds the number of turns and the episode's record.
         rubric: path of the rubric's YAML file.
 
     Raises:
         ConfigError: no such rubric.
-        DataError: the agent loop was not `env_agent`.
+        DataError: several turns without a record.
     """
-    scorer, sample = _scorer(rubric), sample_of(extra_info)
+    scorer = _scorer(rubric)
+    sample = sample_of(data_source, solution_str, ground_truth, extra_info)
     try:
         return to_result(await scorer.score(sample))
     except ScoringError as cause:  # verl would only drop the episode; the trainer stops at this
         return to_result(void(scorer.rubric, str(cause), what="stop"))
 
 
-def sample_of(extra_info: Mapping[str, Any] | None) -> Sample:
-    """Returns the sample that the agent loop recorded.
+def sample_of(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
+) -> Sample:
+    """Returns the sample of what verl calls a reward function with: the episode's record, else a single turn.
 
     Raises:
-        DataError: there is none.
+        DataError: several turns without a record.
     """
-    record = (extra_info or {}).get(SAMPLE)
-    if not isinstance(record, Mapping):
+    extra = dict(extra_info or {})
+    record = extra.get(SAMPLE)
+    if isinstance(record, Mapping):
+        return Sample.from_dict(record)
+    refuse_unknown_turns(extra.get("num_turns"))
+    task = Task(id=str(extra.get("index", "")), ground_truth=ground_truth, data_source=data_source or "", extra=extra)
+    return sample_of_text(solution_str, task=task)
+
+
+def refuse_unknown_turns(num_turns: Any) -> None:
+    """Refuses an episode of several turns, of which only the text is known.
+
+    Args:
+        num_turns: messages behind the system prompt, as verl counts them: 2 for a question and its answer; None where
+            it is not known, as outside of a run.
+
+    Raises:
+        DataError: more than 2.
+    """
+    if num_turns is not None and int(num_turns) > _SINGLE_TURN:
         raise DataError(
-            "a rubric needs the episode's record to tell what the model wrote, got a sample without one; set "
-            "actor_rollout_ref.rollout.agent.default_agent_loop=env_agent"
+            f"the text of several turns does not tell what the policy wrote and what tools answered, got "
+            f"num_turns={num_turns} without the episode's record; run with the plugin in every process "
+            "(verl-agentic doctor), or hand over a batch with response_mask"
         )
-    return Sample.from_dict(record)
 
 
 @functools.lru_cache(maxsize=8)

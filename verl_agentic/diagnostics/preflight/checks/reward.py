@@ -25,15 +25,15 @@ def reward(run: PlannedRun) -> list[Verdict]:
 
 def _of_rubric(run: PlannedRun) -> list[Verdict]:
     try:
-        Rubric.from_config(run.get("reward", {}))
+        rubric = Rubric.from_config(run.get("reward", {}))
     except AgenticError as refused:
         return [fail(str(refused), "mend reward.rubric")]
     others = sorted(loop for loop in run.agent_loops if loop != "env_agent")
-    if others:
+    if others and all(term.use == "env" for term in rubric.outcomes):
         return [
             fail(
-                f"a rubric scores the episodes of env_agent, got rows that are played by {others}",
-                "set actor_rollout_ref.rollout.agent.default_agent_loop=env_agent, or another reward manager",
+                f"the rubric's only outcome is that of an environment, got rows that are played by {others}",
+                "set actor_rollout_ref.rollout.agent.default_agent_loop=env_agent, or add a component",
             )
         ]
     return []
