@@ -29,9 +29,9 @@ def test_a_trajectory_has_its_last_update_and_none_where_it_was_in_none(tmp_path
     ]
     write_run(tmp_path, trajectories=rows, updates=updates, rows_per_batch=3)
     frame = diagnostics.load(tmp_path, ["uid", "session", "trained_step", "advantages"])
-    found = {(row.uid, row.session): row for row in frame.itertuples()}
-    assert found["a", 1].trained_step == 3 and found["a", 1].advantages.tolist() == [3, -3]
-    assert found["a", 0].advantages is None and len(frame) == 4
+    found = {(row["uid"], row["session"]): row for row in frame.to_dict("records")}
+    assert found["a", 1]["trained_step"] == 3 and found["a", 1]["advantages"].tolist() == [3, -3]
+    assert found["a", 0]["advantages"] is None and len(frame) == 4
     run = RunLog(tmp_path)
     keys = list(zip(run.summaries["uid"].to_pylist(), run.summaries["session"].to_pylist(), strict=True))
     assert keys == [("a", 0), ("a", 1), ("v", 0), ("b", 0)], "by step, then by name"
@@ -69,11 +69,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     write_run(tmp_path, trajectories=[trajectory("a", 0)])
     with pytest.raises(DataError, match=r"the log has no such columns, got \['colour'\]"):
         load(tmp_path, ["uid", "colour"])
-    newer = TRAJECTORIES.with_metadata({"table": "trajectories", "version": "2"})
+    newer = TRAJECTORIES.with_metadata({"table": "trajectories", "version": "3"})
     path = tmp_path / "trajectories" / "trajectories-x.arrows"
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, newer):
         pass
-    with pytest.raises(DataError, match="must be of version 1, got 2"):
+    with pytest.raises(DataError, match="must be of version 2, got 3"):
         load(tmp_path)
     with pytest.raises(ValueError, match="no such columns"):
         write_run(tmp_path / "b", trajectories=[{"colour": 1}])

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 from verl_agentic.agent_loops.activity import Span
 from verl_agentic.agent_loops.call_statistics import call_statistics, tools_called
+from verl_agentic.agent_loops.hacking.count import hacking_counts
+from verl_agentic.env import Transcript
 from verl_agentic.rewards.sample import Turn, to_turns
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
@@ -83,6 +85,12 @@ class Episode:
         """The agent's turns as scorers see them, without token counts and rewards."""
         return to_turns(self.messages[self.num_prompt_messages :], self.actions)
 
+    @cached_property
+    def _hacking(self) -> dict[str, float]:
+        transcript = Transcript(messages=self.messages, actions=self.actions, stop_reason=self.stop_reason)
+        prompt, turns = self.messages[: self.num_prompt_messages], () if self.is_void else self.turns
+        return hacking_counts(prompt, turns, transcript.final_answer)
+
     def token_rewards(self, *, has_rubric: bool = False) -> list[list[float]]:
         """Returns `[R]` rewards per trajectory; the outcome lies in the last one. All zero when void.
 
@@ -119,6 +127,7 @@ class Episode:
             "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
             **counted,
             **call_statistics(() if self.is_void else self.turns),
+            **self._hacking,
             "used_tool": float(counted["tool_calls"] > counted["tool_errors"]),
             "rows": float(len(self.trajectories)),
             "retries": float(self.retries),

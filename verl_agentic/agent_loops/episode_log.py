@@ -10,6 +10,7 @@ from typing import Any
 from verl_agentic.agent_loops import activity
 from verl_agentic.agent_loops.activity import Span
 from verl_agentic.agent_loops.episode import Episode
+from verl_agentic.agent_loops.hacking.count import attempted
 from verl_agentic.agent_loops.samples import to_sample
 from verl_agentic.env import EnvRow
 from verl_agentic.rewards.sample import Sample
@@ -78,6 +79,7 @@ class EpisodeLog:
         spans: Sequence[Span],
     ) -> list[dict[str, Any]]:
         shared = {**self.played.columns, **self._of_episode(), "time": ended, "numbers": numbers, "acc": acc}
+        shared["hacking"] = attempted(numbers)
         reward = None if score is None else sum(sum(row["token_rewards"]) for row in self._rows)
         void = next((row["void"] for row in self._rows if row["void"] is not None), None)
         if void is not None:

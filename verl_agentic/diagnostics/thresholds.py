@@ -70,6 +70,8 @@ LATER_TURNS_MIN = 0.03
 """Nats: smaller mismatches of later turns are noise."""
 PART_SHARE = Limit(warn=0.5, fail=0.7)
 """A shaping part's share of the reward while the outcome does not rise."""
+HACKING = 0.1
+"""Share of episodes that attempt reward hacking. An attempt is no proof, so that the diagnosis only warns."""
 MEMORY_GROWTH = 0.2
 """Growth of memory in `MEMORY_WINDOW` steps, as a share of what it was before."""
 MEMORY_MIN_GB = 1.0

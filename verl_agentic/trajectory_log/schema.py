@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
 """Of both tables; a reader refuses another one."""
 KEY = ("uid", "session", "index")
 """Names a row in both tables."""
@@ -84,6 +84,7 @@ _TRAJECTORY_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {
     "num_calls": (pa.int32(), True, "tool calls in the session"),
     "num_call_errors": (pa.int32(), True, "calls that were not carried out or failed"),
     "tools": (pa.list_(pa.string()), True, "names of the tools that were called, each once"),
+    "hacking": (pa.list_(pa.string()), True, "what it attempts of `hacking/*`: test_edits, git_history, network, ..."),
     "num_model_tokens": (pa.int32(), True, "tokens of this row with mask 1"),
     "num_response_tokens": (pa.int32(), True, "tokens of this row's response"),
     "numbers": (_NUMBERS, False, "all that is counted of the episode: reward/<part>, stop/<reason>, generate_s, ..."),

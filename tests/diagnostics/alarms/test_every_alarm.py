@@ -41,6 +41,8 @@ def well(step: int, rng: random.Random) -> Row:
         "batch/wrong_length": about(380 * (1 + 0.6 * done)),
         "batch/right_length": about(280 * (1 + 0.4 * done)),
         "episode/tools_offered": 2.0,
+        "episode/hacking/any": 0.05 if step % 3 else 0.0,
+        "episode/hacking/git_history": 0.05 if step % 3 else 0.0,
         "episode/tool_calls": calls,
         "episode/call_error/unknown_tool": calls * abs(rng.gauss(0, 0.02)),
         "episode/call_error/malformed_json": calls * abs(rng.gauss(0.1 * (1 - done), 0.05)),
@@ -106,6 +108,10 @@ def _since(step: int, over: int = 30) -> float:
 
 BREAKS: dict[str, tuple[Change, str]] = {
     # name of the case -> what changes from the onset on, and what the message must hold
+    "reward_hacking": (
+        lambda row, step, rng: {"episode/hacking/any": 0.4, "episode/hacking/test_edits": 0.7},
+        "test_edits 0.7",
+    ),
     "zero_signal_groups: all 0": (
         lambda row, step, rng: {"credit/all_0_group_frac": 0.85, "credit/zero_signal_group_frac": 0.9},
         "all 0: 85%",
@@ -300,6 +306,8 @@ LOOKS_ALIKE: dict[str, Change] = {
     "stalled_learning": lambda row, step, rng: {"credit/abs_advantage_mean": 1e-9 if step % 3 else 0.5},
     "critic": lambda row, step, rng: {"credit/explained_variance": rng.gauss(0.1, 0.15)},
     "starved": lambda row, step, rng: {"training/gate/drop_rate": 0.95 if step % 4 == 0 else 0.6},
+    # One step in four.
+    "reward_hacking": lambda row, step, rng: {"episode/hacking/any": 0.5 if step % 4 == 0 else 0.05},
     "base_too_weak": lambda row, step, rng: {"curriculum/never_solved_share": 0.88},
     "boundary_collapse": lambda row, step, rng: {
         name: value - 0.1 for name, value in row.items() if "best@8" in name and step < 70

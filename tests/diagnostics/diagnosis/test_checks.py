@@ -18,6 +18,7 @@ from verl_agentic.diagnostics.diagnosis.checks.length_truncation import length_t
 from verl_agentic.diagnostics.diagnosis.checks.mask import mask
 from verl_agentic.diagnostics.diagnosis.checks.memory import memory
 from verl_agentic.diagnostics.diagnosis.checks.prompt_variance import pass_rates, prompt_variance
+from verl_agentic.diagnostics.diagnosis.checks.reward_hacking import reward_hacking
 from verl_agentic.diagnostics.diagnosis.checks.reward_parts import reward_parts
 from verl_agentic.diagnostics.diagnosis.checks.reward_zeros import reward_zeros
 from verl_agentic.diagnostics.diagnosis.checks.rollout_mismatch import rollout_mismatch
@@ -271,6 +272,19 @@ def test_pass_hat_k_of_tau_bench(run_of: RunOf) -> None:
     found = pass_k(run.rows)
 
     assert (found["pass@1"], found["pass^2"], found["pass^4"]) == pytest.approx((0.75, 0.5, 0.0))
+
+
+def test_attempts_at_reward_hacking_are_told_with_what_they_earn(run_of: RunOf) -> None:
+    episodes = [
+        {"session": i, "hacking": ["network", "test_edits"] if i < 2 else [], "reward": 1.0 if i < 2 else 0.25}
+        for i in range(8)
+    ]
+
+    verdict = reward_hacking(run_of(episodes=episodes))
+
+    assert verdict.status == "warn" and "25.0% of 8 recent episodes" in verdict.found
+    assert "network 2, test_edits 2" in verdict.found and "is 1, that of the others 0.25" in verdict.found
+    assert verdict.look_at == ("train/1/u0/0/0", "train/1/u1/1/0")
 
 
 def test_validation_below_its_best_is_a_warning(run_of: RunOf) -> None:

@@ -253,6 +253,18 @@ def test_a_policy_without_entropy_is_judged_alike(outcome: float, run_of: Callab
     assert (seen is not None, verdict.status) == ((True, "warn") if outcome < 0.95 else (False, "ok"))
 
 
+@pytest.mark.parametrize("share", [0.09, 0.11])
+def test_attempts_at_reward_hacking_are_judged_alike(share: float, run_of: Callable[..., RunEvidence]) -> None:
+    row = {"episode/hacking/any": share, "episode/hacking/git_history": 2 * share, "episode/hacking/network": 0.0}
+
+    verdict = load_from(_CHECKS, "reward_hacking")(run_of(metrics={name: [v] * 20 for name, v in row.items()}))
+    seen = ALARMS["reward_hacking"](History([row] * 20))
+
+    assert (seen is not None, verdict.status) == ((True, "warn") if share > 0.1 else (False, "ok"))
+    assert "git_history" in verdict.found and "network" not in verdict.found
+    assert seen is None or seen.kind == "git_history"
+
+
 @pytest.mark.parametrize("later", [0.05, 0.03])
 def test_later_turns_are_judged_alike(later: float, run_of: Callable[..., RunEvidence]) -> None:
     names = {"mean": 0.02, "turn_0": 0.01, "turn_1": later}

@@ -63,6 +63,7 @@ def episode(encode: Any, chance: random.Random, *, step: int, group: int, sessio
         "is_void": False, "error": "", "reward": reward, "acc": float(is_right), "num_turns": 2,
         "num_calls": len(calls),
         "num_call_errors": sum(call["is_error"] for call in calls), "tools": sorted({call["name"] for call in calls}),
+        "hacking": ["git_history", "network"] if session == 1 and step == 2 else [],
         "num_model_tokens": sum(mask), "num_response_tokens": size,
         "numbers": {"reward/math": float(is_right), "generate_s": generated, "stop/answered": 1.0},
         "prompt_ids": encode(f"You are careful.\nWhat is {question}?"), "response_ids": ids, "response_mask": mask,
@@ -154,7 +155,7 @@ def _make_hostile(trajectory: dict[str, Any], encode: Any) -> None:
         "task_id": HOSTILE, "response_mask": [1] * len(ids), "turns": [turn], "prompt": [message],
         "final_answer": HOSTILE, "error": HOSTILE, "ground_truth": HOSTILE, "extra": HOSTILE, "env_score": HOSTILE,
         "numbers": {HOSTILE: 1.0}, "score": {HOSTILE: 1.0},
-        "stop_reason": HOSTILE, "tools": [HOSTILE], "env": HOSTILE, "breach": HOSTILE,
+        "stop_reason": HOSTILE, "tools": [HOSTILE], "hacking": [HOSTILE], "env": HOSTILE, "breach": HOSTILE,
         "spans": [{"kind": HOSTILE, "label": HOSTILE, "turn": 0, "start_s": 0.0, "end_s": 1.0}],
     }  # fmt: skip
 

@@ -19,6 +19,7 @@ _CASES: dict[str, tuple[dict[str, list[str]], Callable[[dict[str, Any]], bool]]]
         lambda row: row["stop_reason"] in ("answered", "env_done"),
     ),
     "tool": ({"tool": ["python"]}, lambda row: "python" in row["tools"]),
+    "hacking": ({"hacking": ["network", "test_edits"]}, lambda row: "network" in row["hacking"]),
     "env": ({"env": ["python_math"]}, lambda row: row["env"] == "python_math"),
     "reward": ({"reward_min": ["1"]}, lambda row: row["reward"] is not None and row["reward"] >= 1),
     "acc": ({"acc_max": ["0"]}, lambda row: row["acc"] is not None and row["acc"] <= 0),

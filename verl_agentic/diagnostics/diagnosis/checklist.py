@@ -25,6 +25,7 @@ CHECKS: Mapping[str, str] = {
     "rollout_mismatch": "rollout to trainer",
     "credit_horizon": "credit over turns",
     "reward_parts": "reward parts",
+    "reward_hacking": "reward hacking",
     "validation": "validation",
     "time_spent": "time",
     "memory": "memory",

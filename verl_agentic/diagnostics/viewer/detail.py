@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _META = (
     "split", "step", "uid", "session", "index", "place", "role", "loop", "env", "task_id", "data_source", "time",
     "seed", "temperature", "weights_min", "weights_max", "stop_reason", "is_void", "error", "reward", "acc",
-    "num_turns", "num_calls", "num_call_errors", "num_model_tokens", "num_response_tokens", "breach",
+    "num_turns", "num_calls", "num_call_errors", "num_model_tokens", "num_response_tokens", "hacking", "breach",
     "trained_step", "paid", "mean_advantage", "num_trained_tokens",
 )  # fmt: skip
 _COLUMNS = {

@@ -15,7 +15,7 @@ pc: Any = pyarrow.compute  # makes its functions when it is imported: checkers d
 
 _SHOWN = (
     "split", "step", "uid", "session", "index", "place", "env", "task_id", "data_source", "stop_reason", "is_void",
-    "reward", "tools", "breach",
+    "reward", "tools", "hacking", "breach",
 )  # fmt: skip
 _STATISTICS = {
     "reward": ("reward", "mean"),
@@ -100,6 +100,7 @@ class Groups:
             "stops": Counter(member["stop_reason"] or "unknown" for member in last),
             "tools": sorted({tool for member in members for tool in member["tools"] or ()}),
             "voids": sum(bool(member["is_void"]) for member in last),
+            "hacking": sorted({kind for member in members for kind in member["hacking"] or ()}),
             "breaches": sum(bool(member["breach"]) for member in members),
         }
 

@@ -24,6 +24,8 @@ RANGES = {
 """Name of a range -> column of the summaries; `<name>_min` and `<name>_max` are the parameters, both inclusive."""
 CHOICES = {"split": "split", "stop": "stop_reason", "env": "env"}
 """Name of a choice -> column; a parameter that is given several times means any of its values."""
+LISTS = {"tool": "tools", "hacking": "hacking"}
+"""Name of a choice -> column of lists; a trajectory passes with one of the values."""
 FLAGS = ("void", "breach")
 SORTS = ("step", "reward", "acc", "spread", "advantage", "length")
 
@@ -36,8 +38,8 @@ class Query:
 
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of `CHOICES` -> accepted values."""
-    tools: tuple[str, ...] = ()
-    """One of them was called."""
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of `LISTS` -> values, one of which must be in the list."""
     ranges: Mapping[str, _Bounds] = field(default_factory=dict)
     """Names of `RANGES` -> bounds; a value that is not known passes no bound."""
     flags: Mapping[str, bool] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class Query:
             raise DataError(f"unknown order of groups, got {sort!r} {order!r}; use one of {SORTS} with asc or desc")
         return cls(
             choices={name: tuple(filter(None, params[name])) for name in CHOICES if one.get(name)},
-            tools=tuple(filter(None, params.get("tool", ()))),
+            lists={name: tuple(filter(None, params[name])) for name in LISTS if one.get(name)},
             ranges={name: bounds for name in RANGES if (bounds := _bounds(one, name)) != (None, None)},
             flags={name: _flag(name, one[name]) for name in FLAGS if name in one},
             task=one.get("task", ""),
@@ -81,8 +83,8 @@ class Query:
         passed: list[pa.Array | pa.ChunkedArray] = []
         for name, values in self.choices.items():
             passed.append(pc.is_in(table[CHOICES[name]], value_set=pa.array(values, pa.string())))
-        if self.tools:
-            passed.append(_lists_with(table["tools"], self.tools))
+        for name, values in self.lists.items():
+            passed.append(_lists_with(table[LISTS[name]], values))
         for name, bounds in self.ranges.items():
             passed.extend(_within(table[RANGES[name]], bounds))
         for name, wanted in self.flags.items():

@@ -96,6 +96,7 @@ class RunView:
                 "stops": _names(table["stop_reason"]),
                 "envs": _names(table["env"]),
                 "tools": _names(pc.list_flatten(table["tools"])),
+                "hacking": _names(pc.list_flatten(table["hacking"])),
                 "breaches": pc.sum(pc.fill_null(pc.not_equal(table["breach"], ""), False)).as_py() or 0,
                 "has_tokenizer": self._tokenizer is not None,
                 "metrics": sorted({name for line in self._metrics for name in line} - {"step", "time"}),

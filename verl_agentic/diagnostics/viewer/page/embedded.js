@@ -8,6 +8,7 @@
   const RANGES = {
     step: "step", reward: "reward", acc: "acc", advantage: "mean_advantage", length: "num_response_tokens",
   };
+  const LISTS = { tool: "tools", hacking: "hacking" };
   const has = (text, part) => String(text).toLowerCase().includes(part.toLowerCase());
   const isSame = (one, other) => one.split === other.split && one.step === other.step && one.uid === other.uid;
 
@@ -29,7 +30,9 @@
   const passes = (row, query) => {
     const among = (name, column) => !list(query[name]).length || list(query[name]).includes(row[column]);
     if (!among("split", "split") || !among("stop", "stop_reason") || !among("env", "env")) return false;
-    if (list(query.tool).length && !list(query.tool).some((tool) => row.tools.includes(tool))) return false;
+    for (const [name, column] of Object.entries(LISTS)) {
+      if (list(query[name]).length && !list(query[name]).some((value) => row[column].includes(value))) return false;
+    }
     for (const [name, column] of Object.entries(RANGES)) {
       const value = row[column];
       for (const [bound, isOut] of [["_min", (limit) => !(value >= limit)], ["_max", (limit) => !(value <= limit)]]) {

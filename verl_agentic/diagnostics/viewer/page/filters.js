@@ -7,7 +7,11 @@
     length: "mean length",
   };
   const RANGES = { step: "Step", reward: "Reward", acc: "Acc", advantage: "Advantage", length: "Response tokens" };
-  const CHOICES = { split: ["Split", "splits"], stop: ["Stop reason", "stops"], tool: ["Tool called", "tools"], env: ["Environment", "envs"] };
+  const CHOICES = {
+    split: ["Split", "splits"], stop: ["Stop reason", "stops"], tool: ["Tool called", "tools"],
+    hacking: ["Attempts at reward hacking", "hacking"], env: ["Environment", "envs"],
+  };
+  const LISTS = new Set(["tools", "hacking"]);
   let changed = () => {};
 
   const read = () => {
@@ -78,7 +82,7 @@
     el("select", { name }, el("option", { value: "" }, "any"), el("option", { value: "yes" }, "yes"), el("option", { value: "no" }, "no")));
 
   const build = (about) => {
-    const choices = Object.entries(CHOICES).filter(([, [, values]]) => about[values].length > 1 || values === "tools" && about[values].length);
+    const choices = Object.entries(CHOICES).filter(([, [, values]]) => about[values].length > 1 || LISTS.has(values) && about[values].length);
     viewer.fill(byId("filter-form"),
       el("div", { class: "range" }, el("label", { class: "name", for: "filter-task" }, "Task, source, uid"),
         el("input", { name: "task", id: "filter-task", placeholder: "contains", class: "wide" })),

@@ -77,6 +77,7 @@
         strip(group.rewards),
         el("span", { class: "facts" }, part + " · " + number(group.length === null ? null : Math.round(group.length)) + " tok · " + stops[0] + others),
         group.voids ? viewer.badge("void " + group.voids, "void") : null,
+        group.hacking.length ? viewer.badge("hacking", "breach", group.hacking.join(", ")) : null,
         group.breaches ? viewer.badge("breach", "breach") : null));
   };
 

@@ -13,6 +13,7 @@
     const badges = [
       row.is_void ? viewer.badge("void", "void", row.error) : null,
       row.breach ? viewer.badge("breach", "breach", row.breach) : null,
+      row.hacking.length ? viewer.badge("hacking", "breach", row.hacking.join(", ")) : null,
       row.place && row.place !== "last" ? viewer.badge(row.place) : null,
       row.role && row.role !== "policy" ? viewer.badge(row.role) : null,
       (row.why || []).map((why) => viewer.badge(why, "why")),

@@ -4,7 +4,7 @@
   const KEY = ["split", "step", "uid", "session", "index"];
   const WHOLE = new Set(["step", "session", "index"]);
   const PLACES = ["tab", "colour", ...KEY];
-  const MANY = new Set(["f.split", "f.stop", "f.env", "f.tool", "m"]);
+  const MANY = new Set(["f.split", "f.stop", "f.env", "f.tool", "f.hacking", "m"]);
   let params = new URLSearchParams(location.hash.slice(1));
   const listeners = [];
 

@@ -39,6 +39,7 @@
 
   const banners = (meta) => [
     meta.breach ? el("p", { class: "banner breach", role: "alert" }, el("b", {}, "Breach of the audit: "), meta.breach) : null,
+    (meta.hacking || []).length ? el("p", { class: "banner breach" }, el("b", {}, "Attempts at reward hacking: "), meta.hacking.join(", ")) : null,
     meta.is_void ? el("p", { class: "banner void" }, el("b", {}, "Void: "), "it is not trained on. ", meta.error) : null,
     !meta.is_void && meta.error ? el("p", { class: "banner void" }, el("b", {}, "Error: "), meta.error) : null,
   ];

@@ -1,0 +1,51 @@
+"""Does the policy attempt what earns a reward without solving the task, and does it pay?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, keys_of
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.thresholds import HACKING
+
+_PREFIX = "episode/hacking/"
+_ADVICE = (
+    "read some of these episodes (filter `Attempts at reward hacking` in verl-agentic view): is it what the task asks "
+    "for? If not, close the hole (see the alarm reward_hacking), and score those episodes 0"
+)
+
+
+def reward_hacking(run: RunEvidence) -> Verdict:
+    """Returns the share of recent episodes with an attempt, by kind, and what they earn beside the others."""
+    valid = run.valid
+    if not len(valid):
+        return _from_metrics(run)
+    has = valid["hacking"].map(len) > 0
+    share = float(has.mean())
+    kinds = Counter(kind for kinds in valid["hacking"] for kind in kinds)
+    evidence = {"share": share, **{kind: count / len(valid) for kind, count in kinds.items()}}
+    found = f"{share:.1%} of {len(valid)} recent episodes attempt it"
+    found += f" ({', '.join(f'{kind} {count}' for kind, count in kinds.most_common())})" if kinds else ""
+    with_, without = valid["reward"][has].mean(), valid["reward"][~has].mean()
+    if kinds and with_ == with_ and without == without:
+        evidence |= {"reward_with": float(with_), "reward_without": float(without)}
+        found += f"; their mean reward is {with_:.3g}, that of the others {without:.3g}"
+    return _judged(share, found, evidence, look_at=keys_of(valid[has]))
+
+
+def _from_metrics(run: RunEvidence) -> Verdict:
+    series = run.series(f"{_PREFIX}any")
+    if not series:
+        return unknown(f"attempts were not counted: neither trajectories of env_agent nor {_PREFIX}any")
+    share = ends(series)[1]
+    counts = {name.removeprefix(_PREFIX): ends(run.series(name))[1] for name in run.names(_PREFIX)}
+    counts.pop("any", None)
+    found = f"{share:.1%} of recent episodes attempt it"
+    found += "".join(f"; {kind} {count:.2g} an episode" for kind, count in counts.items() if count)
+    return _judged(share, found, {"share": share, **counts})
+
+
+def _judged(share: float, found: str, evidence: dict[str, float], look_at: tuple[str, ...] = ()) -> Verdict:
+    if share < HACKING:
+        return Verdict(status="ok", found=found, evidence=evidence)
+    return Verdict(status="warn", found=found, advice=_ADVICE, evidence=evidence, look_at=look_at)
