@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import call, sample, turn
+from samples import call, sample, turn  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.data.reward_audit.audit import RewardAudit, Thresholds, audit
 from verl_agentic.data.sample_log import StoredSample
@@ -140,6 +140,15 @@ async def test_a_component_that_never_differs_is_dead_and_one_may_be_allowed() -
     assert problems(found) == {("always", "dead")}
     assert next(term for term in found.terms if term.name == "always").variance_share == pytest.approx(0.0)
     assert (await look(use("strict"), use("always", weight=0.2), max_dead=1)).is_fine
+
+
+@pytest.mark.parametrize("kind", ["shaping", "outcome"])
+async def test_a_held_out_grader_is_not_dead_and_decides_nothing(kind: str) -> None:
+    grader = use("strict", name="holdout", weight=0, kind=kind)
+    found = await look({"use": "exact_match"}, grader)
+    assert found.is_fine and found.outcome_variance_share == pytest.approx(1.0)
+    (held,) = [term for term in found.terms if term.is_held_out]
+    assert held.name == "holdout" and not held.is_dead and held.variance_share == 0.0
 
 
 async def test_shaping_that_decides_is_dominant_though_the_outcome_could_weigh_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,20 @@ def test_every_sample_reports_the_same_keys() -> None:
     assert full.numbers["judged/cost"] == 3.0
     assert combine(both, {"solved": Graded(value=0.0), "judged": None}).numbers.keys() == full.numbers.keys()
     assert combine(both, {"solved": Graded(), "judged": None}).numbers.keys() == full.numbers.keys()
+
+
+@pytest.mark.parametrize("name", ["solved", "judged", "excess"])
+def test_a_held_out_grader_is_reported_and_changes_nothing(name: str) -> None:
+    plain, held = rubric(use("solved")), rubric(use("solved"), {**use(name), "name": "holdout", "weight": 0})
+    assert [term.name for term in held.outcomes] == ["solved"] and held.outcome_share == 1.0
+    for outcome, graded in itertools.product((0.0, 1.0), (0.0, 1.0, None)):
+        told = {"solved": Graded(value=outcome), "holdout": Graded(value=graded)}
+        score, alone = combine(held, told), combine(plain, told)
+        assert (score.total, score.acc, score.void) == (alone.total, alone.acc, None)
+        assert score.numbers["reward/holdout"] == (graded or 0.0) and score.numbers["weighted/holdout"] == 0.0
+    assert combine(held, {"solved": Graded(), "holdout": Graded(value=1.0)}).void, "it is no outcome"
+
+
+def test_a_rubric_of_held_out_graders_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no outcome of a weight greater than 0"):
+        rubric(use("solved", weight=0))

@@ -99,6 +99,13 @@ async def test_a_failing_component_voids_its_sample_and_the_next_one_is_scored(
     assert (await scorers(use("solved")).score(answered("7"))).total == 1.0
 
 
+@pytest.mark.parametrize("on_error", ["void", "stop"])
+async def test_a_held_out_grader_that_fails_costs_no_sample(scorers: Any, on_error: str) -> None:
+    scorer = scorers(use("solved"), use("ill", weight=0, options={"how": "raise"}), on_error=on_error)
+    score = await scorer.score(answered("7"))
+    assert (score.total, score.void, score.numbers["abstained/ill"]) == (1.0, None, 1.0)
+
+
 async def test_the_run_can_be_stopped_instead(scorers: Any) -> None:
     scorer = scorers(use("solved"), use("ill", weight=0.2, options={"how": "raise"}), on_error="stop")
     with pytest.raises(ScoringError, match=r"sample 'a' could not be scored: .* mend the component, or set on_error"):

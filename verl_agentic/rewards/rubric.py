@@ -48,8 +48,15 @@ class Term:
     """Deadline for one sample, or one group; None for the rubric's."""
 
     @property
+    def is_held_out(self) -> bool:
+        """Whether it only measures: a grader of weight 0, which no reward and no outcome depends on."""
+        return self.weight == 0
+
+    @property
     def bounds(self) -> tuple[float, float]:
         """Least and most that it can add."""
+        if self.is_held_out:  # also where the component has no bound
+            return 0.0, 0.0
         low, high = sorted((self.weight * self.component.low, self.weight * self.component.high))
         return (low, high) if self.cap is None else (max(low, -self.cap), min(high, self.cap))
 
@@ -61,7 +68,7 @@ class Term:
     def weigh(self, value: float) -> float:
         """Returns what a raw value adds."""
         low, high = self.bounds
-        return min(max(self.weight * value, low), high)
+        return 0.0 if self.is_held_out else min(max(self.weight * value, low), high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +151,8 @@ class Rubric:
 
     @property
     def outcomes(self) -> tuple[Term, ...]:
-        """The terms that say whether the task was done."""
-        return tuple(term for term in self.terms if term.kind == "outcome")
+        """The terms that say whether the task was done, without held-out ones."""
+        return tuple(term for term in self.terms if term.kind == "outcome" and not term.is_held_out)
 
     @property
     def group_terms(self) -> frozenset[str]:
@@ -195,8 +202,10 @@ def _term(entry: Any, where: str) -> Term:
         raise ConfigError(
             f"{where} needs a finite weight and a cap greater than 0, got weight {weight!r} and cap {cap!r}"
         )
-    if kind == "outcome" and weight <= 0:
-        raise ConfigError(f"{where} is an outcome and needs a weight greater than 0, got {weight!r}")
+    if kind == "outcome" and weight < 0:
+        raise ConfigError(
+            f"{where} is an outcome and needs a weight greater than 0, got {weight!r}; 0 makes it a held-out grader"
+        )
     if not isinstance(options, Mapping):
         raise ConfigError(f"{where}.options must be a mapping, got {options!r}")
     for key in ("name", "fallback_for"):
@@ -243,7 +252,8 @@ def _ordered(terms: Sequence[Term], section: str) -> list[Term]:
 def _check_shares(rubric: Rubric, section: str) -> None:
     if not rubric.outcomes:
         raise ConfigError(
-            f"{section} has no outcome; add a component that says whether the task was done, or `kind: outcome`"
+            f"{section} has no outcome of a weight greater than 0; add one that tells whether the task was done, "
+            "or `kind: outcome`"
         )
     shaping = [term for term in rubric.terms if term.kind == "shaping"]
     for term in rubric.terms:

@@ -132,7 +132,12 @@ class Scorer:
         else:
             graded = [one for (one,) in await asyncio.gather(*(self._guarded(term, samples[i], 1) for i in chosen))]
         for index, verdict in zip(chosen, graded, strict=True):
-            if isinstance(verdict, str):
+            if isinstance(verdict, str) and term.is_held_out:
+                logger.warning(
+                    "the held-out grader %r has failed on sample %r: %s", term.name, samples[index].id, verdict
+                )
+                found[index] = ABSTAIN
+            elif isinstance(verdict, str):
                 failures[index] = self._failed(samples[index], verdict)
             else:
                 found[index] = verdict

@@ -109,7 +109,8 @@ def _tried(found: RewardAudit) -> list[TermAudit]:
 
 def _cells(term: TermAudit) -> list[str]:
     repeats = term.repeats
-    share = "dead" if term.is_dead else "" if term.variance_share is None else f"{term.variance_share:.1%}"
+    share = "" if term.variance_share is None else f"{term.variance_share:.1%}"
+    share = "dead" if term.is_dead else "held out" if term.is_held_out else share
     seconds = ["" if s is None else f"{1000 * s:.3g} ms" for s in (repeats.median_s, repeats.p95_s)]
     return [term.name, term.kind, share, *seconds, str(repeats.unstable), str(repeats.failed)]
 

@@ -68,6 +68,8 @@ class TermAudit:
     variance_share: float | None
     """Of the reward's variance inside of groups; None where there is none."""
     is_dead: bool
+    is_held_out: bool
+    """Of weight 0: it only measures, and has no share of the variance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +139,8 @@ async def audit(
             on_look(term.name)
             weighted = [[one[term.name] for one in group] for group in parts]
             share = None if shares is None else shares.get(term.name, 0.0)
-            terms.append(await _look(rubric, term, samples, thresholds, share, is_dead=is_constant(weighted)))
+            is_dead = not term.is_held_out and is_constant(weighted)
+            terms.append(await _look(rubric, term, samples, thresholds, share, is_dead=is_dead))
     outcomes = {term.name for term in rubric.outcomes}
     of_outcome = None if shares is None else sum(share for name, share in shares.items() if name in outcomes)
     return RewardAudit(
@@ -189,6 +192,7 @@ async def _look(
         gold=gold,
         variance_share=share,
         is_dead=is_dead,
+        is_held_out=term.is_held_out,
     )
 
 
