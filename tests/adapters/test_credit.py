@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +27,8 @@ from verl_agentic.errors import ConfigError, DataError
 
 ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajectories
 VERLS: Any = ADVANTAGES.__wrapped__
-HANDED_OVER = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
+TOKEN_BASELINES = {"optimal_token_baseline", "tir_optimal_token_baseline"}
+HANDED_OVER = {"gdpo", "remax", *TOKEN_BASELINES}
 """What verl's V1 trainers cannot run."""
 NATIVE = sorted({estimator.value for estimator in AdvantageEstimator} - HANDED_OVER)
 COMPARING = ["grpo", "gpg", "grpo_vectorized", "opo", "reinforce_plus_plus_baseline", "rloo", "rloo_vectorized"]
@@ -124,22 +125,12 @@ def _by_hand(name: str, data: DataProto, columns: dict[str, Any], config: Any) -
         return core_algos.compute_gdpo_outcome_advantage(
             **given, index=index, config=config, non_tensor_batch=parts, batch=batch
         )
-    function: Callable[..., Any] = {
-        "optimal_token_baseline": core_algos.compute_optimal_token_baseline_advantage,
-        "tir_optimal_token_baseline": core_algos.compute_multi_turn_optimal_token_baseline_advantage,
-    }[name]
-    return function(
-        **given,
-        index=index,
-        old_log_probs=data.batch["old_log_probs"],
-        sum_pi_squared=columns["sum_pi_squared_BT"],
-        rollout_is_weights=data.batch.get("rollout_is_weights", None),
-    )
+    raise AssertionError(name)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("name", sorted(HANDED_OVER))
+@pytest.mark.parametrize("name", sorted(HANDED_OVER - TOKEN_BASELINES))
 def test_what_verls_trainers_cannot_run_gives_what_its_function_gives_by_hand(
     name: str, dense: bool, weighted: bool
 ) -> None:
@@ -159,6 +150,32 @@ def test_what_verls_trainers_cannot_run_gives_what_its_function_gives_by_hand(
     mask = data.batch["response_mask"].bool()
     assert torch.equal(got.batch["advantages"][mask], advantages[mask])
     assert torch.equal(got.batch["returns"][mask], returns[mask])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", sorted(TOKEN_BASELINES))
+def test_verls_token_baselines_are_ours(name: str, weighted: bool) -> None:
+    """The numbers of verl's function, in sessions of as many sampled tokens; observations lie anywhere."""
+    draw = torch.Generator().manual_seed(5)
+    keys = [f"u{place % 4}_{place // 4}_0" for place in range(16)]
+    mask = (torch.rand(16, 7, generator=draw).argsort(dim=1) < 4).long()
+    place = (mask * torch.arange(7)).argmax(dim=1, keepdim=True)
+    rewards = torch.zeros(16, 7).scatter_(1, place, torch.rand(16, 1, generator=draw))
+    data = to_data(keys, rewards, mask, old_log_probs=-torch.rand(16, 7, generator=draw))
+    if weighted:
+        data.batch["rollout_is_weights"] = torch.rand(16, 7, generator=draw) + 0.1
+    sum_pi_squared = torch.rand(16, 7, generator=draw) + 1.0
+    with handed_over(Handover(columns={"sum_pi_squared_BT": sum_pi_squared})):
+        got = compute(ADVANTAGES, data, keys, name)
+    advantages, _ = core_algos.compute_multi_turn_optimal_token_baseline_advantage(
+        rewards,
+        mask,
+        index=data.non_tensor_batch["uid"],
+        old_log_probs=data.batch["old_log_probs"],
+        sum_pi_squared=sum_pi_squared,
+        rollout_is_weights=data.batch.get("rollout_is_weights", None),
+    )
+    torch.testing.assert_close(got.batch["advantages"], advantages)
 
 
 @pytest.mark.parametrize("name", sorted(HANDED_OVER))
@@ -282,22 +299,33 @@ def test_every_row_of_a_session_gets_what_a_session_of_one_row_gets(
 ) -> None:
     got = compute(ADVANTAGES, several(queue, rewards, place=place), ROWS, name, n=2)
     keys = ["u_0_2", "u_1_0"]
-    wanted = compute(VERLS, to_data(keys, [[0.0, 1.0], [0, 0]], [[1, 1]] * 2), keys, name, n=2)
+    data = to_data(keys, [[0.0] * 5 + [1.0], [0.0] * 6], [[1] * 6, [1] * 2 + [0] * 4])
+    wanted = compute(VERLS, data, keys, name, n=2)
     one, other = per_row(wanted)
     assert per_row(got) == [one, other, one, one]
 
 
 @pytest.mark.parametrize("name", ["gae", "reinforce_plus_plus"])
-def test_estimators_that_take_rows_one_by_one_see_the_copies_that_verl_made(queue: StoredRows, name: str) -> None:
-    data = several(queue, [1.0, 0.0, 1.0, 1.0], place=None)
-    data.batch["values"] = torch.rand(4, 2)
-    assert_same_on_sampled(compute(ADVANTAGES, data, ROWS, name), compute(VERLS, data, ROWS, name))
+@pytest.mark.parametrize("place", ["earlier", None])
+def test_verls_estimators_of_tokens_see_a_session_as_one_row(queue: StoredRows, name: str, place: str | None) -> None:
+    data = several(queue, [0.0, 0.0, 0.0, 1.0] if place else [1.0, 0.0, 1.0, 1.0], place=place)
+    data.batch["values"] = torch.rand(4, 2, generator=torch.Generator().manual_seed(0))
+    got = compute(ADVANTAGES, data, ROWS, name, gamma=0.9)
+    # Rows 2, 0 and 3 are the session's first, second and third.
+    values, order = data.batch["values"], [2, 0, 3]
+    whole = torch.stack([values[order].flatten(), torch.cat([values[1], torch.zeros(4)])])
+    rewards, mask = [[0.0] * 5 + [1.0], [0.0] * 6], [[1] * 6, [1] * 2 + [0] * 4]
+    keys = ["u_0_0", "u_1_0"]
+    wanted = compute(VERLS, to_data(keys, rewards, mask, values=whole), keys, name, gamma=0.9)
+    for column in ("advantages", "returns"):
+        torch.testing.assert_close(got.batch[column][order].flatten(), wanted.batch[column][0])
+        torch.testing.assert_close(got.batch[column][1], wanted.batch[column][1, :2])
 
 
-def test_an_earlier_row_speaks_for_a_session_whose_last_row_is_void(queue: StoredRows) -> None:
+def test_what_a_rejected_row_earned_is_its_sessions(queue: StoredRows) -> None:
     data = several(queue, [0.25, 0.0, 0.75, 1.0], place="earlier")
     data.batch["response_mask"][3] = 0
-    assert per_row(compute(ADVANTAGES, data, ROWS, "grpo", n=2)) == [0.5, -0.5, 0.5, 0.0]
+    assert per_row(compute(ADVANTAGES, data, ROWS, "grpo", n=2)) == [1.0, -1.0, 1.0, 0.0]
 
 
 def test_a_session_is_spoken_for_by_its_last_row_wherever_that_stands() -> None:

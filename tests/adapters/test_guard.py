@@ -50,8 +50,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ({}, "nvidia", []),
         ({"actor_rollout_ref__rollout__name": "agentic"}, "", ["rollout_names"]),
         ({"actor_rollout_ref__rollout__name": "vllm"}, "", []),
-        ({"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"}, "", ["agent_loop"]),
-        ({"actor_rollout_ref__rollout__custom__agentic__env": "python_math"}, "", ["agent_loop"]),
+        ({"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"}, "", ["agent_loop", "credit"]),
+        ({"actor_rollout_ref__rollout__custom__agentic__env": "python_math"}, "", ["agent_loop", "credit"]),
         ({"actor_rollout_ref__rollout__custom__other": 1}, "", []),
         ({"algorithm__adv_estimator": "safe_grpo"}, "", ["credit"]),
         ({"algorithm__credit__clip": 5}, "", ["credit"]),
@@ -108,7 +108,7 @@ def test_a_failed_adapter_stops_the_run(device: Any) -> None:
         raise PluginError(f"no {names}")
 
     guard.install_check(load)
-    with pytest.raises(PluginError, match="no \\['agent_loop'\\]"):
+    with pytest.raises(PluginError, match="no \\['agent_loop', 'credit'\\]"):
         device.auto_set_device(_config(actor_rollout_ref__rollout__agent__default_agent_loop="env_agent"))
     assert not device.seen
 
@@ -151,7 +151,7 @@ def test_the_interpolation_of_a_recipe_resolves_only_with_the_plugin() -> None:
 @pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft"])
 def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     folder = Path(str(verl_agentic.config.__file__)).parent / "agentic"
-    config = OmegaConf.load(folder / f"{name}.yaml")
+    config: Any = OmegaConf.load(folder / f"{name}.yaml")
     includes = [entry for entry in config.get("defaults", []) if entry == "plugin"]
     assert includes or f"${{{guard.RESOLVER}:plugin}}" in (folder / f"{name}.yaml").read_text()
 

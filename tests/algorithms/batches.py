@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
@@ -169,6 +169,7 @@ COLUMNS: dict[str, Callable[[Tensor, Tensor, torch.Generator], Any]] = {
     "target_values_BT": _normal,
     "old_log_probs_BT": _log_probs,
     "rollout_log_probs_BT": _log_probs,
+    "is_weights_BT": lambda mask, session_B, generator: torch.rand(mask.shape, generator=generator),
     "sum_pi_squared_BT": lambda mask, session_B, generator: torch.rand(mask.shape, generator=generator),
     "steps": _steps,
     "source_B": lambda mask, session_B, generator: _per_session(session_B, generator, choices=2).long(),
@@ -244,7 +245,7 @@ def _mapped(column: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return {name: function(part) for name, part in column.items()}
     if is_dataclass(column) and not isinstance(column, type):
         return type(column)(**{f.name: function(getattr(column, f.name)) for f in fields(column)})
-    return function(column)
+    return function(cast("Tensor", column))
 
 
 def _garbage(column: Tensor, mask: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from batches import make_batch
 
-from verl_agentic.algorithms.credit import CreditBatch, masked, row_blocks
+from verl_agentic.algorithms.credit import CreditBatch, last_valid_rows, masked, row_blocks
 from verl_agentic.errors import DataError
 
 ONES = torch.ones(3, 2).long()
@@ -52,7 +52,7 @@ def test_the_outcome_of_a_session_is_what_all_of_its_rows_earned() -> None:
     batch = make_batch([0.25, 1.0, 0.5], sessions=["s", "t", "s"], order=[1, 0, 0])
     assert (batch.num_sessions, batch.num_groups) == (2, 1)
     assert batch.outcomes_S.tolist() == [0.75, 1.0]
-    assert batch.is_last_B.tolist() == [True, True, False]
+    assert last_valid_rows(batch).tolist() == [0, 1]
     assert batch.per_session(torch.tensor([3, 4, 3])).tolist() == [3, 4]
 
 

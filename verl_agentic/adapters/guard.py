@@ -177,6 +177,7 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     from verl_agentic.algorithms.advantage import is_advantage
     from verl_agentic.algorithms.policy_loss import policy_loss_names
 
+    rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
     loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
     has_bins = OmegaConf.select(config, "critic.categorical") is not None
     has_target = OmegaConf.select(config, "critic.target") is not None
@@ -198,7 +199,7 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
         "critic_config": has_bins or has_target,
         "categorical_critic": has_bins,
         "target_critic": has_target,
-        "credit": is_our_trainer or is_our_estimator or has_credit,
+        "credit": is_our_trainer or is_our_estimator or has_credit or _is_env_agent(rollout),
         "trainers": is_our_trainer,
         "learning_rate": has["length_lr"],
         "reference_model": has["implicit_reward"],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 import transfer_queue as tq
 
 from verl_agentic.rewards.scored import PLACE
@@ -44,18 +46,42 @@ def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, 
     return {key: getattr(column, "data", column) for key, column in zip(keys, columns, strict=bool(columns))}
 
 
-def repeats(keys: Sequence[str], *, partition_id: str) -> list[bool]:
-    """Tells of every row whether its rewards are a copy of those of its session's last row.
+@dataclass(frozen=True, kw_only=True)
+class StoredRows:
+    """What agent loops have stored with the rows of a batch, in the order of its keys."""
 
-    verl copies the score of a session over all of its rows. Those of `env_agent` carry what was earned in them.
-    """
+    is_copy: list[bool]
+    """Whether the row's rewards are a copy of those of its session's last row.
+
+    verl copies the score of a session over all of its rows. Those of `env_agent` carry what was earned in them."""
+    is_side: list[bool] | None
+    """Whether it is a sub-agent's; None: the agent loop does not say."""
+    masks: list[torch.Tensor]
+    """Which tokens the policy sampled, `[R]` without padding."""
+
+    def sampled(self, mask_BT: torch.Tensor) -> torch.Tensor:
+        """Returns `[B, T]` bool: tokens that the policy sampled, those included that verl has rejected since.
+
+        Args:
+            mask_BT: `[B, T]` bool: those that are left.
+        """
+        sampled_BT = mask_BT.clone()
+        for row, mask in enumerate(self.masks):
+            sampled_BT[row, : len(mask)] |= mask[: mask_BT.shape[1]].to(mask_BT.device).bool()
+        return sampled_BT
+
+
+def stored_rows(keys: Sequence[str], *, partition_id: str) -> StoredRows:
+    """Returns what was stored with rows."""
     last = set(last_rows(keys).values())
-    is_earlier = [key not in last for key in keys]
-    if not any(is_earlier):
-        return is_earlier
-    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
-    extras = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
-    return [
-        earlier and PLACE not in (getattr(extra, "data", extra) or {})
-        for earlier, extra in zip(is_earlier, extras, strict=True)
-    ]
+    fields = ["extra_fields", "response_mask"]
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    found: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
+    extras: list[Any] = [getattr(extra, "data", extra) or {} for extra in found]
+    masks: list[torch.Tensor] = list(fetched["response_mask"].unbind()) if "response_mask" in fetched else []
+    is_ours = all(PLACE in extra for extra in extras)
+    return StoredRows(
+        is_copy=[key not in last and PLACE not in extra for key, extra in zip(keys, extras, strict=True)],
+        is_side=[extra[PLACE] == "side" for extra in extras] if is_ours else None,
+        masks=masks,
+    )

@@ -29,7 +29,7 @@ from verl_agentic.adapters.implicit_reward import (
 )
 from verl_agentic.adapters.prompt_information import measure_prompt_information, prompt_information_settings
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
-from verl_agentic.adapters.session_rows import repeats, split_key
+from verl_agentic.adapters.session_rows import split_key, stored_rows
 from verl_agentic.adapters.stored_columns import stored_columns
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.algorithms.handover import Handover, handed_over
@@ -185,7 +185,7 @@ def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
     fields = ["rm_scores", "response_mask"]
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
     earned: dict[str, float] = {}
-    rows = (keys, *(fetched[name].unbind() for name in fields), repeats(keys, partition_id=partition_id))
+    rows = (keys, *(fetched[name].unbind() for name in fields), stored_rows(keys, partition_id=partition_id).is_copy)
     for key, rewards, mask, is_copy in zip(*rows, strict=True):
         uid = split_key(key)[0]
         if bool(mask.any()) and not is_copy:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.credit import Advantages, CreditBatch, first_tokens, first_valid_rows
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.registry import load_from, names_in
 from verl_agentic.settings import check_options
 
+Tensor = torch.Tensor
 _PACKAGE = "verl_agentic.algorithms.advantages"
 
 OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
@@ -48,6 +49,10 @@ class AdvantageType:
     def __call__(self, batch: CreditBatch, **options: Any) -> Advantages:
         """Returns the advantages of a batch; masked tokens and void rows get 0.
 
+        The estimator sees sessions as chains of their own rows (`CreditBatch.chain`). All tokens of a sub-agent's row
+        get one advantage, that of the first token that its session sampled: what was earned from there on, by the
+        sub-agent too. A critic learns nothing from these rows.
+
         Raises:
             ConfigError: unknown options, or the batch lacks what the estimator needs.
         """
@@ -59,8 +64,11 @@ class AdvantageType:
                 "episodes with env_agent"
             )
         with torch.no_grad():
-            given = self.function(batch, **options)
-        return given if isinstance(given, Advantages) else Advantages(advantages_BT=given, returns_BT=given)
+            chain = batch.chain()
+            given = self.function(chain, **options)
+            if not isinstance(given, Advantages):
+                given = Advantages(advantages_BT=given, returns_BT=given)
+            return given if chain is batch else _with_sub_agents(given, batch, chain)
 
 
 def advantage(
@@ -119,6 +127,27 @@ def _foreign(name: str) -> AdvantageType:
     if not isinstance(found, AdvantageType):
         raise ConfigError(f"{name!r} must be a function with the decorator @advantage, got {type(found).__name__}")
     return found
+
+
+def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:
+    """Returns the advantages of a chain, and those of the rows that are not in it."""
+    is_beside_BT = batch.mask_BT & (batch.valid_B & ~batch.is_chained_B).unsqueeze(-1)
+    rows_N = first_valid_rows(chain)
+    tokens_N = first_tokens(chain.mask_BT[rows_N])
+
+    def laid_on(column_BT: Tensor, values_S: Tensor | None) -> Tensor:
+        if values_S is None:
+            values_S = column_BT.new_zeros(batch.num_sessions)
+            values_S[batch.session_B[rows_N]] = column_BT[rows_N, tokens_N]
+        return torch.where(is_beside_BT, values_S.to(column_BT.dtype)[batch.session_B].unsqueeze(-1), column_BT)
+
+    advantages_BT = laid_on(given.advantages_BT, given.sessions_S)
+    returns_BT = advantages_BT
+    if given.returns_BT is not given.advantages_BT:
+        returns_BT = laid_on(given.returns_BT, None)
+        if batch.values_BT is not None:
+            returns_BT = torch.where(is_beside_BT, batch.values_BT.float(), returns_BT)
+    return replace(given, advantages_BT=advantages_BT, returns_BT=returns_BT)
 
 
 def _is_missing(column: Any) -> bool:

@@ -19,6 +19,8 @@ from verl_agentic.errors import DataError
 Tensor = torch.Tensor
 
 _TOKENS_PER_THREAD = 2**19
+_LARGEST = 1e30
+"""Returns beyond this are no rewards: sums, and differences with values, would overflow float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +52,10 @@ class CreditBatch:
     """`[B]` int64 in `[0, S)`; a session belongs to one group."""
     valid_B: Tensor
     """`[B]` bool: false for rows that say nothing about the policy (void, padding, rewards that are not finite)."""
-    is_last_B: Tensor
-    """`[B]` bool: the last row of its session, where the outcome lies."""
     order_B: Tensor
     """`[B]` int64: place of the row in its session."""
     num_nonfinite: int = 0
-    """Sessions that were taken out because a reward was NaN or infinite."""
+    """Sessions that were taken out because a reward was NaN, infinite, or beyond 1e30."""
 
     turn_ids_BT: Tensor | None = None
     """`[B, T]` int64: turn of every token, never falling along a row; an observation belongs to the turn it answers."""
@@ -67,10 +67,12 @@ class CreditBatch:
     """`[B, T]` float: log-probs under the policy that is about to be updated."""
     rollout_log_probs_BT: Tensor | None = None
     """`[B, T]` float: log-probs under the policy that sampled (behaviour policy)."""
+    is_weights_BT: Tensor | None = None
+    """`[B, T]` float: verl's rollout correction (importance weights between trainer and rollout)."""
     sum_pi_squared_BT: Tensor | None = None
     """`[B, T]` float: sum over the vocabulary of squared probabilities."""
     is_side_B: Tensor | None = None
-    """`[B]` bool: rows of sub-agents, whose turns count from 0 again; None: there are none."""
+    """`[B]` bool: rows of sub-agents, whose turns count from 0 again; None: there are none. See `chain`."""
     steps: Steps | None = None
     source_B: Tensor | None = None
     """`[B]` int64: which data source the row's prompt is from."""
@@ -122,7 +124,6 @@ class CreditBatch:
             group_B=group_B,
             session_B=session_B,
             valid_B=_any_of_row(mask_BT),
-            is_last_B=_last_rows(session_B, order_B),
             order_B=order_B,
             **known,
         )
@@ -152,14 +153,45 @@ class CreditBatch:
         return self.sum_per_session(self.valid_B.float()) > 0
 
     @cached_property
+    def is_chained_B(self) -> Tensor:
+        """`[B]` bool: valid rows that are a session's own, in `order_B` one after the other.
+
+        Rows of sub-agents are not, except in a session of which nothing else is left.
+        """
+        if self.is_side_B is None:
+            return self.valid_B
+        is_own_B = self.valid_B & ~self.is_side_B
+        return is_own_B | (self.valid_B & (self.sum_per_session(is_own_B.long()) == 0)[self.session_B])
+
+    def chain(self) -> CreditBatch:
+        """Returns the batch as estimators see it: every session is a chain of its own rows.
+
+        Rows of sub-agents have no place in it. What was earned on them lies where the outcome does.
+        """
+        is_beside_B = self.valid_B & ~self.is_chained_B
+        if not bool(is_beside_B.any()):
+            return self
+        rewards_BT = self.rewards_BT.masked_fill(is_beside_B.unsqueeze(-1), 0.0)
+        beside_S = self.sum_per_session(self.returns_B.masked_fill(~is_beside_B, 0.0))
+        rows_N = last_valid_rows(self)
+        rewards_BT[rows_N, last_tokens(self.mask_BT[rows_N])] += beside_S[self.session_B[rows_N]]
+        return replace(
+            self,
+            rewards_BT=rewards_BT,
+            mask_BT=self.mask_BT & ~is_beside_B.unsqueeze(-1),
+            valid_B=self.is_chained_B,
+            is_side_B=None,
+        )
+
+    @cached_property
     def returns_B(self) -> Tensor:
-        """`[B]` float: sum of a row's rewards; 0 for rows that are not valid."""
+        """`[B]` float32: sum of a row's rewards; 0 for rows that are not valid."""
         return self.rewards_BT.sum(dim=-1)
 
     @cached_property
     def outcomes_S(self) -> Tensor:
-        """`[S]` float: what every session earned over all of its rows; 0 for those that are not valid."""
-        return self.sum_per_session(self.returns_B)
+        """`[S]` float32: what every session earned over all of its rows; 0 for those that are not valid."""
+        return self.sum_per_session(self.returns_B.double()).float()
 
     def sum_per_session(self, values_B: Tensor) -> Tensor:
         """Returns `[S]` sums of `[B]` values over the rows of every session."""
@@ -172,7 +204,8 @@ class CreditBatch:
         return column_S.index_copy_(0, self.session_B, column_B)
 
     def to_tokens(self, values_S: Tensor) -> Tensor:
-        """Returns `[B, T]`: the value of its session on every sampled token of valid rows, 0 elsewhere."""
+        """Returns `[B, T]` float32: the value of its session on every sampled token of valid rows, 0 elsewhere."""
+        values_S = values_S.float()
         zero = torch.zeros((), dtype=values_S.dtype, device=values_S.device)
         values_B1 = torch.where(self.valid_B, values_S[self.session_B], zero).unsqueeze(-1)
         tokens_BT = torch.empty(self.mask_BT.shape, dtype=values_S.dtype, device=values_S.device)
@@ -182,8 +215,8 @@ class CreditBatch:
 
     def _without_nonfinite(self) -> CreditBatch:
         """Takes sessions out whose rewards are not all finite."""
-        # A sum is finite only if all of its terms are, and it is needed anyway.
-        is_bad_S = self.sum_per_session((~torch.isfinite(self.returns_B)).float()) > 0
+        # A sum is finite only if all of its terms are, and it is needed anyway. NaN is not below the bound either.
+        is_bad_S = self.sum_per_session((~(self.returns_B.abs() < _LARGEST)).float()) > 0
         is_bad_B = is_bad_S[self.session_B]
         if not bool(is_bad_S.any()):
             return self
@@ -204,6 +237,8 @@ class Advantages:
     returns_BT: Tensor
     """`[B, T]` float: the critic's targets; without a critic, the same as the advantages."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    sessions_S: Tensor | None = None
+    """`[S]` float: what a sub-agent's rows get; None: the advantage of their session's first sampled token."""
 
 
 def row_blocks(values_BT: Tensor) -> list[slice]:
@@ -226,18 +261,53 @@ def masked(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def last_valid_rows(batch: CreditBatch) -> Tensor:
-    """Returns `[N]` one row of every valid session: its last, or another valid one where the last is void."""
-    rows_B = torch.arange(len(batch.session_B), device=batch.session_B.device)
-    rank_B = torch.where(batch.valid_B, rows_B + len(rows_B) * batch.is_last_B, -1)
-    best_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rank_B.device)
-    best_S = best_S.scatter_reduce(0, batch.session_B, rank_B, reduce="amax")
-    return (batch.valid_B & (rank_B == best_S[batch.session_B])).nonzero().squeeze(-1)
+    """Returns `[N]` one row of every valid session: the last one that is valid and its own, where its outcome lies."""
+    return _ends_of_chains(batch, reduce="amax")
+
+
+def first_valid_rows(batch: CreditBatch) -> Tensor:
+    """Returns `[N]` one row of every valid session: the first one that is valid and its own."""
+    return _ends_of_chains(batch, reduce="amin")
+
+
+def _ends_of_chains(batch: CreditBatch, *, reduce: str) -> Tensor:
+    none = -1 if reduce == "amax" else torch.iinfo(torch.int64).max
+    order_B = torch.where(batch.is_chained_B, batch.order_B, none)
+    end_S = torch.full((batch.num_sessions,), none, dtype=torch.int64, device=order_B.device)
+    end_S = end_S.scatter_reduce(0, batch.session_B, order_B, reduce=reduce)
+    return (batch.is_chained_B & (batch.order_B == end_S[batch.session_B])).nonzero().squeeze(-1)
+
+
+def on_sampled_tokens(rewards_BT: Tensor, batch: CreditBatch) -> Tensor:
+    """Returns `[B, T]` rewards of which those on tokens that were not sampled lie on some that were.
+
+    verl puts a score on the last token of a response, which may be an observation; and a row may have no token left.
+    They go to the last sampled token of their row, or else of the last valid row of their session.
+
+    Args:
+        rewards_BT: `[B, T]` float.
+        batch: of the same rows; its rewards are not read.
+    """
+    stray_B = rewards_BT.masked_fill(batch.mask_BT, 0.0).sum(dim=-1)
+    rewards_BT = rewards_BT.masked_fill(~batch.mask_BT, 0.0)
+    place_B1 = last_tokens(batch.mask_BT).clamp(min=0).unsqueeze(-1)
+    rewards_BT = rewards_BT.scatter_add(1, place_B1, stray_B.masked_fill(~batch.valid_B, 0.0).unsqueeze(-1))
+    homeless_S = batch.sum_per_session(stray_B.masked_fill(batch.valid_B, 0.0))
+    rows_N = last_valid_rows(batch)
+    rewards_BT[rows_N, last_tokens(batch.mask_BT[rows_N])] += homeless_S[batch.session_B[rows_N]]
+    return rewards_BT
 
 
 def last_tokens(mask_NT: Tensor) -> Tensor:
     """Returns `[N]` the position of the last sampled token; -1 where there is none."""
     positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
     return torch.where(mask_NT, positions_T, -1).amax(dim=1) if mask_NT.numel() else positions_T[:0]
+
+
+def first_tokens(mask_NT: Tensor) -> Tensor:
+    """Returns `[N]` the position of the first sampled token; T where there is none."""
+    positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
+    return torch.where(mask_NT, positions_T, mask_NT.shape[1]).amin(dim=1) if mask_NT.numel() else positions_T[:0]
 
 
 def _any_outside(values_BT: Tensor, mask_BT: Tensor) -> bool:
@@ -263,8 +333,3 @@ def _indices(keys: Sequence[Hashable], device: torch.device) -> Tensor:
     """Returns `[B]` numbers of keys, in the order in which the keys come first."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor(np.fromiter((numbers.setdefault(k, len(numbers)) for k in keys), dtype=np.int64), device=device)
-
-
-def _last_rows(session_B: Tensor, order_B: Tensor) -> Tensor:
-    newest_S = torch.full((int(session_B.max()) + 1 if len(session_B) else 0,), -1, device=session_B.device)
-    return order_B == newest_S.scatter_reduce(0, session_B, order_B, reduce="amax")[session_B]

@@ -13,6 +13,7 @@ import torch
 from verl_agentic.algorithms.credit import CreditBatch
 
 Tensor = torch.Tensor
+_LARGEST = 1e30
 
 
 def trained_tokens(batch: CreditBatch) -> Tensor:
@@ -21,23 +22,23 @@ def trained_tokens(batch: CreditBatch) -> Tensor:
 
 
 def where_known(column_BN: Tensor, exists_BN: Tensor) -> Tensor:
-    """Returns `[B, N]` float32: the column, and 0 at places that do not exist, where it may be NaN."""
-    return torch.where(exists_BN, column_BN.float(), 0.0)
+    """Returns `[B, N]` float32: the column, and 0 at places that do not exist, where it may be NaN.
+
+    Numbers beyond 1e30 are cut to that, so that sums of them stay finite.
+    """
+    return torch.where(exists_BN, column_BN.float(), 0.0).clamp_(-_LARGEST, _LARGEST)
 
 
 def following_rows(batch: CreditBatch) -> Tensor:
     """Returns `[B]` int64: the row in which the session of every row goes on; -1 after its last and on void rows.
 
-    Void rows are left out; so are those of sub-agents, which go on nowhere.
+    Rows that are not in the chain of their session (`CreditBatch.is_chained_B`) are left out.
     """
     count, device = len(batch.session_B), batch.session_B.device
     none_B = torch.full((count,), -1, dtype=torch.int64, device=device)
     if batch.num_sessions == count:
         return none_B
-    trained_BT = trained_tokens(batch)
-    is_valid_B = trained_BT.any(dim=1)
-    if batch.is_side_B is not None:
-        is_valid_B = is_valid_B & ~batch.is_side_B
+    is_valid_B = batch.is_chained_B
     session_B = torch.where(is_valid_B, batch.session_B, batch.num_sessions)
     sorted_B = batch.order_B.argsort(stable=True)
     sorted_B = sorted_B[session_B[sorted_B].argsort(stable=True)]
@@ -152,12 +153,16 @@ def whitened(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """
     advantages_BT = where_known(advantages_BT, mask_BT)
     count = mask_BT.sum()
-    is_alone = count < 2
-    mean = (advantages_BT.sum(dim=-1).double().sum() / count.clamp(min=1)).masked_fill(is_alone, 0.0)
-    centred_BT = torch.where(mask_BT, advantages_BT - mean, 0.0)
+    if count < 2:
+        return advantages_BT
+    # Less one of them first: equal numbers are 0 then, and so is their mean, to the bit.
+    shifted_BT = torch.where(mask_BT, advantages_BT - advantages_BT[mask_BT][0], 0.0)
+    mean = shifted_BT.sum(dim=-1).double().sum() / count
+    centred_BT = torch.where(mask_BT, shifted_BT - mean.float(), 0.0)
     squares = torch.linalg.vector_norm(centred_BT, dim=-1).double().square().sum()
-    scale = torch.rsqrt(squares / (count - 1).clamp(min=1) + 1e-8).masked_fill(is_alone, 1.0)
-    return centred_BT * scale
+    if not torch.isfinite(squares):  # squares of large numbers, in float32
+        squares = centred_BT.double().square().sum()
+    return (centred_BT * torch.rsqrt(squares / (count - 1) + 1e-8)).float()
 
 
 def critic_targets(batch: CreditBatch, targets_BT: Tensor, at_BT: Tensor) -> Tensor:

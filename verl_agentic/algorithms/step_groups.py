@@ -1,7 +1,8 @@
 """Turns of sessions, and groups of steps that started from the same state.
 
 Axes: B rows, T tokens, S sessions; K turns of a session, by turn id; N steps: one for every turn of a valid row that
-has one. A step is a visit of a state: what a turn started from, and what it did. Rows of sub-agents have none.
+has one. A step is a visit of a state: what a turn started from, and what it did. Rows of sub-agents are not in the
+chains that estimators see (`CreditBatch.chain`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from verl_agentic.algorithms.credit import CreditBatch, Steps
-from verl_agentic.algorithms.groups import group_counts, group_means, group_stds
+from verl_agentic.algorithms.groups import group_centred, group_counts, group_stds
 from verl_agentic.algorithms.turns import Turns
 from verl_agentic.errors import ConfigError, DataError
 
@@ -65,7 +66,7 @@ def joint_ids(*columns_N: Tensor) -> Tensor:
 
 
 def session_advantages(batch: CreditBatch, *, base: Base) -> Tensor:
-    """Returns `[S]` float: the advantage of whole sessions over their group; 0 for those that are void or alone.
+    """Returns `[S]` float64: the advantage of whole sessions over their group; 0 for those that are void or alone.
 
     Args:
         batch: whose sessions count; valid ones only, with one vote each.
@@ -75,7 +76,7 @@ def session_advantages(batch: CreditBatch, *, base: Base) -> Tensor:
         ConfigError: another base.
     """
     among = {"group_N": batch.group_S, "valid_N": batch.valid_S, "num_groups": batch.num_groups}
-    centred_S = (batch.outcomes_S - group_means(batch.outcomes_S, **among)) * batch.valid_S
+    centred_S = group_centred(batch.outcomes_S, **among)
     if base == "dr_grpo":
         return centred_S
     if base == "grpo":
@@ -92,8 +93,6 @@ class SessionTurns:
 
     turns: Turns
     batch: CreditBatch
-    is_own_B: Tensor
-    """`[B]` bool: valid rows of the agent itself; those of sub-agents count turns of their own."""
     exists_SK: Tensor
     """`[S, K]` bool: the session sampled something in turn k."""
     rewards_SK: Tensor
@@ -104,17 +103,13 @@ class SessionTurns:
         """Returns the turns of a batch that has turn ids."""
         assert batch.turn_ids_BT is not None
         turns = Turns.of(batch.turn_ids_BT, batch.mask_BT)
-        is_own_B = batch.valid_B
-        if batch.is_side_B is not None:
-            is_own_B = is_own_B & ~batch.is_side_B
-        counts_BK = turns.exists_BK & is_own_B.unsqueeze(-1)
+        counts_BK = turns.exists_BK & batch.valid_B.unsqueeze(-1)
         num_turns = max(int(turns.id_BK.max()), 0) + 1 if turns.id_BK.numel() else 1
         cells = batch.session_B.unsqueeze(-1) * num_turns + turns.id_BK.clamp(min=0)
         sums = torch.zeros(batch.num_sessions * num_turns, device=cells.device)
         return cls(
             turns=turns,
             batch=batch,
-            is_own_B=is_own_B,
             exists_SK=sums.index_add(0, cells[counts_BK], torch.ones_like(cells[counts_BK], dtype=sums.dtype))
             .view(batch.num_sessions, num_turns)
             .gt(0),
@@ -131,13 +126,12 @@ class SessionTurns:
         return returns_SK
 
     def to_rows(self, values_SK: Tensor) -> Tensor:
-        """Returns `[B, k]`: the value of its session's turn for every turn of a row; that of turn 0 for sub-agents."""
-        place_Bk = torch.where(self.is_own_B.unsqueeze(-1), self.turns.id_BK.clamp(min=0), 0)
-        return values_SK[self.batch.session_B.unsqueeze(-1), place_Bk]
+        """Returns `[B, k]`: the value of its session's turn for every turn of a row."""
+        return values_SK[self.batch.session_B.unsqueeze(-1), self.turns.id_BK.clamp(min=0)]
 
     def to_tokens(self, values_Bk: Tensor) -> Tensor:
-        """Returns `[B, T]`: the value of the row's turn on its sampled tokens; 0 elsewhere and on void rows."""
-        return self.turns.to_tokens(values_Bk * self.batch.valid_B.unsqueeze(-1))
+        """Returns `[B, T]` float32: the value of the row's turn on its sampled tokens; 0 elsewhere and on void rows."""
+        return self.turns.to_tokens((values_Bk * self.batch.valid_B.unsqueeze(-1)).float())
 
 
 @dataclass(frozen=True, kw_only=True)

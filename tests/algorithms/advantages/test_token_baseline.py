@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.algorithms.advantages.token_baseline import score_norms, token_baseline
+from verl_agentic.algorithms.credit import last_valid_rows
 
 
 def test_norms_lie_within_a_factor_of_2_of_what_is_assumed_without_the_sum() -> None:
@@ -15,7 +16,9 @@ def test_norms_lie_within_a_factor_of_2_of_what_is_assumed_without_the_sum() -> 
     pi = logits.softmax(dim=-1)
     # The gradient of the log-prob of token 0 with respect to the logits.
     exact = (torch.eye(7)[0] - pi).square().sum(dim=-1)
-    torch.testing.assert_close(score_norms(pi[:, 0].log(), pi.square().sum(dim=-1)), exact, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(
+        score_norms(pi[:, 0].log(), pi.square().sum(dim=-1)).float(), exact, atol=1e-6, rtol=1e-4
+    )
     assumed = score_norms(pi[:, 0].log(), None)
     assert bool(((assumed <= exact + 1e-6) & (exact <= 2 * assumed + 1e-6)).all())
 
@@ -48,14 +51,15 @@ def test_where_all_earn_the_same_nothing_is_learnt(rows, reward: float) -> None:
     """Whatever the lengths, the rows of a session, and voids (of all rows, as in an episode, or of none)."""
     batch = rows.batch()
     whole = batch.valid_B | (batch.sum_per_session(batch.valid_B.float()) == 0)[batch.session_B]
-    last = batch.is_last_B & batch.valid_B
-    outcomes = torch.where(last, reward, 0.0).tolist()
+    is_last = torch.zeros_like(batch.valid_B)
+    is_last[last_valid_rows(batch)] = True
+    outcomes = torch.where(is_last, reward, 0.0).tolist()
     same = make_batch(
         outcomes,
         groups=rows.groups,
         sessions=rows.sessions,
         order=rows.order,
-        mask=rows.mask * (whole | batch.is_last_B).unsqueeze(-1),
+        mask=rows.mask * (whole | is_last).unsqueeze(-1),
         **rows.columns,
     )
     if bool((same.outcomes_S[same.valid_S] != reward).any()):

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
 from verl_agentic.algorithms.step_groups import Base, joint_ids, session_advantages
 from verl_agentic.errors import ConfigError
 
@@ -15,14 +15,15 @@ Tensor = torch.Tensor
 
 
 @advantage(needs=("shared_BT",))
-def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Base = "grpo") -> Tensor:
+def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Base = "grpo") -> Advantages:
     """Returns `[B, T]`: the group advantage; in mode `hard`, tokens of a shared prefix get the mean of its branches.
 
     `hard`: a token with an id in `shared_BT` gets the mean of the advantages of the rows of its group that have the
     same id at the same position and sampled it; other tokens get the advantage of their session. `soft`: every copy of
     a prefix keeps the advantage of its own branch. The advantages of all copies of a prefix sum to the same either way,
     and so do the gradients while the copies have the same importance ratios.
-    Sessions alone in their group get 0; void rows neither count nor learn.
+    Sessions alone in their group get 0; void rows neither count nor learn; rows of sub-agents get the advantage of
+    their session.
 
     Args:
         batch: see `CreditBatch`.
@@ -34,11 +35,13 @@ def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Ba
     assert batch.shared_BT is not None
     if mode not in ("hard", "soft"):
         raise ConfigError(f"unknown mode of arpo, got {mode!r}; use 'hard' or 'soft'")
-    own_BT = batch.to_tokens(session_advantages(batch, base=base))
-    if mode == "soft":
-        return own_BT
+    sessions_S = session_advantages(batch, base=base)
+    advantages_BT = batch.to_tokens(sessions_S)
     is_shared_BT = (batch.shared_BT >= 0) & batch.mask_BT & batch.valid_B.unsqueeze(-1)
-    return shared_means(own_BT, shared_BT=batch.shared_BT, is_shared_BT=is_shared_BT, group_B=batch.group_B)
+    if mode == "hard":
+        shared_BT = {"shared_BT": batch.shared_BT, "is_shared_BT": is_shared_BT}
+        advantages_BT = shared_means(advantages_BT, **shared_BT, group_B=batch.group_B)
+    return Advantages(advantages_BT=advantages_BT, returns_BT=advantages_BT, sessions_S=sessions_S)
 
 
 def shared_means(values_BT: Tensor, *, shared_BT: Tensor, is_shared_BT: Tensor, group_B: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_means
+from verl_agentic.algorithms.groups import group_centred
 
 Tensor = torch.Tensor
 
@@ -19,7 +19,5 @@ def batch_baseline(batch: CreditBatch) -> Tensor:
     all sessions of a prompt may be pushed up, and all of another down. Void sessions get 0. A group of one is as good
     as any other.
     """
-    outcomes_S = batch.outcomes_S.double()
     everyone_S = torch.zeros_like(batch.group_S)
-    means_S = group_means(outcomes_S, everyone_S, valid_N=batch.valid_S, num_groups=1)
-    return batch.to_tokens((outcomes_S - means_S).float())
+    return batch.to_tokens(group_centred(batch.outcomes_S, everyone_S, valid_N=batch.valid_S, num_groups=1))

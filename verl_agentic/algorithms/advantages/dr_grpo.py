@@ -6,7 +6,7 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_means
+from verl_agentic.algorithms.groups import group_centred
 
 Tensor = torch.Tensor
 
@@ -24,10 +24,9 @@ def dr_grpo(batch: CreditBatch) -> Tensor:
     singletons, whose bare reward verl takes.
     Paper: https://arxiv.org/abs/2503.20783
     """
-    return batch.to_tokens(centred_outcomes(batch).float())
+    return batch.to_tokens(centred_outcomes(batch))
 
 
 def centred_outcomes(batch: CreditBatch) -> Tensor:
     """Returns `[S]` float64: outcomes less the mean of the valid sessions of their group."""
-    outcomes_S = batch.outcomes_S.double()
-    return outcomes_S - group_means(outcomes_S, batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)
+    return group_centred(batch.outcomes_S, batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_means, group_stds
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.groups import group_centred, group_stds
 from verl_agentic.algorithms.step_groups import EPSILON, SessionTurns, StepList, joint_ids, session_advantages
 from verl_agentic.errors import ConfigError
 
@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 @advantage(needs=("turn_ids_BT", "steps"))
 def gigpo(
     batch: CreditBatch, *, gamma: float = 0.95, omega: float = 1.0, norm: Literal["mean", "mean_std"] = "mean"
-) -> Tensor:
+) -> Advantages:
     """Returns `[B, T]`: A_session + omega * A_step.
 
     A_session is the outcome less the mean of the group. A_step is G[k] less its mean over all steps of the group that
@@ -45,10 +45,11 @@ def gigpo(
     returns_SK = played.returns_to_go(gamma=gamma)
     turn_N = steps.turn_N.clamp(max=returns_SK.shape[1] - 1)
     values_N = anchored(returns_SK[steps.session_N, turn_N], joint_ids(steps.group_N, steps.state_N), norm=norm)
-    nothing_Bk = torch.zeros(played.turns.exists_BK.shape, device=values_N.device)
+    nothing_Bk = torch.zeros(played.turns.exists_BK.shape, dtype=values_N.dtype, device=values_N.device)
     step_Bk = steps.to_turns(values_N, steps=batch.steps, turns=played.turns, otherwise_Bk=nothing_Bk)
     session_S = session_advantages(batch, base="dr_grpo" if norm == "mean" else "grpo")
-    return played.to_tokens(session_S[batch.session_B].unsqueeze(-1) + omega * step_Bk)
+    advantages_BT = played.to_tokens(session_S[batch.session_B].unsqueeze(-1) + omega * step_Bk)
+    return Advantages(advantages_BT=advantages_BT, returns_BT=advantages_BT, sessions_S=session_S)
 
 
 def anchored(returns_N: Tensor, state_N: Tensor, *, norm: Literal["mean", "mean_std"]) -> Tensor:
@@ -61,7 +62,7 @@ def anchored(returns_N: Tensor, state_N: Tensor, *, norm: Literal["mean", "mean_
     """
     num_states = int(state_N.max()) + 1 if len(state_N) else 0
     among = {"group_N": state_N, "valid_N": torch.ones_like(state_N, dtype=torch.bool), "num_groups": num_states}
-    centred_N = returns_N - group_means(returns_N, **among)
+    centred_N = group_centred(returns_N, **among)
     if norm == "mean":
         return centred_N
     return centred_N / (group_stds(returns_N, **among, ddof=1) + EPSILON)

@@ -21,4 +21,4 @@ def group_baseline(batch: CreditBatch) -> Tensor:
 
     A session without a valid sibling gets 0, as do void ones.
     """
-    return batch.to_tokens(centred_outcomes(batch).float())
+    return batch.to_tokens(centred_outcomes(batch))

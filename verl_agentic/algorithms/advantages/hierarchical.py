@@ -7,6 +7,7 @@ import torch
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit import CreditBatch
 from verl_agentic.algorithms.gae import returns_to_go, sums_before
+from verl_agentic.algorithms.groups import group_means
 from verl_agentic.algorithms.turn_states import TurnStates
 
 Tensor = torch.Tensor
@@ -37,14 +38,16 @@ def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
     turn_BK = exists_BK.long().cumsum(dim=1) - 1 + sums_before(exists_BK.sum(dim=1), states.next_B).unsqueeze(1)
     num_turns = int(torch.where(exists_BK, turn_BK, 0).max()) + 1 if exists_BK.numel() else 1
     place_BK = batch.group_B.unsqueeze(1) * num_turns + turn_BK.clamp(min=0)
-    count_GK = _sums(exists_BK.float(), place_BK, batch.num_groups, num_turns)
-    mean_GK = _sums(returns_BK, place_BK, batch.num_groups, num_turns) / count_GK.clamp(min=1.0)
+    count_GK = _sums(exists_BK.double(), place_BK, batch.num_groups, num_turns)
+    mean_GK = torch.zeros_like(count_GK)
+    cells = {"group_N": place_BK.flatten(), "valid_N": exists_BK.flatten(), "num_groups": mean_GK.numel()}
+    mean_GK.view(-1)[cells["group_N"]] = group_means(returns_BK.flatten(), **cells)
     # Every session has all turns up to its last, so turns that two have come before those that one has.
     last_shared_G = (count_GK >= 2.0).sum(dim=1) - 1
     last_BK = last_shared_G[batch.group_B].unsqueeze(1)
     baseline_BK = mean_GK[batch.group_B.unsqueeze(1), torch.minimum(turn_BK, last_BK).clamp(min=0)]
     advantages_BK = torch.where(exists_BK & (last_BK >= 0), returns_BK - baseline_BK, 0.0)
-    return states.to_tokens(advantages_BK)
+    return states.to_tokens(advantages_BK.float())
 
 
 def _sums(values_BK: Tensor, place_BK: Tensor, num_groups: int, num_turns: int) -> Tensor:

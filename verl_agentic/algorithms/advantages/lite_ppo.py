@@ -37,11 +37,11 @@ def lite_ppo(batch: CreditBatch, *, std_of: str = "outcomes", epsilon: float = 1
         raise ConfigError(f"lite_ppo takes std_of outcomes or centred, got {std_of!r}")
     centred_S = centred_outcomes(batch)
     stds_S = group_stds(
-        batch.outcomes_S.double() if std_of == "outcomes" else centred_S,
+        batch.outcomes_S if std_of == "outcomes" else centred_S,
         torch.zeros_like(batch.group_S),
         valid_N=batch.valid_S,
         num_groups=1,
         ddof=1,
     )
     divisors_S = stds_S + epsilon
-    return batch.to_tokens(torch.where(divisors_S > 0, centred_S / divisors_S, 0.0).float())
+    return batch.to_tokens(torch.where(divisors_S > 0, centred_S / divisors_S, 0.0))

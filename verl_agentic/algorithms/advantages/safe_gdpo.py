@@ -68,4 +68,4 @@ def safe_gdpo(
     everyone_S = torch.zeros_like(batch.group_S)
     variance_S = group_stds(sums_S, everyone_S, valid_N=valid_S, num_groups=1, ddof=1) ** 2
     # The epsilon of verl's whitening.
-    return batch.to_tokens((sums_S * torch.rsqrt(variance_S + 1e-8)).float())
+    return batch.to_tokens(sums_S * torch.rsqrt(variance_S + 1e-8))

@@ -6,7 +6,7 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_counts, group_means, group_stds
+from verl_agentic.algorithms.groups import group_centred, group_counts, group_stds
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor
@@ -59,7 +59,7 @@ def safe_grpo(
     if singleton == "raw":
         counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)
         scores_S = torch.where(counts_S == 1, batch.outcomes_S / (1 + epsilon), scores_S)
-    return batch.to_tokens(scores_S.float())
+    return batch.to_tokens(scores_S)
 
 
 def z_scores(
@@ -83,9 +83,7 @@ def z_scores(
         epsilon: added to the divisor.
         std_floor: least standard deviation to divide by.
     """
-    # Float64 sums of float32 numbers are exact, so that equal ones equal their mean; in float32 they may not.
-    values_S = values_S.double()
-    centred_S = values_S - group_means(values_S, group_S, valid_N=valid_S, num_groups=num_groups)
+    centred_S = group_centred(values_S, group_S, valid_N=valid_S, num_groups=num_groups)
     stds_S = group_stds(values_S, group_S, valid_N=valid_S, num_groups=num_groups, ddof=ddof)
     divisors_S = stds_S.clamp(min=std_floor) + epsilon
     return torch.where(divisors_S > 0, centred_S / divisors_S, 0.0)

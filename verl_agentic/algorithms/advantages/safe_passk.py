@@ -6,7 +6,7 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_stds
+from verl_agentic.algorithms.groups import group_centred, group_stds
 
 Tensor = torch.Tensor
 
@@ -26,16 +26,17 @@ def safe_passk(batch: CreditBatch, *, normalize: bool = True, epsilon: float = 1
     Deviations from verl's `grpo_passk`: validity, one vote per session, and no error for groups of one.
     Paper: https://arxiv.org/abs/2503.19595
     """
-    outcomes_S = batch.outcomes_S.double()
+    among = {"group_N": batch.group_S, "valid_N": batch.valid_S, "num_groups": batch.num_groups}
+    outcomes_S = group_centred(batch.outcomes_S, **among)
     best_S = _highest(outcomes_S, batch, among_S=batch.valid_S)
     is_best_S = batch.valid_S & (outcomes_S == best_S)
     second_S = _highest(outcomes_S, batch, among_S=batch.valid_S & ~is_best_S)
     is_alone_S = _count(is_best_S, batch) == 1
     gains_S = torch.where(is_best_S & is_alone_S & second_S.isfinite(), best_S - second_S, 0.0)
     if normalize:
-        stds_S = group_stds(outcomes_S, batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups, ddof=1)
+        stds_S = group_stds(batch.outcomes_S, **among, ddof=1)
         gains_S = torch.where(gains_S > 0, gains_S / (stds_S + epsilon), 0.0)
-    return batch.to_tokens(gains_S.float())
+    return batch.to_tokens(gains_S)
 
 
 def _highest(values_S: Tensor, batch: CreditBatch, *, among_S: Tensor) -> Tensor:

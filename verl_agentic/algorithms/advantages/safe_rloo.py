@@ -23,5 +23,5 @@ def safe_rloo(batch: CreditBatch) -> Tensor:
     bare reward verl takes.
     Paper: https://arxiv.org/abs/2402.14740
     """
-    counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups).double()
-    return batch.to_tokens((centred_outcomes(batch) * counts_S / (counts_S - 1).clamp(min=1.0)).float())
+    counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)
+    return batch.to_tokens(centred_outcomes(batch) * counts_S / (counts_S - 1).clamp(min=1.0))

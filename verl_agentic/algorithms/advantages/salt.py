@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit import Advantages, CreditBatch
 from verl_agentic.algorithms.step_groups import (
     END,
     Base,
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 @advantage(needs=("turn_ids_BT", "steps"))
-def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Tensor:
+def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Advantages:
     """Returns `[B, T]`: the group advantage; a step that several sessions of a group share gets the mean of theirs.
 
     A step is an edge (state, action, next state) of the graph of all sessions of a group; after the last turn of a
@@ -46,7 +46,8 @@ def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Tensor
     values_N = _means(advantages_S[steps.session_N], edge_N=_edges(steps, history=history), session_N=steps.session_N)
     own_Bk = advantages_S[batch.session_B].unsqueeze(-1).expand(played.turns.exists_BK.shape)
     values_Bk = steps.to_turns(values_N, steps=batch.steps, turns=played.turns, otherwise_Bk=own_Bk)
-    return played.to_tokens(values_Bk)
+    advantages_BT = played.to_tokens(values_Bk)
+    return Advantages(advantages_BT=advantages_BT, returns_BT=advantages_BT, sessions_S=advantages_S)
 
 
 def _edges(steps: StepList, *, history: int) -> Tensor:

@@ -11,8 +11,8 @@ from verl_agentic.algorithms.gae import (
     returns_to_go,
     sums_before,
     trained_tokens,
-    where_known,
 )
+from verl_agentic.algorithms.groups import group_means
 
 Tensor = torch.Tensor
 
@@ -20,19 +20,19 @@ _EPSILON = 1e-8
 
 
 def score_norms(log_probs_BT: Tensor, sum_pi_squared_BT: Tensor | None) -> Tensor:
-    """Returns `[B, T]` squared norms of the gradient of a token's log-prob with respect to the logits.
+    """Returns `[B, T]` float64 squared norms of the gradient of a token's log-prob with respect to the logits.
 
-    `1 - 2 * pi + sum(pi ** 2)`, the sum being over the vocabulary. Where it is not known: `(1 - pi) ** 2`, the token's
-    own part of it. What is left out lies between 0 and as much again, so that the weights are right within a factor of
-    2.
+    `1 - 2 * pi + sum(pi ** 2)`, the sum being over the vocabulary; 0 where rounding makes it negative. Where it is not
+    known: `(1 - pi) ** 2`, the token's own part of it. What is left out lies between 0 and as much again, so that the
+    weights are right within a factor of 2.
     """
-    pi_BT = log_probs_BT.float().exp()
+    pi_BT = log_probs_BT.double().clamp(max=0.0).exp()
     if sum_pi_squared_BT is None:
         return (1.0 - pi_BT).square()
-    return 1.0 - 2.0 * pi_BT + sum_pi_squared_BT.float()
+    return (1.0 - 2.0 * pi_BT + sum_pi_squared_BT.double()).clamp(min=0.0)
 
 
-@advantage(needs=("old_log_probs_BT",))
+@advantage(needs=("old_log_probs_BT",), takes=("sum_pi_squared_BT", "is_weights_BT"))
 def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantages:
     """Returns `G[n] - b[n]` of every sampled token, n counting the sampled tokens of the session.
 
@@ -57,14 +57,17 @@ def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantage
     assert batch.old_log_probs_BT is not None
     trained_BT, next_B = trained_tokens(batch), following_rows(batch)
     returns_BT = returns_to_go(batch.rewards_BT, trained_BT, next_B=next_B, gamma=1.0)
-    weights_BT = where_known(score_norms(batch.old_log_probs_BT, batch.sum_pi_squared_BT), trained_BT).cumsum(dim=1)
+    norms_BT = score_norms(batch.old_log_probs_BT, batch.sum_pi_squared_BT)
+    if batch.is_weights_BT is not None:
+        norms_BT = norms_BT * batch.is_weights_BT.double().square()
+    weights_BT = torch.where(trained_BT, norms_BT, 0.0).cumsum(dim=1)
     weights_BT = weights_BT + sums_before(weights_BT[:, -1], next_B).unsqueeze(1) + _EPSILON
     count_B = trained_BT.sum(dim=1)
     rank_BT = trained_BT.long().cumsum(dim=1) - 1 + sums_before(count_B, next_B).unsqueeze(1)
     baseline_BT, is_alone_BT = _baselines(batch, trained_BT, returns_BT, weights_BT, rank_BT)
     alone_BT = returns_BT if keep_alone else torch.zeros_like(returns_BT)
     advantages_BT = torch.where(is_alone_BT, alone_BT, returns_BT - baseline_BT)
-    return Advantages(advantages_BT=torch.where(trained_BT, advantages_BT, 0.0), returns_BT=returns_BT)
+    return Advantages(advantages_BT=torch.where(trained_BT, advantages_BT, 0.0).float(), returns_BT=returns_BT)
 
 
 def _baselines(
@@ -78,10 +81,12 @@ def _baselines(
     ended.index_add_(0, batch.group_S * (longest + 1) + lengths_S, torch.ones_like(lengths_S))
     count_GN = ended.reshape(num_groups, longest + 1).flip(1).cumsum(dim=1).flip(1)[:, 1:]
     place = torch.where(trained_BT, batch.group_B.unsqueeze(1) * longest + rank_BT, 0).flatten()
-    zeros = torch.zeros(max(num_groups * longest, 1), device=rank_BT.device)
-    weights = torch.where(trained_BT, weights_BT, 0.0).flatten()
-    means = zeros.index_add(0, place, weights * returns_BT.flatten()) / zeros.index_add(0, place, weights).clamp(
-        min=_EPSILON
+    means = group_means(
+        returns_BT.flatten(),
+        place,
+        valid_N=trained_BT.flatten(),
+        num_groups=max(num_groups * longest, 1),
+        weights_N=weights_BT.flatten(),
     )
-    alone = torch.cat([count_GN.flatten() == 1, zeros[:1].bool()])
-    return means[place].reshape(rank_BT.shape), alone[place].reshape(rank_BT.shape)
+    alone = torch.cat([count_GN.flatten() == 1, torch.zeros(1, dtype=torch.bool, device=place.device)])
+    return means.reshape(rank_BT.shape), alone[place].reshape(rank_BT.shape)

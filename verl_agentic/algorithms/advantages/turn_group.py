@@ -11,7 +11,7 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_counts, group_means, group_stds
+from verl_agentic.algorithms.groups import group_centred, group_counts, group_stds
 from verl_agentic.algorithms.step_groups import EPSILON, SessionTurns
 from verl_agentic.errors import ConfigError
 
@@ -38,8 +38,8 @@ def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "othe
     This construction is ours; the issue offers one that we could not read.
 
     A turn that no sibling has gets the advantage of the session's last turn that one had (unbiased for the same
-    reason); a session alone in its group gets 0. Void rows neither count nor learn. Rows of sub-agents get the
-    advantage of the session's first turn. Several rows of a session are its turns one after the other, by turn id.
+    reason); a session alone in its group gets 0. Void rows neither count nor learn. Several rows of a session are its
+    turns one after the other, by turn id.
 
     Args:
         batch: see `CreditBatch`.
@@ -71,7 +71,7 @@ def compared_by_turn(returns_SK: Tensor, *, played: SessionTurns, norm: TurnNorm
     values_N, num_cells = returns_SK.flatten(), batch.num_groups * num_turns
     among = {"group_N": cell_N, "valid_N": played.exists_SK.flatten(), "num_groups": num_cells}
     counts_N = group_counts(**among)
-    centred_N = values_N - group_means(values_N, **among)
+    centred_N = group_centred(values_N, **among)
     if norm == "others":
         centred_N = centred_N * counts_N / (counts_N - 1).clamp(min=1.0)
     elif norm == "mean_std":

@@ -50,7 +50,7 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     count_B = group_counts(group_B, valid_N=valid_B, num_groups=num_groups)
     mean_B = group_means(scores_B, group_B, valid_N=valid_B, num_groups=num_groups)
     # r_i less the mean of the others is r_i less the mean of all, stretched.
-    logits_B = (scores_B - mean_B) * count_B / (count_B - 1).clamp(min=1)
+    logits_B = ((scores_B - mean_B) * count_B / (count_B - 1).clamp(min=1)).float()
     loss_B = F.binary_cross_entropy_with_logits(logits_B, label_B, reduction="none")
     counts_B = valid_B & (count_B > 1)
     if balanced:
@@ -65,7 +65,7 @@ def _class_weights(is_positive_B: Tensor, group_B: Tensor, *, valid_B: Tensor, n
     negative_B = group_counts(group_B, valid_N=valid_B & ~is_positive_B, num_groups=num_groups)
     same_B = torch.where(is_positive_B, positive_B, negative_B)
     weights_B = (positive_B + negative_B) / (2 * same_B).clamp(min=1)
-    return torch.where((positive_B > 0) & (negative_B > 0), weights_B, 1.0)
+    return torch.where((positive_B > 0) & (negative_B > 0), weights_B, 1.0).float()
 
 
 def _check_complete(group_B: Tensor, group_size_B: Tensor, num_groups: int) -> None:
