@@ -226,10 +226,12 @@ def _columns(episode: Episode) -> dict[str, Any]:
 
 
 def _audit(batch: KVBatchMeta) -> None:
-    rollout = {"n": _GROUP_SIZE, "custom": {"agentic": {}}}
-    trainer: Any = SimpleNamespace(
-        config=OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}}), global_steps=1
-    )
+    config = {
+        "actor_rollout_ref": {"rollout": {"n": _GROUP_SIZE, "custom": {"agentic": {}}}},
+        "data": {},
+        "trainer": {"default_local_dir": "checkpoints"},
+    }
+    trainer: Any = SimpleNamespace(config=OmegaConf.create(config), global_steps=1)
     metrics: dict[str, Any] = {}
     audit_batch(trainer, batch, metrics)
     assert metrics["audit/breaches"] == 0
