@@ -29,6 +29,8 @@ FOLDER = "trajectories"
 _MAX_WAITING = {"trajectories": 1024, "updates": 8}
 """What may wait to be written: episodes, or whole batches of the trainer, which a slow disk must not keep in memory."""
 _MAX_PER_BATCH, _CLOSE_S = 256, 60.0
+_GATHER_S = 0.5
+"""How long the first record of a batch waits for others; the cost of a batch hardly depends on its size."""
 _OLD_S = 600.0
 """A file that nobody has written for so long is finished, or its process is gone."""
 Record = Mapping[str, Any]
@@ -93,9 +95,10 @@ class LogWriter:
         is_open = True
         while is_open:
             taken = [self._waiting.get()]
+            ends = time.monotonic() + _GATHER_S
             while len(taken) < self._most and taken[-1] is not None:
                 try:
-                    taken.append(self._waiting.get_nowait())
+                    taken.append(self._waiting.get(timeout=max(0.0, ends - time.monotonic())))
                 except queue.Empty:
                     break
             is_open = taken[-1] is not None
