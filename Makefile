@@ -1,6 +1,8 @@
 # make quickstart   install into .venv and train a tiny model to use a tool (SEED=n, OUT=folder)
 # make results-credit  compare estimators, sampling and ablations (hours; goes on where it stopped; OUT=folder)
 # make test         install, build the wheel, run the tests against it from another folder
+# make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
+# make bench-accept run the benchmarks and accept their ratios
 # make check        lint, format, types, import contracts
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: quickstart quickstart-control results-credit test check install clean
+.PHONY: quickstart quickstart-control results-credit test check bench bench-accept install clean
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -52,6 +54,12 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+
+bench: install
+	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+
+bench-accept: install
+	$(BIN)/python benchmarks/bench.py --accept $(BENCH_ARGS)
 
 clean:
 	rm -rf build dist outputs .pytest_cache .ruff_cache .import_linter_cache .hypothesis
