@@ -27,37 +27,7 @@ from verl_agentic.sandbox.docker import DockerBackend, DockerConfig
 from verl_agentic.sandbox.docker_stream import StdoutReader
 
 IMAGE = os.environ.get("VERL_AGENTIC_DOCKER_IMAGE", "verl-agentic-test:latest")
-IMAGE_SCRIPT = Path(__file__).parents[2] / ".ci" / "docker_image.py"
 LIMITS = Limits(wall_s=30.0)
-
-
-def absent(reason: str) -> None:
-    if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") == "1":
-        pytest.fail(f"VERL_AGENTIC_REQUIRE_DOCKER=1, but {reason}")
-    pytest.skip(f"no Docker engine to test with: {reason}")
-
-
-@pytest.fixture(scope="module")
-def api() -> Iterator[Any]:
-    """The SDK's own connection to the engine, which has the image."""
-    docker = pytest.importorskip("docker") if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") != "1" else _sdk()
-    try:
-        docker_engine.Engine(None).close()
-    except SandboxUnavailableError as cause:
-        absent(str(cause))
-    client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto")
-    if not client.images(IMAGE):
-        rootfs = subprocess.run([sys.executable, IMAGE_SCRIPT], capture_output=True, check=True).stdout
-        name, _, tag = IMAGE.partition(":")
-        client.import_image_from_data(rootfs, name, tag or "latest")
-    yield client
-    client.close()
-
-
-def _sdk() -> Any:
-    import docker
-
-    return docker
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from verl_agentic.errors import MissingDependencyError, SandboxUnavailableError
 from verl_agentic.sandbox.base import Backend, Command, CommandResult, Limits
 from verl_agentic.sandbox.choose import make_backend
 from verl_agentic.sandbox.docker import DockerBackend, DockerConfig
+from verl_agentic.sandbox.inside import landlock
 from verl_agentic.sandbox.landlock import LandlockBackend
 from verl_agentic.sandbox.namespaces import NamespaceBackend
 from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
@@ -38,17 +39,10 @@ left = [os.listdir(folder) for folder in (".", "/tmp", "/dev/shm")]
 left.append([p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())])
 print(left if any(left) else "clean")
 """
-# Without a view of processes: who may be signalled is there.
+# No other folder can be seen, and no process.
 _LOOK_BY_RULES = """
-import os, subprocess
+import os
 left = [os.listdir(folder) for folder in (".", os.environ["TMPDIR"])]
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-left.append([p for p in range(1, 1 << 15) if p != os.getpid() and is_there(p)])
 print(left if any(left) else "clean")
 """
 
@@ -183,6 +177,16 @@ def _with_engine() -> Iterator[Run]:
         yield run
 
 
+@contextmanager
+def _with_landlock() -> Iterator[Run]:
+    """Runs the backend `landlock`, which an older kernel cannot have."""
+    reason = landlock.why_not()
+    if reason is not None:
+        raise UnavailableError(reason)
+    with in_process(LandlockBackend) as run:
+        yield run
+
+
 # What a container may see: its own empty interfaces, the folders of its image, its control group (read-only).
 _SEEN_IN_CONTAINERS = frozenset({"control_groups", "homes_and_variable_data", "routes_and_interfaces"})
 # Landlock hides no names, and it is a look every 0.1 s that bounds the disk.
@@ -190,9 +194,7 @@ _BEYOND_RULES = frozenset({"homes_and_variable_data", "disk_full"})
 CONTENDERS = [
     Contender(name="namespaces", open=lambda: in_process(NamespaceBackend)),
     Contender(name="namespaces_as_ordinary_user", open=lambda: as_ordinary_user("namespaces")),
-    Contender(
-        name="landlock", open=lambda: in_process(LandlockBackend), does_not_stop=_BEYOND_RULES, look=_LOOK_BY_RULES
-    ),
+    Contender(name="landlock", open=_with_landlock, does_not_stop=_BEYOND_RULES, look=_LOOK_BY_RULES),
     Contender(
         name="landlock_as_ordinary_user",
         open=lambda: as_ordinary_user("landlock"),
