@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import inspect
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,7 +113,14 @@ def value(component: ComponentType, subject: Sample, **options: Any) -> float | 
 def group_values(component: ComponentType, group: Sequence[Sample], **options: Any) -> list[float | None]:
     """Returns a group component's values, checked against its range."""
     chosen = component.make(options)
-    return [chosen.checked(verdict).value for verdict in chosen(group)]
+    verdicts = chosen(group)
+    if inspect.isawaitable(verdicts):
+        verdicts = asyncio.run(_awaited(verdicts))
+    return [chosen.checked(verdict).value for verdict in verdicts]
+
+
+async def _awaited(verdicts: Awaitable[Any]) -> Any:
+    return await verdicts
 
 
 def logged(*stored: StoredSample) -> list[dict[str, Any]]:

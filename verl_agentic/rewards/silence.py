@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from verl_agentic.rewards.normal_form import normalise
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.tags import without_end_tokens
 from verl_agentic.rewards.thoughts import without_thoughts
@@ -19,6 +20,18 @@ _ONLY_BLANK_LATEX = re.compile(rf"{_BLANK_LATEX}*")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f")
 _SEARCHED_CHARS = 20_000
+_MAX_REFUSAL_CHARS = 200
+_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
+# In the normal form of short answers: no apostrophes, no articles.
+_REFUSAL = re.compile(
+    r"(?:(?:well|sorry|im sorry|i am sorry|unfortunately|honestly|but|answer is|answer|final answer is|it is) )*"
+    r"(?:(?:i )?(?:really |honestly |still )?(?:do not|dont|did not|didnt) know|idk|unknown|undecided"
+    r"|(?:i am |im )?(?:not (?:quite |really |entirely )?sure|unsure|uncertain)"
+    r"|(?:(?:i (?:have|had)|ive) )?no (?:idea|clue|answer)"
+    r"|(?:i (?:am |was )?|im )?(?:cannot|can not|cant|could not|couldnt|unable to|not able to)"
+    r" (?:answer|determine|find|solve|tell|say|know|compute|calculate|help|provide))"
+    r"(?: [^\W\d]+){0,6}"
+)
 
 
 def is_silent(sample: Sample) -> bool:
@@ -38,6 +51,16 @@ def is_empty(answer: str) -> bool:
 def is_empty_box(boxed: str) -> bool:
     """Returns whether what stands in a box says nothing: blanks of LaTeX, or see `is_empty`."""
     return is_empty(boxed) or _ONLY_BLANK_LATEX.fullmatch(boxed) is not None
+
+
+def is_refusal(answer: str) -> bool:
+    """Returns whether an answer says that there is none: `I do not know`, `I'm not sure.`, `No idea`, `?`.
+
+    A refusal with a number in it, or with more than a few words behind it, may hold an answer and is none.
+    """
+    said = _TEXT_COMMAND.sub(r"\1", answer)[:_MAX_REFUSAL_CHARS]
+    is_punctuation = all(char.isspace() or unicodedata.category(char)[0] == "P" for char in said)
+    return is_punctuation or _REFUSAL.fullmatch(normalise(said)) is not None
 
 
 def _is_visible(char: str) -> bool:

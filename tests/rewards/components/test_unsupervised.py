@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from samples import graded, group_values, sample, turn, value
 
 from verl_agentic.errors import ConfigError
@@ -40,6 +43,49 @@ def test_boxes_case_and_spaces_do_not_part_answers_but_signs_do() -> None:
     group = answers(r"It is \boxed{ New  York }.", "new york", "-5", "5")
     assert group_values(consistency, group) == [1, 1, 0, 0]
     assert group_values(consistency, answers("-5", "5", "-5")) == [1, 0, 1]
+
+
+HALF = ["1/2", r"\boxed{\frac{1}{2}}", "0.5", r"$\dfrac12$", "0.50", "½", r"The answer is \boxed{\tfrac{2}{4}}."]
+
+
+@pytest.mark.parametrize(
+    "spellings", [HALF, [r"\boxed{\sqrt{2}/2}", r"\boxed{\frac{1}{\sqrt{2}}}"], ["x+1", "1+x", "1 + x"]]
+)
+def test_spellings_of_one_answer_are_one_answer(spellings: list[str]) -> None:
+    group = answers("7", "7", *spellings, *spellings, r"\boxed{8}")
+    assert group_values(consistency, group) == [0, 0] + [1] * (2 * len(spellings)) + [0]
+    share = 2 * len(spellings) / len(group)
+    assert group_values(consistency, group, form="share")[2] == pytest.approx(share)
+
+
+@given(st.fractions(max_denominator=50), st.fractions(max_denominator=50))
+@settings(max_examples=30, deadline=None)
+def test_two_fractions_are_one_answer_only_where_they_are_equal(one: Fraction, other: Fraction) -> None:
+    group = answers(f"{one}", rf"\boxed{{\frac{{{3 * other.numerator}}}{{{3 * other.denominator}}}}}")
+    assert group_values(consistency, group) == [1, float(one == other)]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "I do not know", "I don't know.", "I don\u2019t know the answer", r"\boxed{\text{I do not know}}",
+        "Sorry, I don't know.",
+        "unknown", "I'm not sure", "No idea!", "I cannot answer this question", "idk", "?", "...", "I have no idea.",
+    ],
+)  # fmt: skip
+def test_refusals_are_no_answer_however_many_there_are(refusal: str) -> None:
+    assert group_values(consistency, answers(refusal, refusal, refusal, "5")) == [0, 0, 0, 1]
+    assert group_values(consistency, answers(refusal, refusal), form="share") == [0, 0]
+
+
+@pytest.mark.parametrize("answer", ["no", "No solution", "none", "I do not know why, but it is 5", "∅", "Know-how"])
+def test_answers_that_only_sound_like_refusals_count(answer: str) -> None:
+    assert group_values(consistency, answers(answer, answer, "5")) == [1, 1, 0]
+
+
+def test_reasoning_is_no_part_of_an_answer() -> None:
+    group = answers("<think>7 or 5?</think> 5", "<think>hm</think>5", "7", "<think>7")
+    assert group_values(consistency, group) == [1, 1, 0, 0]
 
 
 def test_answers_of_ten_megabytes_are_compared_at_once() -> None:

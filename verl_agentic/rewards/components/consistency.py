@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.math import last_boxed
+from verl_agentic.rewards.math import MAX_ANSWER_CHARS, judge, last_boxed
+from verl_agentic.rewards.normal_form import normalise
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_empty_box, is_refusal
+from verl_agentic.rewards.tags import without_end_tokens
+from verl_agentic.rewards.thoughts import outside_reasoning
 
 Form = Literal["majority", "share"]
 _MAX_CHARS = 2000
+_MAX_JUDGED = 8
+"""Answers that another one is compared with as an expression."""
+_VERDICT_S = 10.0
+_MATHS = re.compile(r"[\\\d^=+*/<>√π∞½¼¾]")
 
 
 def _highest(*, form: Form = "majority") -> float:
@@ -21,20 +30,23 @@ def _highest(*, form: Form = "majority") -> float:
     return 1.0
 
 
-@component(high=_highest, kind="outcome", scope="group", inline=True)
-def consistency(samples: Sequence[Sample], *, form: Form = "majority") -> list[float]:
+@component(high=_highest, kind="outcome", scope="group")
+async def consistency(samples: Sequence[Sample], *, form: Form = "majority") -> list[float]:
     r"""Returns for each sample whether its answer is the group's most common one; 0 for one without an answer.
 
-    Answers are the same when their texts are, but for case and white space; of an answer with `\boxed{...}` the box
-    counts. Of two answers as common, the one given first wins. A group that agrees earns the same everywhere, so
-    nothing is learnt where the policy is sure, right or wrong.
+    Of an answer with `\boxed{...}` the box counts; reasoning does not. Two answers are one when their texts are (in the
+    normal form of short answers), or when they are equal numbers or expressions, as `math` judges it: `1/2`, `0.5` and
+    `\frac{1}{2}`. "I do not know" is no answer. Of two answers as common, the one given first wins. A group that agrees
+    earns the same everywhere, so nothing is learnt where the policy is sure, right or wrong.
+
+    Each answer is compared as an expression with at most 8 others, those that were given first.
 
     Args:
         form: `majority` for 1 or 0; `share` for the share of the group that gives the same answer.
 
     Paper: https://arxiv.org/abs/2504.16084 (TTRL, `majority`)
     """
-    answers = [_answer(sample) for sample in samples]
+    answers = await _classes([_answer(sample) for sample in samples])
     counts = Counter(answer for answer in answers if answer)
     if form == "share":
         return [counts[answer] / len(samples) if answer else 0.0 for answer in answers]
@@ -42,7 +54,35 @@ def consistency(samples: Sequence[Sample], *, form: Form = "majority") -> list[f
     return [float(bool(answer) and answer == best) for answer in answers]
 
 
+async def _classes(answers: Sequence[str]) -> list[str]:
+    """Returns for each answer the first one that is the same; an empty text stays empty."""
+    first: dict[str, str] = {"": ""}
+    for answer in dict.fromkeys(answers):
+        if answer in first:
+            continue
+        first[answer] = answer
+        for other in [one for one in dict.fromkeys(first.values()) if one and one != answer][:_MAX_JUDGED]:
+            if await _are_equal(answer, other):
+                first[answer] = other
+                break
+    return [first[answer] for answer in answers]
+
+
+async def _are_equal(one: str, other: str) -> bool:
+    if max(len(one), len(other)) > MAX_ANSWER_CHARS or not (_MATHS.search(one) and _MATHS.search(other)):
+        return False
+    try:
+        return (await judge(one, other, timeout_s=_VERDICT_S)).is_right
+    except ScoringError:  # it is no expression
+        return False
+
+
 def _answer(sample: Sample) -> str:
-    answer = sample.final_answer[-_MAX_CHARS:]
+    """Returns the answer as it is compared; empty where there is none."""
+    answer = without_end_tokens(outside_reasoning(sample.final_answer[-_MAX_CHARS:]))
     boxed = last_boxed(answer)
-    return " ".join((answer if boxed is None else boxed).casefold().split())
+    answer = answer if boxed is None else boxed
+    if is_empty_box(answer) or is_refusal(answer):
+        return ""
+    # Signs and braces of an expression are part of it.
+    return " ".join(answer.casefold().split()) if _MATHS.search(answer) else normalise(answer)
