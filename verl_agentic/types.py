@@ -106,6 +106,9 @@ class Message:
     """One of `CALL_ERRORS` when the call was not even carried out; for scorers."""
     elapsed_s: float = 0.0
     """How long the tool took, in seconds; for scorers."""
+    quoted: str = field(default="", repr=False, compare=False)
+    """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
+    codec neutralises it as it does a tool's output."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the message in the form that chat templates take."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from verl_agentic.agent_loops.decoding import exact_decoder
-from verl_agentic.agent_loops.markers import Markers, tokenizer_markers
+from verl_agentic.agent_loops.markers import Guard
 from verl_agentic.agent_loops.offload import offload, offload_if_long
 from verl_agentic.agent_loops.reading import Reading, Schema, parameters_of
 from verl_agentic.agent_loops.tool_calls import CallParser, CallReader, ForeignReader
@@ -56,7 +56,10 @@ class Codec(Protocol):
         ...
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
-        """Returns the ids of the first prompt, up to and with the header of the policy's turn."""
+        """Returns the ids of a prompt, up to and with the header of the policy's turn.
+
+        No message can forge what the framework writes.
+        """
         ...
 
     async def encode_context(
@@ -64,7 +67,7 @@ class Codec(Protocol):
     ) -> ContextTokens:
         """Returns the edit that appends `new` messages to a stream that ends with a turn of the policy.
 
-        Messages of tools and users cannot forge what the framework writes; those of the system are taken as they are.
+        No message can forge what the framework writes; those of the system may speak of its tags.
         """
         ...
 
@@ -112,8 +115,9 @@ class ChatTemplateCodec:
         self._reader = CallReader(parser, tool_format=self._format, repair=repair) if self._format else None
         self._check_arguments = check_arguments
         self._boundary = TurnBoundary(builder, tokenizer, stop_token_ids=parser.stop_token_ids)
-        tags = self._format.tags if self._format else ()
-        self._markers = Markers({*tokenizer_markers(tokenizer), *tags})
+        tags, reasoning = (self._format.tags, self._format.reasoning) if self._format else ((), ())
+        self.guard = Guard(tokenizer, around=tags, reasoning=reasoning)
+        """Through which every message goes that is rendered."""
         self._special_tokens = sorted(set(tokenizer.all_special_tokens), key=len, reverse=True)
         self._shows_tools: bool | None = None
 
@@ -149,23 +153,25 @@ class ChatTemplateCodec:
         """
         if self._check_arguments:
             check_schemas(tools)
-        return await offload(self._encode_prompt, [m.to_dict() for m in messages], _tools(tools))
+        safe = self.guard.prompt(messages)
+        return await offload(self._encode_prompt, [m.to_dict() for m in safe], self._tools(tools))
 
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
         """Returns the edit that verl's token builder makes; see `Codec.encode_context`."""
-        before = [m.to_dict() for m in from_last_turn(previous)]
-        safe, broken = self._markers.neutralise_messages(new)
+        before = [m.to_dict() for m in self.guard.prompt(from_last_turn(previous))]
+        guarded = [self.guard.observed(message) for message in new]
+        safe = [message for message, _ in guarded]
         removed, token_ids = await offload_if_long(
             sum(len(message.content) for message in safe),
             self._boundary.append,
             before,
             [m.to_dict() for m in safe],
             stream=stream,
-            tools=_tools(tools),
+            tools=self._tools(tools),
         )
-        return ContextTokens(removed, token_ids, neutralised=broken)
+        return ContextTokens(removed, token_ids, neutralised=sum(broken for _, broken in guarded))
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the parsed turn; calls that cannot be carried out say why."""
@@ -205,6 +211,10 @@ class ChatTemplateCodec:
                     len(tools),
                 )
         return ids
+
+    def _tools(self, schemas: Sequence[Schema]) -> list[Any] | None:
+        # A template takes "no tools" as None; an empty list makes some print an empty tool section.
+        return self.guard.tools(schemas) or None
 
     def _decode(self, ids: list[int]) -> tuple[str, bool]:
         return self._exact_text(ids), self._starts_in_reasoning
@@ -248,8 +258,3 @@ def from_last_turn(messages: Sequence[Message]) -> Sequence[Message]:
         if messages[index].role == "assistant":
             return messages[index:]
     return messages
-
-
-def _tools(schemas: Sequence[Schema]) -> list[Any] | None:
-    # A template takes "no tools" as None; an empty list makes some print an empty tool section.
-    return [dict(schema) for schema in schemas] or None

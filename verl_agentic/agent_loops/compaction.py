@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from verl_agentic.agent_loops.clipping import encodable
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 from verl_agentic.types import Message
@@ -70,7 +71,14 @@ def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int
     prompt, stay."""
     observed = [index for index, m in enumerate(messages) if index >= after and m.role in ("tool", "user")]
     old = set(observed[: max(0, len(observed) - keep_last)])
-    return [replace(m, content=REMOVED) if index in old else m for index, m in enumerate(messages)]
+    return [
+        replace(m, content=REMOVED, quoted="")
+        if index in old
+        else replace(m, quoted=m.content)
+        if index >= after and m.role == "user"
+        else m
+        for index, m in enumerate(messages)
+    ]
 
 
 def with_summary(prompt: Sequence[Message], summary: str, *, unseen: Sequence[Message]) -> list[Message]:
@@ -83,6 +91,7 @@ def with_summary(prompt: Sequence[Message], summary: str, *, unseen: Sequence[Me
 
 def with_note(prompt: Sequence[Message], note: str) -> list[Message]:
     """Returns the prompt with a note; templates may want user and assistant to alternate, so it becomes part of the
-    last message."""
+    last message, marked as quoted."""
     *before, last = prompt
-    return [*before, replace(last, content=f"{last.content}\n\n{note}")]
+    note = encodable(f"\n\n{note}")
+    return [*before, replace(last, content=last.content + note, quoted=last.quoted + note)]

@@ -1,19 +1,23 @@
-"""Keeps observations from speaking with the framework's voice.
+"""Keeps texts of tools, environments, sub-agents and the policy from speaking with the framework's voice.
 
-A tool's output may hold the text of special tokens or of a protocol's tags. Encoded as they are, they would end the
-observation and begin a turn of the user or of the policy. So each of them is broken by a space that can be seen.
+Such a text may hold the text of special tokens or of a protocol's tags. Encoded as they are, they would end the message
+and begin a turn of the user or of the policy. So each of them is broken by a space that can be seen. Codecs render no
+message that has not passed a `Guard`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from verl_agentic.types import Message
+from verl_agentic.types import Message, ToolCall
 
 _TAG = re.compile(r"</?[A-Za-z｜][^<>\s=]*>|<\|[^<>\s]+\|?>")
+_DELIMITER = re.compile(r"\[/?[A-Z][A-Z_]+\]|<</?[A-Z]+>>")  # of turns, in templates of Mistral and Llama 2
+_HARD = re.compile(r"<[|｜].*[|｜]>")
+_REASONING = ("<think>", "</think>")
 # Other added tokens are words of the vocabulary (runs of spaces, HTML), which a web page may hold.
 _LOOKS_LIKE_A_MARKER = re.compile(r"\S*[<\[]\S*[|｜_:]\S*[>\]]\S*")
 
@@ -35,21 +39,124 @@ class Markers:
                 return text, broken
             broken += count  # and look again: what is left of a marker may hold a shorter one
 
-    def neutralise_messages(self, messages: Iterable[Message]) -> tuple[list[Message], int]:
-        """Returns the messages with harmless content, names and call ids, and how many markers were broken.
+    def stand_in(self, text: str) -> bool:
+        """Returns whether a marker stands in the text: one search."""
+        return self._pattern.search(text) is not None
 
-        Messages of the system are the framework's own and stay as they are.
+
+class Guard:
+    """Makes the messages of a conversation harmless before they are rendered, by who wrote them.
+
+    | text | what is broken |
+    |---|---|
+    | results of tools, quoted text | special tokens and all tags |
+    | other observations | special tokens, the tags around observations, those of the template |
+    | the policy's turns, and the user in the prompt | the same, but not the tags that the policy may write |
+    | the system | special tokens |
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        around: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        reasoning: Iterable[str] = (),
+        written: Iterable[str] = (),
+    ) -> None:
+        """Makes the guard of a protocol and a model.
+
+        Args:
+            tokenizer: the model's.
+            around: tags that stand around an observation.
+            tags: tags of calls and answers.
+            reasoning: tags of reasoning, which the policy writes and prompts speak of.
+            written: other tags that the policy writes in its turns, and prompts speak of.
         """
-        safe, broken = [], 0
-        for message in messages:
-            if message.role != "system":
-                (content, a), (name, b), (call_id, c) = map(
-                    self.neutralise, (message.content, message.name, message.call_id)
-                )
-                message = replace(message, content=content, name=name, call_id=call_id)
-                broken += a + b + c
-            safe.append(message)
-        return safe, broken
+        known, special = tokenizer_markers(tokenizer), special_tokens(tokenizer)
+        around, reasoning = {*known, *around}, {*reasoning}
+        spared = {*reasoning, *_REASONING, *written} - special
+        self._result = Markers({*around, *tags, *reasoning})
+        self._notice = Markers(around)
+        self._policy = Markers(around - spared)
+        self._prompt = {"system": Markers(special), "user": Markers(known - spared)}
+        self._schemas: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
+
+    def observed(self, message: Message, *, is_result: bool = True) -> tuple[Message, int]:
+        """Returns an observation with harmless content, name and call id, and how many markers were broken."""
+        if message.role == "system":
+            return _safe(message, self._prompt["system"])
+        return _safe(message, self._result if is_result else self._notice)
+
+    def prompt(self, messages: Iterable[Message]) -> list[Message]:
+        """Returns the messages of a prompt, or of a conversation that is rendered again."""
+        return [self._prompted(message) for message in messages]
+
+    def tools(self, schemas: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Returns the schemas of tools with harmless texts; those that were seen before at once."""
+        key = tuple(map(id, schemas))
+        if key not in self._schemas:
+            if len(self._schemas) >= _MAX_SCHEMAS:
+                self._schemas.clear()
+            # The schemas too, so that no others get their ids.
+            self._schemas[key] = tuple(schemas), [_plain(schema, self._prompt["user"]) for schema in schemas]
+        return self._schemas[key][1]
+
+    def _prompted(self, message: Message) -> Message:
+        if message.role == "tool":
+            return _safe(message, self._result)[0]
+        markers = self._policy if message.role == "assistant" else self._prompt[message.role]
+        if not message.quoted:
+            return _safe(message, markers)[0]
+        own = message.content.removesuffix(message.quoted)
+        content = markers.neutralise(own)[0] + self._result.neutralise(message.quoted)[0]
+        return _safe(replace(message, content=content, quoted=""), markers)[0]
+
+
+_MAX_SCHEMAS = 256
+
+
+def _safe(message: Message, markers: Markers) -> tuple[Message, int]:
+    """Returns the message without markers, and how many were broken; one search where there is none."""
+    calls = message.tool_calls
+    parts = [message.content, message.name, message.call_id]
+    for call in calls:
+        parts += (call.name, call.call_id, *_texts(call.arguments))
+    if not markers.stand_in("\n".join(parts)):
+        return message, 0
+    broken = sum(markers.neutralise(part)[1] for part in parts)
+    content, name, call_id = (markers.neutralise(part)[0] for part in parts[:3])
+    safe_calls = tuple(_safe_call(call, markers) for call in calls)
+    return replace(message, content=content, name=name, call_id=call_id, tool_calls=safe_calls), broken
+
+
+def _safe_call(call: ToolCall, markers: Markers) -> ToolCall:
+    name, call_id = markers.neutralise(call.name)[0], markers.neutralise(call.call_id)[0]
+    return replace(call, name=name, call_id=call_id, arguments=_plain(call.arguments, markers))
+
+
+def _texts(value: Any) -> Iterable[str]:
+    """Yields the texts in a JSON value, names of keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
+def _plain(value: Any, markers: Markers) -> Any:
+    """Returns a JSON value whose texts have no markers."""
+    if isinstance(value, str):
+        return markers.neutralise(value)[0]
+    if isinstance(value, Mapping):
+        return {_plain(key, markers): _plain(item, markers) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, markers) for item in value]
+    return value
 
 
 def _pattern_of(texts: Iterable[str]) -> str:
@@ -79,12 +186,19 @@ def tokenizer_markers(tokenizer: Any) -> set[str]:
     writes (`<tool_response>`, ...), whether they are tokens of their own or not.
     """
     template = template_source(tokenizer)
-    markers = set(tokenizer.all_special_tokens) | set(tags_in(template))
+    markers = set(tokenizer.all_special_tokens) | {*tags_in(template), *_DELIMITER.findall(template)}
     for token in getattr(tokenizer, "added_tokens_decoder", {}).values():
         text = token.content
         if token.special or _LOOKS_LIKE_A_MARKER.fullmatch(text) or (text.strip() and text in template):
             markers.add(text)
     return markers
+
+
+def special_tokens(tokenizer: Any) -> set[str]:
+    """Returns the markers that are nothing but control: special tokens, and what is written as such tokens are."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    named = {text for text in tokenizer_markers(tokenizer) if _HARD.fullmatch(text) or _DELIMITER.fullmatch(text)}
+    return {*tokenizer.all_special_tokens, *(token.content for token in added if token.special), *named}
 
 
 def template_source(tokenizer: Any) -> str:

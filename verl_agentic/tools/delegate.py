@@ -72,7 +72,7 @@ class DelegateTool:
             )
         if self._run is None:
             raise EnvError("delegate was called without a loop that plays sub-agents; play it through run_episode")
-        prompt = (*self._system, Message("user", task))
+        prompt = (*self._system, Message("user", task, quoted=task))
         try:
             return ToolResult(await self._run(prompt, tools=self._tools, max_turns=self._max_turns))
         except DataError as cause:  # the policy wrote the task, so that is no failure of the row

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec import ContextTokens, Schema, check_schemas, from_last_turn
 from verl_agentic.agent_loops.decoding import exact_decoder
-from verl_agentic.agent_loops.markers import Markers, tags_in, tokenizer_markers
+from verl_agentic.agent_loops.markers import Guard, tags_in
 from verl_agentic.agent_loops.offload import offload, offload_if_long
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
 from verl_agentic.agent_loops.protocols.load import Protocol
@@ -69,10 +69,15 @@ class TextCodec:
         )
         calls = [form.tags[1] for form in protocol.calls]
         self._stop_texts = tuple(text for text in protocol.stop if not (self_written and text in calls))
-        wrapper = [*tokenizer_markers(tokenizer), *tags_in(protocol.observation), *tags_in(protocol.notice)]
         tags = [tag for form in (*protocol.calls, protocol.answer) if form for tag in form.tags if "<" in tag]
-        self._spoken_markers = Markers(wrapper)
-        self._result_markers = Markers([*wrapper, *tags, *(protocol.reasoning or ())])
+        self.guard = Guard(
+            tokenizer,
+            around=[*tags_in(protocol.observation), *tags_in(protocol.notice)],
+            tags=tags,
+            reasoning=protocol.reasoning or (),
+            written=[*tags, *((protocol.self_written or ()) if self_written else ())],
+        )
+        """Through which every message goes that is rendered."""
 
     @property
     def stop_token_ids(self) -> Sequence[int]:
@@ -109,7 +114,7 @@ class TextCodec:
         """
         self._check_tools(tools)
         begun = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
-        asked = self._with_instructions(messages[:begun], tools)
+        asked = self._with_instructions(self.guard.prompt(messages[:begun]), self.guard.tools(tools))
         return await offload(self._encode_prompt, asked, messages[begun:])
 
     async def encode_context(
@@ -186,16 +191,20 @@ class TextCodec:
         chat: list[Message] = []
         for message in messages:
             if message.role == "assistant":
-                chat.append(Message("assistant", self._actions.write(message)))
+                chat.append(Message("assistant", self._written(message)))
             elif chat and chat[-1].role == "user":
                 chat[-1] = replace(chat[-1], content=f"{chat[-1].content}\n{self._observed([message])[0].strip()}")
             else:
                 chat.append(Message("user", self._observed([message])[0].strip()))
         return chat
 
+    def _written(self, message: Message) -> str:
+        (safe,) = self.guard.prompt([message])
+        return self._actions.write(safe)
+
     def _as_text(self, messages: Sequence[Message]) -> str:
         return "".join(
-            self._actions.write(message) if message.role == "assistant" else self._observed([message])[0]
+            self._written(message) if message.role == "assistant" else self._observed([message])[0]
             for message in messages
         )
 
@@ -206,8 +215,7 @@ class TextCodec:
         parts, broken = [], 0
         for message in messages:
             is_result = message.role == "tool" and not message.call_id.startswith(INVALID)
-            markers = self._result_markers if is_result else self._spoken_markers
-            (safe,), count = markers.neutralise_messages([message])
+            safe, count = self.guard.observed(message, is_result=is_result)
             form = self._protocol.observation if is_result else self._protocol.notice
             parts.append(form.replace("{content}", safe.content))
             broken += count
@@ -218,7 +226,7 @@ class TextCodec:
         boundary = self._boundary
         if boundary is None or (self._protocol.observed_in == "assistant" and not boundary.ends_with_token(stream)):
             return 0, self._encode(text)
-        before = [m.to_dict() for m in previous]
+        before = [m.to_dict() for m in self.guard.prompt(previous)]
         return boundary.append(before, [Message("user", text.strip()).to_dict()], stream=stream, tools=None)
 
     def _encode(self, text: str) -> list[int]:
