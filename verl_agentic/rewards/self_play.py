@@ -4,21 +4,15 @@ The environment of the proposer lets a solver try the task and reports, as `Rewa
 
 - `solve_rate`: share of its tries that were right, in [0, 1]; missing when the task could not be posed,
 - `well_formed`: 1.0 or 0.0, needed when `solve_rate` is missing: could the proposal be read at all?
-- `rag_check`: 1.0 or 0.0, for search questions: see `passes_rag_check`.
+- `rag_check`: 1.0 or 0.0, for search questions: could a model answer the question from the documents that the
+  proposer's own searches found (https://arxiv.org/abs/2510.18821)?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-
 from verl_agentic.errors import ScoringError
-from verl_agentic.rewards.calls import succeeded
-from verl_agentic.rewards.qa import exact_match
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.silence import is_silent
-
-Answerer = Callable[[str, Sequence[str]], str]
-"""Answers a question from the documents that it is given, without searching."""
 
 
 def solve_rate(sample: Sample) -> float | None:
@@ -72,23 +66,3 @@ def minority(rate: float) -> float:
 def difficulty(rate: float) -> float:
     """Returns 1 - p, and 0 for what nobody solves; greatest at the least p above 0 (Absolute Zero)."""
     return 1.0 - rate if rate > 0.0 else 0.0
-
-
-def retrieved_documents(sample: Sample, *, tools: Collection[str] = ("search",)) -> list[str]:
-    """Returns what the proposer's own searches found, each text once, in order."""
-    found = (call.result or "" for call in sample.calls if call.name in tools and succeeded(call))
-    return [text for text in dict.fromkeys(found) if text.strip()]
-
-
-def passes_rag_check(question: str, golden_answers: Sequence[str], documents: Sequence[str], answer: Answerer) -> bool:
-    """Returns whether a question can be answered from the documents that its proposer found.
-
-    Args:
-        question: that was proposed.
-        golden_answers: any of them is right.
-        documents: from `retrieved_documents`; documents of other questions may be mixed in, as the paper does.
-        answer: the model that tries.
-
-    Paper: https://arxiv.org/abs/2510.18821
-    """
-    return bool(documents) and exact_match(answer(question, documents), golden_answers) == 1.0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
-from samples import call, graded, group_values, sample, turn, value
+from samples import graded, group_values, sample, value
 
 from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN
@@ -13,7 +11,6 @@ from verl_agentic.rewards.components.challenger_r_zero import challenger_r_zero
 from verl_agentic.rewards.components.proposer_absolute_zero import proposer_absolute_zero
 from verl_agentic.rewards.components.proposer_ssp import proposer_ssp
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.self_play import passes_rag_check, retrieved_documents
 from verl_agentic.rewards.similar_texts import cluster_shares, sentence_bleu
 
 # V-LEARN
@@ -92,18 +89,6 @@ def test_an_environment_that_reports_nothing_is_an_error_and_no_zero() -> None:
         value(proposer_absolute_zero, proposed())
     with pytest.raises(ScoringError, match=r"solve_rate in \[0, 1\], got 4"):
         value(proposer_absolute_zero, proposed(solve_rate=4.0))
-
-
-def reads(question: str, documents: Sequence[str]) -> str:
-    return "The Paris." if any("Paris" in text for text in documents) else "unknown"
-
-
-def test_a_question_is_valid_when_its_proposers_own_documents_answer_it() -> None:
-    found = turn("Rome", call("search", q="capital"), call("search", q="a", is_error=True), call("python", code="1"))
-    assert retrieved_documents(sample([found, found])) == ["ok"]
-    assert passes_rag_check("capital of France?", ["Paris"], ["Paris is big."], reads)
-    assert not passes_rag_check("capital of France?", ["Paris"], ["Rome is big."], reads)
-    assert not passes_rag_check("capital of France?", ["unknown"], [], reads), "known without any document"
 
 
 def test_bleu_is_that_of_its_definition() -> None:

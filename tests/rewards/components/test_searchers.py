@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -89,6 +90,19 @@ def test_the_cheapness_comes_from_the_environment_else_the_row_else_the_rubric()
     assert graded("router_r1", reported).value == pytest.approx(0.94)
     assert graded("router_r1", row, cheapness="price").value == pytest.approx(0.46)
     assert graded("router_r1", row, cheapness=0.9).value == pytest.approx(0.94)
+
+
+def test_a_cost_is_normalised_by_a_fixed_range() -> None:
+    # (sqrt(9) - sqrt(4)) / (sqrt(16) - sqrt(4)) = 1/2; right: 0.4 + 0.6 * cheapness
+    for cost, cheapness in ((9, 0.5), (4, 1.0), (1, 1.0), (16, 0.0), (100, 0.0)):
+        row = sample(ROUTED, ground_truth="Paris", extra={"cost": cost})
+        found = graded("router_r1", row, cheapness="cost", cost_range=[4, 16])
+        assert found.value == pytest.approx(0.4 + 0.6 * cheapness)
+    with pytest.raises(DataError, match="a cost of at least 0, got -1"):
+        graded("router_r1", row, cheapness=-1, cost_range=[4, 16])
+    for cost_range in ([4], [4, 4], [-1, 1], [1, math.inf]):
+        with pytest.raises(ConfigError, match="cost_range"):
+            load_component("router_r1").make({"cost_range": cost_range})
 
 
 @pytest.mark.parametrize("extra", [{}, {"cheapness": 1.5}, {"cheapness": "low"}, {"cheapness": True}])

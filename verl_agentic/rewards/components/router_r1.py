@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -24,12 +25,24 @@ def router_reward(outcome: float, *, is_well_formed: bool, cheapness: float, alp
     Args:
         outcome: of the answer, from 0 to 1.
         is_well_formed: see `has_router_form`.
-        cheapness: from 0 to 1, 1 for the cheapest; see `cost_window.CostWindow`.
+        cheapness: from 0 to 1, 1 for the cheapest; see `cheapness_of`.
         alpha: weight of the cost.
     """
     if not is_well_formed:
         return -1.0
     return (1.0 - alpha) * outcome + alpha * cheapness if outcome else 0.0
+
+
+def cheapness_of(cost: float, *, low: float, high: float) -> float:
+    """Returns how cheap a cost is: 1 - (sqrt(cost) - sqrt(low)) / (sqrt(high) - sqrt(low)), cut to [0, 1].
+
+    Args:
+        cost: at least 0.
+        low: 5th percentile of the costs of episodes.
+        high: 95th percentile.
+    """
+    share = (math.sqrt(cost) - math.sqrt(low)) / (math.sqrt(high) - math.sqrt(low))
+    return 1.0 - min(1.0, max(0.0, share))
 
 
 def has_router_form(turns: Sequence[str], *, is_answered: Sequence[bool], models: Sequence[str] = ()) -> bool:
@@ -64,7 +77,11 @@ def _is_route(query: str, models: set[str]) -> bool:
     return not any(word in query.lower() for word in _PLACEHOLDERS) and (not models or model in models)
 
 
-def _low(alpha: float = 0.6, **_: object) -> float:
+def _low(alpha: float = 0.6, cost_range: Sequence[float] = (), **_: object) -> float:
+    if cost_range and not (len(cost_range) == 2 and 0 <= cost_range[0] < cost_range[1] < math.inf):
+        raise ConfigError(
+            f"router_r1.cost_range must be the 5th and 95th percentile of costs, got {list(cost_range)}; measure them"
+        )
     if not 0 <= alpha <= 1:
         raise ConfigError(f"router_r1 needs an alpha from 0 to 1, got {alpha}")
     return -1.0
@@ -78,11 +95,12 @@ def router_r1(
     metric: Metric = "em",
     models: Sequence[str] = (),
     cheapness: str | float = "cheapness",
+    cost_range: Sequence[float] = (),
 ) -> Value:
     """Returns -1 for a broken form, 0 for a wrong answer, else (1 - alpha) * match + alpha * cheapness.
 
-    Abstains without ground truth. The cheapness is normalised where the costs are known in order (`CostWindow`), so
-    that a stored episode has the same score every time.
+    Abstains without ground truth. A cost is normalised by a fixed range, so that a stored episode has the same score
+    every time.
 
     Args:
         sample: the episode.
@@ -90,13 +108,14 @@ def router_r1(
         metric: `em`, or `f1` for part of the words.
         models: that may be asked; any when empty.
         cheapness: from 0 to 1, 1 for the cheapest: a number, or its key in the environment's info or the row's
-            `extra_info`, looked up in this order.
+            `extra_info`, looked up in this order. With `cost_range`, the same of the cost, in any unit.
+        cost_range: 5th and 95th percentile of the costs of episodes, of an evaluation for example; see `cheapness_of`.
 
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`; or no cheapness.
 
     Paper: https://arxiv.org/abs/2506.09033 (cases as in its `qa_em.py`; its scripts have alpha 0). The original
-    normalises inside the reward, so that its value depends on the order of the episodes.
+    takes the percentiles of the last costs inside the reward, so that its value depends on the order of the episodes.
     """
     if sample.ground_truth is None:
         return ABSTAIN
@@ -108,18 +127,19 @@ def router_r1(
         is_well_formed=has_router_form(
             turns, is_answered=[bool(turn.observations) for turn in sample.turns], models=models
         ),
-        cheapness=_cheapness(sample, cheapness) if alpha else 0.0,
+        cheapness=_cheapness(sample, cheapness, cost_range) if alpha else 0.0,
         alpha=alpha,
     )
 
 
-def _cheapness(sample: Sample, given: str | float) -> float:
+def _cheapness(sample: Sample, given: str | float, cost_range: Sequence[float]) -> float:
     value = given
     if isinstance(given, str):
         value = (sample.env.info if sample.env is not None else {}).get(given, sample.extra.get(given))
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    highest = math.inf if cost_range else 1.0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= highest:
+        needed = "a cost of at least 0" if cost_range else "a cheapness from 0 to 1"
         raise DataError(
-            f"router_r1 needs a cheapness from 0 to 1, got {value!r} for {given!r}; "
-            "let the environment report it (CostWindow), or set alpha to 0"
+            f"router_r1 needs {needed}, got {value!r} for {given!r}; let the environment report it, or set alpha to 0"
         )
-    return float(value)
+    return cheapness_of(value, low=cost_range[0], high=cost_range[1]) if cost_range else float(value)
