@@ -15,6 +15,7 @@ from verl_agentic.cli.quickstart import phases
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.cli.quickstart.phases import Quickstart, Settings
 from verl_agentic.errors import ConfigError
+from verl_agentic.trajectory_log.reader import write_run
 
 KEYS = [
     *("success_base", "success_sft", "success_rl", "greedy_sft", "greedy_rl", "tool_rate_sft", "tool_rate_rl"),
@@ -111,6 +112,36 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("grpo", i) for i in range(1, 5)]
     assert (tmp_path / "report.html").is_file() and (tmp_path / "checkpoint" / "model.safetensors").is_file()
+
+
+def test_the_report_of_a_run_has_its_control_once_both_are_there(world: World, tmp_path: Path) -> None:
+    learning, control = tmp_path / "quickstart", tmp_path / "quickstart-control"
+    run(learning)
+    assert "control: rewards shuffled" not in (learning / "report.html").read_text()
+    run(tmp_path / "another-seed", seed=4, control=True)
+    run(control, control=True)
+    run(learning)  # reuses everything
+
+    reports = [(folder / "report.html").read_text() for folder in (learning, control)]
+
+    assert all("control: rewards shuffled" in text and "rewards as earned" in text for text in reports)
+    assert ["it must not learn" in text for text in reports] == [False, True]
+
+
+def test_training_is_logged_where_the_viewer_finds_it(world: World, tmp_path: Path) -> None:
+    logged: list[str] = []
+
+    def log_one(folder: Path) -> None:
+        (given,) = [part for part in world.commands[-1] if ".log.dir=" in part]
+        logged.append(given.partition("=")[2])
+        keys = {"uid": "u", "session": 0, "index": 0, "split": "train", "step": 1, "place": "last", "role": "policy"}
+        write_run(logged[0], trajectories=[keys])
+
+    world.during_rl = log_one
+    run(tmp_path)
+
+    assert logged == [str(tmp_path / "rl" / "log")]
+    assert (tmp_path / "viewer.html").is_file() and 'href="viewer.html"' in (tmp_path / "report.html").read_text()
 
 
 def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

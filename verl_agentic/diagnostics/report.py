@@ -1,26 +1,39 @@
-"""A run as one self-contained HTML page: learning curve, reward parts, episodes before and after."""
+"""A quickstart as one HTML page: the result first, then its curve, episodes that changed, and all figures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
 
-_WIDTH, _HEIGHT, _PAD = 640, 220, 36
-_CURVES = {
-    "success": ("episode/acc", "#0b6e4f"),
-    "tool used": ("episode/used_tool", "#1f5fbf"),
-    "tool errors": ("episode/tool_errors", "#b3541e"),
-}
-_PARTS = {
-    "outcome": ("episode/acc", "#0b6e4f"),
-    "reward that trains": ("critic/score/mean", "#7a3e9d"),
-}
-_NUM_EPISODES = 3
+from verl_agentic.algorithms.pass_at_k import proportion_interval
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 260, 40, 12, 28, 24
+_SUCCESS, _PAID = "episode/acc", "critic/score/mean"
+_NUM_PAIRS = 3
+_SAME = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line of a chart."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    style: str
+    """A class of the page's style: `learning`, `paid` or `control`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The other run of a pair: the control of a run that learns, or the run that learns of a control."""
+
+    figures: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
 
 
 def write_report(
@@ -30,52 +43,114 @@ def write_report(
     metrics: Sequence[Mapping[str, Any]],
     before: Sequence[Mapping[str, Any]],
     after: Sequence[Mapping[str, Any]],
+    is_control: bool = False,
+    other: Comparison | None = None,
+    viewer: str = "",
+    run_dir: str = "RUN_DIR",
 ) -> None:
     """Writes the page.
 
     Args:
         path: of the HTML file.
-        figures: name -> number, shown as a table.
+        figures: those of `summary.json`.
         metrics: one mapping per training step, with `step` and verl's metric names.
-        before: episodes as `data.evaluate.describe` gives them, before training.
-        after: the same tasks after training.
+        before: episodes as `data.evaluate.describe` gives them, before RL; `question` is shown above each pair.
+        after: the same tasks after RL, in the same order.
+        is_control: rewards were shuffled inside each group.
+        other: the control, or of a control the run that learns; None where there is none.
+        viewer: address of the exported viewer, relative to the page; empty where there is none.
+        run_dir: what to give `verl-agentic view`.
     """
+    pairs = list(zip(before, after, strict=True))
+    better = [pair for pair in pairs if not _is_right(pair[0]) and _is_right(pair[1])]
+    worse = sum(_is_right(old) and not _is_right(new) for old, new in pairs)
     page = _PAGE.render(
         figures=figures,
-        charts=[("Learning curve", chart(metrics, _CURVES)), ("Reward parts", chart(metrics, _PARTS))],
-        groups=[("Before RL", before[:_NUM_EPISODES]), ("After RL", after[:_NUM_EPISODES])],
+        is_control=is_control,
+        tiles=_tiles(figures, is_control=is_control, other=other),
+        chart=chart(_curves(metrics, is_control=is_control, other=other)),
+        has_other=other is not None,
+        pairs=(better or pairs)[:_NUM_PAIRS],
+        count={"tasks": len(pairs), "better": len(better), "worse": worse},
+        viewer=viewer,
+        run_dir=run_dir,
+        is_right=_is_right,
     )
     path.write_text(page, encoding="utf-8")
 
 
-def chart(metrics: Sequence[Mapping[str, Any]], curves: Mapping[str, tuple[str, str]]) -> str:
-    """Returns an SVG of metrics over steps; the vertical axis spans 0, 1 and all values.
-
-    Args:
-        metrics: one mapping per step; values that are no finite numbers are left out.
-        curves: label -> (metric, colour); a metric that no step has is left out.
-    """
-    series = {label: (_points(metrics, key), colour) for label, (key, colour) in curves.items()}
-    series = {label: (points, colour) for label, (points, colour) in series.items() if points}
-    if not series:
+def chart(curves: Iterable[Curve]) -> str:
+    """Returns an SVG of curves over steps; the vertical axis spans 0, 1 and all values. Empty without a point."""
+    curves = [curve for curve in curves if curve.points]
+    if not curves:
         return ""
-    values = [value for points, _ in series.values() for _, value in points]
-    axes = _Axes(
-        last=max(step for points, _ in series.values() for step, _ in points),
-        bottom=min(0.0, *values),
-        top=max(1.0, *values),
-    )
+    values = [value for curve in curves for _, value in curve.points]
+    last = max(step for curve in curves for step, _ in curve.points)
+    axes = _Axes(last=last, bottom=min(0.0, *values), top=max(1.0, *values))
     parts = [axes.grid()]
-    for index, (label, (points, colour)) in enumerate(series.items()):
-        line = " ".join(f"{axes.x(step):.1f},{axes.y(value):.1f}" for step, value in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(
-            f'<text x="{_PAD + 8 + 150 * index}" y="14" fill="{colour}">&#9644; {label} ({points[-1][1]:.2f})</text>'
+    at = float(_LEFT)
+    for curve in curves:
+        line = " ".join(f"{axes.x(step):.1f},{axes.y(value):.1f}" for step, value in curve.points)
+        legend = f"{curve.label}: {curve.points[-1][1]:.2f}"
+        parts.append(f'<polyline points="{line}" class="line {curve.style}"/>')
+        parts.append(f'<line x1="{at:.0f}" x2="{at + 18:.0f}" y1="10" y2="10" class="line {curve.style}"/>')
+        parts.append(f'<text x="{at + 24:.0f}" y="14">{legend}</text>')
+        at += 50 + 6.8 * len(legend)
+    names = ", ".join(curve.label for curve in curves)
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{names} over steps">{"".join(parts)}</svg>'
+
+
+def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Comparison | None) -> list[Curve]:
+    success, paid = _points(metrics, _SUCCESS), _points(metrics, _PAID)
+    learning, control = Curve(label="rewards as earned", points=success, style="learning"), None
+    theirs = _points(other.metrics, _SUCCESS) if other is not None else []
+    if is_control:
+        learning, control = Curve(label="rewards as earned", points=theirs, style="learning"), success
+    else:
+        control = theirs
+    curves = [learning, Curve(label="control: rewards shuffled", points=control, style="control")]
+    is_same = len(paid) == len(success) and all(
+        abs(a - b) <= _SAME for (_, a), (_, b) in zip(paid, success, strict=True)
+    )
+    return curves if is_same else [*curves, Curve(label="reward that trains", points=paid, style="paid")]
+
+
+def _tiles(
+    figures: Mapping[str, Any], *, is_control: bool, other: Comparison | None
+) -> list[tuple[str, str, str, str]]:
+    """Returns name, value, what stands below it, and style of the numbers that matter."""
+    count = int(figures["num_eval_tasks"])
+    tiles = [
+        (title, _percent(figures[key]), _interval(figures[key], count), style)
+        for title, key, style in (
+            ("before SFT", "success_base", ""),
+            ("after SFT", "success_sft", ""),
+            ("after RL, rewards shuffled" if is_control else "after RL", "success_rl", "main"),
         )
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
+    ]
+    if other is not None:
+        success, of = float(other.figures["success_rl"]), int(other.figures["num_eval_tasks"])
+        title = "after RL, rewards as earned" if is_control else "control after RL"
+        tiles.append((title, _percent(success), _interval(success, of), ""))
+    minutes = figures["wall_s"] / 60
+    tiles.append(("all phases", f"{minutes:.1f} min", f"{figures['steps']} steps of RL", "cost"))
+    return [*tiles, ("memory", f"{figures['peak_rss_gb']:.1f} GB", "at most, all processes", "cost")]
 
 
-def _points(metrics: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+def _interval(success: float, count: int) -> str:
+    low, high = proportion_interval(success * count, count)
+    return f"95 % interval: {100 * low:.0f} to {100 * high:.0f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _is_right(episode: Mapping[str, Any]) -> bool:
+    return episode["outcome"] > 0
+
+
+def _points(metrics: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float]]:
     # verl's log writes a value that is not finite as null.
     values = [(m["step"], m.get(key)) for m in metrics]
     return [(step, float(v)) for step, v in values if isinstance(v, int | float) and math.isfinite(v)]
@@ -83,65 +158,27 @@ def _points(metrics: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, f
 
 @dataclass(frozen=True, kw_only=True)
 class _Axes:
-    last: int
+    last: float
     bottom: float
     top: float
 
     def x(self, step: float) -> float:
-        return _PAD + (_WIDTH - _PAD - 8) * step / max(self.last, 1)
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / max(self.last, 1)
 
     def y(self, value: float) -> float:
-        return 24 + (_HEIGHT - 48) * (self.top - value) / (self.top - self.bottom)
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (self.top - value) / (self.top - self.bottom)
 
     def grid(self) -> str:
         lines = []
-        for share in (0.0, 0.5, 1.0):
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             value = self.bottom + share * (self.top - self.bottom)
             y = self.y(value)
-            lines.append(f'<line x1="{_PAD}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            lines.append(f'<text x="4" y="{y + 4:.1f}" class="tick">{value:.2g}</text>')
-        lines.append(f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end" class="tick">step {self.last}</text>')
+            lines.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="tick">{value:.2g}</text>')
+        end, foot = f"step {self.last:g}", _HEIGHT - 6
+        lines.append(f'<text x="{_LEFT}" y="{foot}" class="tick">step 0</text>')
+        lines.append(f'<text x="{_WIDTH - _RIGHT}" y="{foot}" text-anchor="end" class="tick">{end}</text>')
         return "".join(lines)
 
 
-_PAGE = Environment(autoescape=True).from_string("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>verl_agentic quickstart</title>
-<style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-svg { width: 100%; max-width: 44rem; font: 12px system-ui, sans-serif; }
-.grid { stroke: var(--line); } .tick { fill: currentColor; opacity: .7; }
-table { border-collapse: collapse; } td { padding: .1rem 1rem .1rem 0; border-bottom: 1px solid var(--line); }
-td:last-child { text-align: right; font-variant-numeric: tabular-nums; }
-.episode { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .9rem; margin: .6rem 0; }
-.episode pre { white-space: pre-wrap; margin: .4rem 0 0; font: 13px/1.5 ui-monospace, monospace; }
-.model { background: #2f9e6e33; border-radius: 3px; }
-.prompt, .tool, .user, .framework { opacity: .55; background: var(--soft); }
-.good { color: #0b8a5a; } .bad { color: #c2452d; }
-</style>
-</head>
-<body>
-<h1>Quickstart</h1>
-<table>{% for name, value in figures.items() %}
-<tr><td>{{ name }}</td><td>{{ '%.3f' % value if value is float else value }}</td></tr>{% endfor %}
-</table>
-{% for title, svg in charts %}<h2>{{ title }}</h2>{{ svg | safe }}
-{% endfor %}
-<h2>Episodes</h2>
-<p>The same held-out tasks before and after. Green is what the policy wrote and is trained on; greyed out is what it
-only read.</p>
-{% for title, episodes in groups %}<h3>{{ title }}</h3>
-{% for episode in episodes %}<div class="episode">
-<b class="{{ 'good' if episode.outcome > 0 else 'bad' }}">{{ 'right' if episode.outcome > 0 else 'wrong' }}</b>
-&middot; {{ episode.stop_reason }}
-<pre>{% for segment in episode.segments %}<span class="{{ segment.kind }}">{{ segment.text }}</span>{% endfor %}</pre>
-</div>
-{% endfor %}{% endfor %}
-</body>
-</html>
-""")
+_PAGE = Environment(autoescape=True).from_string((Path(__file__).parent / "report_page.html").read_text("utf-8"))

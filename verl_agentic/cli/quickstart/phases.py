@@ -130,13 +130,14 @@ class Quickstart:
             f"data.seed={self.settings.seed}",
             f"actor_rollout_ref.rollout.seed={self.settings.seed}",
             f"trainer.default_local_dir={folder}",
+            f"++actor_rollout_ref.rollout.custom.agentic.log.dir={folder / 'log'}",
             *(["algorithm.adv_estimator=grpo_shuffled"] if self.settings.control else []),
             *_steps(self.settings.rl_steps),
         ]
         self._train("grpo", ["verl.trainer.main_ppo"], overrides, metric="episode/acc")
         shutil.rmtree(self.out / "checkpoint", ignore_errors=True)
         shutil.copytree(_newest_huggingface(folder), self.out / "checkpoint")
-        return {}
+        return {"recipe": self.settings.recipe, "control": self.settings.control}
 
     def _train(self, recipe: str, module: list[str], overrides: list[str], *, metric: str) -> None:
         config = self._course.file(recipe)

@@ -1,8 +1,9 @@
-"""What a run leaves behind: `summary.json`, `metrics.jsonl`, `report.html`, and a table."""
+"""What a run leaves behind: `summary.json`, `metrics.jsonl`, `report.html`, `viewer.html`, and a table."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from rich.table import Table
 
 from verl_agentic.algorithms.pass_at_k import proportion_interval
 from verl_agentic.data.rows import write_json_lines
-from verl_agentic.diagnostics.report import write_report
+from verl_agentic.data.sample_log import STORED_SAMPLE
+from verl_agentic.diagnostics.report import Comparison, write_report
+
+_VIEWER, _NUM_VIEWED = "viewer.html", 96
 
 
 class Summary:
@@ -46,9 +50,13 @@ class Summary:
         write_report(
             self._out / "report.html",
             figures=self.figures,
-            metrics=[row for row in self._rows if row["phase"] == "grpo"],
+            metrics=_of_rl(self._rows),
             before=self._episodes("sft"),
             after=self._episodes("rl"),
+            is_control=bool(self._records["rl"].get("control")),
+            other=_other_run(self._out, self._records["rl"], seed=self.figures["seed"]),
+            viewer=_export_viewer(self._out),
+            run_dir=os.path.relpath(self._out),
         )
 
     def show(self) -> None:
@@ -83,7 +91,51 @@ class Summary:
         return [steps[key] for key in sorted(steps, key=lambda key: (key[0] != "sft", key[1]))]
 
     def _episodes(self, name: str) -> list[dict[str, Any]]:
-        return json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
+        episodes = json.loads((self._out / "eval" / f"{name}_sampled.json").read_text())
+        return [{**episode, "question": _question(episode)} for episode in episodes]
+
+
+def _of_rl(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in metrics if row["phase"] == "grpo"]
+
+
+def _question(episode: dict[str, Any]) -> str:
+    """Returns what the last message of the prompt says; empty of a void episode."""
+    sample = (episode.get(STORED_SAMPLE) or {}).get("sample") or {}
+    return sample["prompt"][-1]["content"] if sample.get("prompt") else ""
+
+
+def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> Comparison | None:
+    """Returns the newest finished run beside this one of the same recipe and seed that is its control, or that it is
+    the control of."""
+    found: list[tuple[float, Comparison]] = []
+    for path in out.parent.glob("*/phases/rl.json"):
+        folder = path.parent.parent
+        files = [folder / name for name in ("summary.json", "metrics.jsonl")]
+        theirs = json.loads(path.read_text())
+        is_pair = theirs.get("recipe") == record.get("recipe") and "control" in theirs and "control" in record
+        if not is_pair or theirs["control"] == record["control"] or not all(file.is_file() for file in files):
+            continue
+        figures = json.loads(files[0].read_text())
+        if figures["seed"] == seed:
+            metrics = [json.loads(line) for line in files[1].read_text().splitlines()]
+            found.append((files[0].stat().st_mtime, Comparison(figures=figures, metrics=_of_rl(metrics))))
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def _export_viewer(out: Path) -> str:
+    """Writes the viewer with the newest trajectories; returns its name, or nothing where none were logged."""
+    from verl_agentic.diagnostics.viewer.export import newest_rows, write_page
+    from verl_agentic.diagnostics.viewer.query import Query
+    from verl_agentic.diagnostics.viewer.run_view import RunView
+
+    log = out / "rl" / "log"
+    if not any(log.rglob("trajectories-*.arrows")):
+        return ""
+    view = RunView(log, shown_as=out)
+    rows = newest_rows(view, limit=_NUM_VIEWED, query=Query())
+    write_page(out / _VIEWER, view, {row: [] for row in rows})
+    return _VIEWER
 
 
 def _interval(success: float, num_tasks: int) -> str:
