@@ -23,6 +23,7 @@ def calls(*arguments: str) -> dict[str, Any]:
 ODD = {
     50: row(50, breach="row 1"),
     51: row(51, is_void=True, reward=None, acc=None),
+    52: row(52, hacking=["network"]),
     53: row(53, num_model_tokens=9),  # a reward of 1.1 for 9 tokens, where 103 are usual
     54: row(54, reward=1.1),  # acc 0 is paid 0.1 elsewhere
     56: row(56, **calls("1", "1", "1")),
@@ -30,6 +31,7 @@ ODD = {
 KINDS = {
     "breach of the audit": [50],
     "void": [51],
+    "attempt at reward hacking": [52],
     "high reward, few tokens": [53],
     "reward far from acc": [54],
     "repeated calls": [56],

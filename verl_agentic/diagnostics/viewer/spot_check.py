@@ -67,6 +67,9 @@ def suspicious(table: pa.Table, record: Callable[[int], Mapping[str, Any]]) -> d
     found = {
         "breach of the audit": np.asarray(pc.not_equal(columns["breach"], "")),
         "void": is_void,
+        "attempt at reward hacking": np.asarray(
+            pc.fill_null(pc.greater(pc.list_value_length(columns["hacking"]), 0), False)
+        ),
         "high reward, few tokens": _short_and_paid(reward, tokens),
         "reward far from acc": _far(reward, acc),
     }
