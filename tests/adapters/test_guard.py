@@ -58,6 +58,14 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"trainer__v1__trainer_mode": "agentic_sync"}, "", ["credit", "trainers"]),
         ({"actor_rollout_ref__actor__policy_loss__loss_mode": "masked_ppo"}, "", ["loss_config", "policy_losses"]),
         ({"actor_rollout_ref__actor__policy_loss__loss_mode": "gspo"}, "", []),
+        (
+            {
+                "actor_rollout_ref__actor__policy_loss__per_session": True,
+                "trainer__v1__trainer_mode": "agentic_sync",
+            },
+            "",
+            ["loss_config", "policy_losses", "credit", "trainers"],
+        ),
         ({"data__curriculum__name": "learnability"}, "", ["curriculum"]),
         (
             {"actor_rollout_ref__rollout__checkpoint_engine__backend": "object_store"},

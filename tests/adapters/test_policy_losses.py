@@ -285,3 +285,74 @@ def test_the_loss_travels_between_processes_by_name() -> None:
 def test_everyone_who_binds_verls_loss_by_name_has_ours(module: str) -> None:
     bound = importlib.import_module(module).ppo_loss
     assert bound is losses.ppo_loss and bound.__wrapped__ is not None
+
+
+# Sessions that weigh the same.
+
+
+def _gradient(loss_mode: str, rows: Sequence[tuple[str, slice]], **options: Any) -> tuple[Tensor, Tensor]:
+    """Returns the loss and its gradient for 9 log-probs: tokens 0 to 5 of session a, 6 to 8 of session b."""
+    draw = torch.Generator().manual_seed(0)
+    leaf = (-torch.rand(9, generator=draw)).requires_grad_()
+    columns = {name: torch.randn(9, generator=draw) for name in ("old_log_probs", "advantages", "ref_log_prob")}
+    pieces = [part for _, part in rows]
+    num_tokens = {"a": 6, "b": 3}
+    data = TensorDict(
+        {
+            "prompts": nested([torch.zeros(1, dtype=torch.int64) for _ in rows]),
+            "responses": nested([torch.arange(9)[part] for part in pieces]),
+            "response_mask": nested([torch.ones(9, dtype=torch.int64)[part] for part in pieces]),
+            **{name: nested([column[part] for part in pieces]) for name, column in columns.items()},
+            "credit_session_weight": torch.tensor([1 / num_tokens[session] for session, _ in rows]),
+            "credit_session": torch.tensor([session == "b" for session, _ in rows]).long(),
+            "credit_group": torch.zeros(len(rows), dtype=torch.int64),
+            "credit_group_size": torch.full((len(rows),), len(rows)),
+            "credit_outcome": torch.tensor([float(session == "a") for session, _ in rows]),
+        },
+        batch_size=len(rows),
+    )
+    tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=9, global_batch_size=2)
+    # A place tells of the token behind it.
+    places = [torch.cat([leaf[part], leaf.new_zeros(1)]) for part in pieces]
+    lengths = torch.tensor([0, *(len(place) for place in places)])
+    output = {
+        name: torch.nested.nested_tensor_from_jagged(torch.cat([f(place) for place in places]), lengths.cumsum(0))
+        for name, f in {"log_probs": lambda place: place, "entropy": lambda place: place.square()}.items()
+    }
+    config = to_config(loss_mode, entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, **options)
+    loss, _ = losses.ppo_loss(config, output, data)
+    loss.backward()
+    assert leaf.grad is not None
+    return loss.detach(), leaf.grad
+
+
+WHOLE = [("a", slice(0, 6)), ("b", slice(6, 9))]
+IN_TWO = [("a", slice(0, 4)), ("b", slice(6, 9)), ("a", slice(4, 6))]
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
+@pytest.mark.parametrize("name", ["vanilla", "cispo", "masked_ppo", "pacs"])
+def test_per_session_a_session_in_two_rows_has_the_gradient_of_one(name: str, mode: str) -> None:
+    options = {"policy_loss.per_session": True, "loss_agg_mode": mode}
+    one, two = (_gradient(name, rows, **options) for rows in (WHOLE, IN_TWO))
+    torch.testing.assert_close(two[0], one[0])
+    torch.testing.assert_close(two[1], one[1])
+
+
+def test_per_session_long_sessions_weigh_no_more() -> None:
+    """A loss of 1 on every token: both sessions have half of it."""
+    weights_B = torch.tensor([1 / 6, 1 / 3, 1 / 6])
+    token = policy_losses._weights.set(weights_B)
+    try:
+        mask_BT = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]])
+        loss_BT = torch.tensor([[1.0], [0.0], [1.0]]).expand(3, 4)
+        for info in ({"global_batch_size": 2}, {}):
+            total = core_algos.agg_loss(loss_mat=loss_BT, loss_mask=mask_BT, loss_agg_mode="token-mean", **info)
+            assert float(total) == pytest.approx(0.5)
+    finally:
+        policy_losses._weights.reset(token)
+
+
+def test_without_the_key_verls_aggregation_is_verls() -> None:
+    one, two = (_gradient("vanilla", rows, loss_agg_mode="seq-mean-token-mean") for rows in (WHOLE, IN_TWO))
+    assert not torch.allclose(one[1], two[1])

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, PPOTrainer
 
 from verl_agentic.adapters import agent_loop
-from verl_agentic.adapters.trainers import CreditMixin
+from verl_agentic.adapters.trainers import CreditMixin, _store_session_weights
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.algorithms.handover import current_handover
 from verl_agentic.errors import ConfigError
@@ -431,3 +431,12 @@ async def test_a_greedy_session_begins_as_its_siblings_do_and_leaves_nothing_to_
     tool = (await played(1.0, epsilon_tool=1.0))["responses"].tolist()
     assert tool != plain["responses"].tolist(), "chance"
     assert (await played(0, epsilon_tool=1.0))["responses"].tolist() == plain["responses"].tolist()
+
+
+def test_losses_per_session_get_the_tokens_of_the_session_that_are_left(queue: StoredRows) -> None:
+    queue.put_row("u_0_0", [0.0, 0.0], place="earlier")
+    queue.put_row("u_0_1", [0.0, 0.0, 1.0], mask=[1, 0, 1])
+    queue.put_row("u_1_0", [0.0], mask=[0])
+    stored = _store_session_weights(queue.meta())
+    assert stored.keys == ["u_0_0", "u_0_1", "u_1_0"]
+    assert [float(queue.rows[key]["credit_session_weight"]) for key in stored.keys] == [0.25, 0.25, 0.0]

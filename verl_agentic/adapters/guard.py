@@ -181,20 +181,22 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
     has_bins = OmegaConf.select(config, "critic.categorical") is not None
     has_target = OmegaConf.select(config, "critic.target") is not None
-    is_our_loss = loss in policy_loss_names()
+    is_per_session = bool(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.per_session"))
     is_our_trainer = str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
     is_our_estimator = is_advantage(str(OmegaConf.select(config, "algorithm.adv_estimator")))
     has_credit = OmegaConf.select(config, "algorithm.credit") is not None
     sections = ("length_lr", "implicit_reward", "prompt_information", "self_teacher")
     has = {key: OmegaConf.select(config, f"algorithm.{key}") is not None for key in sections}
-    if any(has.values()) and not is_our_trainer:
+    needing = [f"algorithm.{key}" for key in has if has[key]]
+    needing += ["actor_rollout_ref.actor.policy_loss.per_session"] if is_per_session else []
+    if needing and not is_our_trainer:
         raise ConfigError(
-            f"algorithm.{next(key for key in has if has[key])} needs a trainer of ours, got trainer.v1.trainer_mode="
+            f"{needing[0]} needs a trainer of ours, got trainer.v1.trainer_mode="
             f"{OmegaConf.select(config, 'trainer.v1.trainer_mode')!r}; set agentic_sync, agentic_colocate_async or "
             "agentic_separate_async"
         )
     return {
-        **dict.fromkeys(("loss_config", "policy_losses"), is_our_loss),
+        **dict.fromkeys(("loss_config", "policy_losses"), is_per_session or loss in policy_loss_names()),
         "vocabulary_mean": loss == "rover",
         "critic_config": has_bins or has_target,
         "categorical_critic": has_bins,

@@ -1,4 +1,4 @@
-"""verl's config of policy losses with a place for options of ours: `actor.policy_loss.options`."""
+"""verl's config of policy losses with keys of ours: `actor.policy_loss.options` and `per_session`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_na
 
 @dataclasses.dataclass
 class PolicyLossConfig(actor.PolicyLossConfig):
-    """verl's, and `options`."""
+    """verl's, `options`, and `per_session`."""
 
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Keyword arguments of the loss `loss_mode`, where it is one of ours."""
+    per_session: bool = False
+    """Whether every session weighs the same: the mean over the sampled tokens of all of its rows, averaged over the
+    sessions of the mini-batch, in the place of what `actor.loss_agg_mode` says. Trainers `agentic_*`."""
 
     def __post_init__(self) -> None:
         if self.loss_mode in policy_loss_names():

@@ -2,16 +2,21 @@
 
 verl hands a policy loss a config and four tensors. What else ours need (entropy, values, siblings, outcomes) stands in
 the same micro-batch: it travels in the config that the loss is given, a view of verl's for the one call.
+
+Patches verl: `agg_loss`, so that `actor.policy_loss.per_session` weighs sessions in every loss, verl's own too, and
+`ppo_loss`, where the micro-batch is at hand.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 import torch
-from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.workers.utils import losses
 from verl.workers.utils.padding import no_padding_2_padding
 
@@ -28,11 +33,16 @@ _PER_TOKEN = {
 }
 _PER_ROW = {
     "group_B": "credit_group",
+    "session_B": "credit_session",
     "group_size_B": "credit_group_size",
     "outcome_B": "credit_outcome",
     "positive_share_B": "credit_positive_share",
     "is_external_B": "is_external",
 }
+
+
+_weights: ContextVar[Tensor | None] = ContextVar("session_weights", default=None)
+"""`[B]` of the micro-batch whose loss is computed: one over the sampled tokens of the row's session."""
 
 
 class LossConfig:
@@ -51,9 +61,30 @@ def _ppo_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
         if config.policy_loss.get("loss_mode") in _NAMES:
             config = LossConfig(config, _columns(model_output, data))
-        return original(config, model_output, data, dp_group)
+        if not config.policy_loss.get("per_session"):
+            return original(config, model_output, data, dp_group)
+        token = _weights.set(data["credit_session_weight"])
+        try:
+            return original(config, model_output, data, dp_group)
+        finally:
+            _weights.reset(token)
 
     return ppo_loss
+
+
+def _agg_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets every term of the loss, KL and entropy too, weigh sessions where `per_session` is set."""
+
+    @functools.wraps(original)
+    def agg_loss(loss_mat: Tensor, loss_mask: Tensor, *args: Any, **info: Any) -> Tensor:
+        if (weights_B := _weights.get()) is None:
+            return original(loss_mat, loss_mask, *args, **info)
+        means_B = torch.where(loss_mask.bool(), loss_mat, 0.0).sum(dim=-1) * weights_B
+        # What there is of sessions, where nobody says how many the mini-batch has.
+        num_sessions = info.get("global_batch_size") or (loss_mask.sum(dim=-1) * weights_B).sum()
+        return means_B.sum() / num_sessions * info.get("dp_size", 1)
+
+    return agg_loss
 
 
 def _columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Tensor]:
@@ -105,12 +136,16 @@ def _registered(name: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
 
 def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping[str, Any]) -> Tensor:
     if loss.per_token_BT is not None:
-        return agg_loss(loss_mat=loss.per_token_BT, loss_mask=mask_BT, loss_agg_mode=loss_agg_mode, **info)
+        return core_algos.agg_loss(loss_mat=loss.per_token_BT, loss_mask=mask_BT, loss_agg_mode=loss_agg_mode, **info)
     per_row_B = cast("Tensor", loss.per_row_B)
+    if (weights_B := _weights.get()) is not None and not loss.is_shared:
+        per_row_B = per_row_B * mask_BT.sum(dim=-1) * weights_B
     rows = info.get("global_batch_size") or len(per_row_B)
     return per_row_B.sum() / rows * info.get("dp_size", 1)
 
 
 for _name in _NAMES:
     register_policy_loss(_name)(_registered(_name))
+core_algos.agg_loss = _agg_loss(core_algos.agg_loss)
+cast("Any", losses).agg_loss = core_algos.agg_loss
 losses.ppo_loss = _ppo_loss(losses.ppo_loss)

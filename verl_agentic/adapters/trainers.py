@@ -39,6 +39,7 @@ from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.errors import ConfigError
 
 _GREEDY = {"remax", "safe_remax"}
+_POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
 _SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline", "token_baseline"}
 
 
@@ -96,6 +97,8 @@ class CreditMixin:
             batch = _store_finite_reference(batch)
         if self._loss in policy_loss_names():
             batch = _store_for_losses(batch, columns)
+        if OmegaConf.select(self.config, f"{_POLICY_LOSS}.per_session"):
+            batch = _store_session_weights(batch)
         if self._loss == "sdpo":
             outcome_B = _outcomes(columns, why="the loss sdpo learns from siblings that did the task")
             batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
@@ -146,6 +149,12 @@ def _check(config: Any) -> None:
         raise ConfigError(
             "the loss vapo divides by the tokens of successes, which only token-mean leaves as it is, got "
             f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
+        )
+    if OmegaConf.select(actor, "policy_loss.loss_mode") == "vapo" and OmegaConf.select(
+        actor, "policy_loss.per_session"
+    ):
+        raise ConfigError(
+            f"the loss vapo divides by the tokens of successes, got {_POLICY_LOSS}.per_session=true; set it to false"
         )
     if name in _GREEDY and OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError(
@@ -205,9 +214,25 @@ def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
     numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
     group_B = torch.tensor([numbers[uid] for uid in uids])
     fields = {"credit_group": group_B, "credit_group_size": group_B.bincount()[group_B]}
+    fields["credit_session"] = _session_numbers(batch)
     if "acc" in columns.get("parts", {}):
         fields["credit_outcome"] = columns["parts"]["acc"]
     return _put(batch, fields)
+
+
+def _session_numbers(batch: Any) -> torch.Tensor:
+    sessions = [split_key(key)[:2] for key in batch.keys]
+    numbers = {session: number for number, session in enumerate(dict.fromkeys(sessions))}
+    return torch.tensor([numbers[session] for session in sessions])
+
+
+def _store_session_weights(batch: Any) -> Any:
+    """Returns the batch with one over the tokens of every row's session that the loss takes; 0 where it takes none."""
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+    num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()]).float()
+    session_B = _session_numbers(batch)
+    num_tokens_B = torch.zeros(int(session_B.max()) + 1).index_add(0, session_B, num_tokens_B)[session_B]
+    return _put(batch, {"credit_session_weight": torch.where(num_tokens_B > 0, 1.0 / num_tokens_B, 0.0)})
 
 
 def _store_positive_share(batch: Any, columns: dict[str, Any]) -> Any:

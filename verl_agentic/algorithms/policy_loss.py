@@ -51,6 +51,8 @@ class LossBatch:
     """`[B, T]` float: the critic's values."""
     group_B: Tensor | None = None
     """`[B]` int64: which rows are of one prompt."""
+    session_B: Tensor | None = None
+    """`[B]` int64: which rows are of one session."""
     group_size_B: Tensor | None = None
     """`[B]` int64: how many rows the row's group has in the whole batch."""
     outcome_B: Tensor | None = None
@@ -75,6 +77,8 @@ class Loss:
     """`[B, T]` float: aggregated over sampled tokens as `actor.loss_agg_mode` says."""
     per_row_B: Tensor | None = None
     """`[B]` float: averaged over the rows of the whole mini-batch."""
+    is_shared: bool = False
+    """Whether the rows of a session have shares of one loss, so that a session never weighs more for its rows."""
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -49,6 +49,7 @@ def random_batch(seed: int) -> LossBatch:
         entropy_BT=random_BT().abs(),
         values_BT=random_BT(),
         group_B=torch.arange(NUM_GROUPS).repeat_interleave(GROUP_SIZE),
+        session_B=torch.arange(rows),
         group_size_B=torch.full((rows,), GROUP_SIZE),
         outcome_B=outcome_B,
         positive_share_B=torch.full((rows,), 0.4),

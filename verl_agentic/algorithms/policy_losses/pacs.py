@@ -17,20 +17,21 @@ Tensor = torch.Tensor
 
 @policy_loss(needs=("group_B", "group_size_B", "outcome_B"))
 def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
-    """Returns `BCEWithLogits(psi_i, y_i)` per row: y_i its outcome, psi_i its score less the mean of its siblings'.
+    """Returns `BCEWithLogits(psi_i, y_i)` per session: y_i its outcome, psi_i its score less the mean of its siblings'.
 
         psi_i = r_i - mean_{j != i} r_j        r_i = beta sum_t (log pi - log pi_old) over sampled tokens
 
-    Gradients flow through the siblings too, so all rows of a group must lie in one micro-batch. Rows without sampled
-    tokens or without a finite outcome are void: no loss, and no part in the mean of the others. The only valid row of a
-    group has nothing to be compared with: no loss. Advantages, clipping and `actor.loss_agg_mode` have no effect.
+    The score is that of all rows of a session, each of which gets its share of the loss. Gradients flow through the
+    siblings too, so all rows of a group must lie in one micro-batch. Rows without sampled tokens or without a finite
+    outcome are void: no loss, and no part in the mean of the others. The only valid session of a group has nothing to
+    be compared with: no loss. Advantages, clipping and `actor.loss_agg_mode` have no effect.
 
     Deviation: the authors sum over all positions of the response; observations are masked here.
 
     Args:
         beta: scale of the score.
-        balanced: weighs a row with `n / (2 n_y)`, where `n_y` of the group's n rows have its label (above 0.5 or not)
-            and both labels occur, as in the authors' scripts.
+        balanced: weighs a session with `n / (2 n_y)`, where `n_y` of the group's n sessions have its label (above 0.5
+            or not) and both labels occur, as in the authors' scripts.
 
     Raises:
         ConfigError: a group that is split over micro-batches.
@@ -43,29 +44,43 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     num_groups = int(group_B.max()) + 1 if len(group_B) else 0
     _check_complete(group_B, cast("Tensor", batch.group_size_B), num_groups)
     valid_B = batch.mask_BT.any(dim=-1) & torch.isfinite(outcome_B)
-    label_B = torch.where(valid_B, outcome_B, 0.0)
-    _check_labels(label_B)
-
-    scores_B = beta * row_sums(batch.log_prob_BT.float() - batch.old_log_prob_BT.float(), batch.mask_BT)
-    count_B = group_counts(group_B, valid_N=valid_B, num_groups=num_groups)
-    mean_B = group_means(scores_B, group_B, valid_N=valid_B, num_groups=num_groups)
+    _check_labels(torch.where(valid_B, outcome_B, 0.0))
+    rows_B = torch.arange(len(group_B), device=group_B.device) if batch.session_B is None else batch.session_B
+    _, session_B = torch.unique(rows_B, return_inverse=True)
+    num_sessions = int(session_B.max()) + 1 if len(session_B) else 0
+    # Rows of a session have one group and one outcome; those that are not valid write to a place that is cut off.
+    place_B = torch.where(valid_B, session_B, num_sessions)
+    group_S, label_S = (
+        torch.zeros(num_sessions + 1, dtype=column_B.dtype, device=column_B.device).index_copy(0, place_B, column_B)[
+            :-1
+        ]
+        for column_B in (group_B, outcome_B)
+    )
+    num_rows_S = torch.zeros(num_sessions + 1, device=group_B.device).index_add(0, place_B, valid_B.float())[:-1]
+    valid_S = num_rows_S > 0
+    row_scores_B = beta * row_sums(batch.log_prob_BT.float() - batch.old_log_prob_BT.float(), batch.mask_BT)
+    scores_S = row_scores_B.new_zeros(num_sessions + 1).index_add(0, place_B, row_scores_B)[:-1]
+    among = {"group_N": group_S, "valid_N": valid_S, "num_groups": num_groups}
+    count_S = group_counts(**among)
     # r_i less the mean of the others is r_i less the mean of all, stretched.
-    logits_B = ((scores_B - mean_B) * count_B / (count_B - 1).clamp(min=1)).float()
-    loss_B = F.binary_cross_entropy_with_logits(logits_B, label_B, reduction="none")
-    counts_B = valid_B & (count_B > 1)
+    logits_S = ((scores_S - group_means(scores_S, **among)) * count_S / (count_S - 1).clamp(min=1)).float()
+    loss_S = F.binary_cross_entropy_with_logits(logits_S, label_S, reduction="none")
+    counts_S = valid_S & (count_S > 1)
     if balanced:
-        loss_B = loss_B * _class_weights(label_B > 0.5, group_B, valid_B=valid_B, num_groups=num_groups)
-    is_right_B = (logits_B > 0) == (label_B > 0.5)
-    accuracy = (is_right_B & counts_B).sum() / counts_B.sum().clamp(min=1)
-    return Loss(per_row_B=torch.where(counts_B, loss_B, 0.0), metrics=as_floats({"pacs_accuracy": accuracy}))
+        loss_S = loss_S * _class_weights(label_S > 0.5, group_S, valid_S=valid_S, num_groups=num_groups)
+    is_right_S = (logits_S > 0) == (label_S > 0.5)
+    accuracy = (is_right_S & counts_S).sum() / counts_S.sum().clamp(min=1)
+    share_S = torch.where(counts_S, loss_S / num_rows_S.clamp(min=1), 0.0)
+    per_row_B = torch.where(valid_B, share_S[session_B], 0.0)
+    return Loss(per_row_B=per_row_B, is_shared=True, metrics=as_floats({"pacs_accuracy": accuracy}))
 
 
-def _class_weights(is_positive_B: Tensor, group_B: Tensor, *, valid_B: Tensor, num_groups: int) -> Tensor:
-    positive_B = group_counts(group_B, valid_N=valid_B & is_positive_B, num_groups=num_groups)
-    negative_B = group_counts(group_B, valid_N=valid_B & ~is_positive_B, num_groups=num_groups)
-    same_B = torch.where(is_positive_B, positive_B, negative_B)
-    weights_B = (positive_B + negative_B) / (2 * same_B).clamp(min=1)
-    return torch.where((positive_B > 0) & (negative_B > 0), weights_B, 1.0).float()
+def _class_weights(is_positive_S: Tensor, group_S: Tensor, *, valid_S: Tensor, num_groups: int) -> Tensor:
+    positive_S = group_counts(group_S, valid_N=valid_S & is_positive_S, num_groups=num_groups)
+    negative_S = group_counts(group_S, valid_N=valid_S & ~is_positive_S, num_groups=num_groups)
+    same_S = torch.where(is_positive_S, positive_S, negative_S)
+    weights_S = (positive_S + negative_S) / (2 * same_S).clamp(min=1)
+    return torch.where((positive_S > 0) & (negative_S > 0), weights_S, 1.0).float()
 
 
 def _check_complete(group_B: Tensor, group_size_B: Tensor, num_groups: int) -> None:
