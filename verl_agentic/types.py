@@ -50,9 +50,11 @@ CALL_ERRORS = (
     "invalid_action",
     "tool_timeout",
     "tool_raised",
+    "no_answer",
 )
 """Why a call was not carried out, or not to its end, as metrics count it. `invalid_action` is a turn with neither call
-nor answer, where the protocol asks for one of them. `tool_raised` is an exception that arguments may have caused."""
+nor answer, where the protocol asks for one of them. `tool_raised` is an exception that arguments may have caused, and
+`no_answer` a sub-agent that ended without an answer."""
 
 
 class SegmentKind(str, Enum):

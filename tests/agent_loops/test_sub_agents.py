@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fakes import END, LIMITS, ROW, CharCodec, decode, encode, setting
@@ -13,6 +14,7 @@ from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.policy import Completion, ScriptedPolicy
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.errors import ConfigError
 from verl_agentic.tools.delegate import DelegateTool
 from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
 
@@ -119,3 +121,55 @@ async def test_an_episode_whose_sub_agent_cannot_be_played_is_void_and_its_sibli
     assert episode.is_void and not any(any(row.response_mask) for row in episode.trajectories)
     assert "<user>count 2<assistant>" in ended
     assert episode.error_kind in ("env", "policy", None)
+
+
+@pytest.mark.parametrize(
+    ("says", "limits", "reason"),
+    [
+        ("call:nothing", {}, "it used all of its turns"),
+        ("x" * 40, {"max_turn_tokens": 30}, "it used all of its tokens"),
+        ("", {}, "it said nothing"),
+    ],
+)
+async def test_a_sub_agent_without_an_answer_gives_its_parent_an_error_that_says_why(
+    says: str, limits: dict[str, Any], reason: str
+) -> None:
+    def next_text(messages: Sequence[Message]) -> str:
+        if messages[0].content == "work":
+            return says
+        return "call:delegate:work" if messages[-1].role == "user" else "sum 5"
+
+    policy = ScriptedPolicy(next_text, encode=encode, end_ids=[END])
+    episode = await play(policy, max_response_tokens=900, max_context_tokens=1_000, **limits)
+    (told,) = (m for m in episode.messages if m.role == "tool")
+    assert told.content == f"Error: the helper gave no answer: {reason}; ask for less, or ask again"
+    assert (told.is_error, told.error_kind) == (True, "no_answer")
+    assert episode.numbers()["call_error/no_answer"] == 1.0 and episode.reward.outcome == 1.0
+    assert len(episode.trajectories) == 2, "what the sub-agent did is trained"
+
+
+async def test_a_runner_that_returns_nothing_is_an_error_for_the_parent() -> None:
+    async def run(prompt: object, **options: object) -> str:
+        return " \n"
+
+    tool = DelegateTool()
+    tool.use(run)
+    result = await tool.call({"task": "work"})
+    assert (result.is_error, result.error_kind) == (True, "no_answer")
+
+
+def test_a_sub_agent_that_could_delegate_is_refused_before_anything_is_played() -> None:
+    with pytest.raises(ConfigError, match="a sub-agent cannot delegate, got the tool 'delegate' among its tools"):
+        DelegateTool([DelegateTool()])
+    with pytest.raises(ConfigError, match="max_turns of a sub-agent must be at least 1, got 0"):
+        DelegateTool(max_turns=0)
+
+
+async def test_a_nested_delegate_ends_the_run_instead_of_voiding_episodes() -> None:
+    with pytest.raises(ConfigError, match="cannot delegate"):
+        await run_episode(
+            ROW,
+            make_env=lambda row: Env(row, [DelegateTool([DelegateTool()])]),
+            setting=setting(script()),
+            request_id="r",
+        )

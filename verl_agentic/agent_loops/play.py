@@ -20,10 +20,18 @@ from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary
 from verl_agentic.tools.base import Tool
+from verl_agentic.tools.delegate import NoAnswerError
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import VOID_REASONS, Action, Message, Observation, SegmentKind, StopReason
 
 T = TypeVar("T")
+_WITHOUT_ANSWER = {
+    StopReason.MAX_TURNS: "it used all of its turns",
+    StopReason.MAX_TOKENS: "it used all of its tokens",
+    StopReason.CONTEXT_FULL: "its context is full",
+}
+"""Why a sub-agent ended before it answered."""
+_SPLIT_TOKENS = 4  # more, for characters that begin in a token further left
 
 
 class Stopped(Exception):
@@ -143,7 +151,10 @@ class Play:
         self.side_rows += agent.finish(is_void=False, filler_id=0)
         for name, count in agent.info.items():
             self.info[name] += count
-        return agent.transcript(stop).final_answer
+        answer = agent.transcript(stop).final_answer
+        if stop in _WITHOUT_ANSWER or not answer.strip():
+            raise NoAnswerError(f"{_WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
+        return answer
 
     # The start, and a turn.
 
@@ -242,7 +253,17 @@ class Play:
                 f"{self.setting.limits.max_context_tokens}; raise the limit or filter such rows out"
             )
         completion = await self._sample(max_tokens)
-        return completion, (reason, by_reserve) if completion.finish_reason == "length" else None
+        is_cut = completion.finish_reason == "length" and not self._ends_in_stop_text(completion.token_ids)
+        return completion, (reason, by_reserve) if is_cut else None
+
+    def _ends_in_stop_text(self, token_ids: Sequence[int]) -> bool:
+        """Returns whether the last token completes a stop text; such a turn is whole."""
+        stop, ids = self.setting.codec.stop_texts, list(token_ids)
+        if not stop:
+            return False
+        tail = ids[-max(len(text.encode()) for text in stop) - _SPLIT_TOKENS :]  # a token has at least one byte
+        texts = [self.setting.tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (tail, tail[:-1])]
+        return any(texts[0].count(text) > texts[1].count(text) for text in stop)
 
     async def _sample(self, max_tokens: int) -> Completion:
         started = time.monotonic()

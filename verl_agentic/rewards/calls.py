@@ -17,7 +17,7 @@ def is_well_formed(call: Call) -> bool:
 
 def was_carried_out(call: Call) -> bool:
     """Returns whether a tool got to work on the call; one that it failed at, or was too slow for, counts."""
-    return call.error_kind in (None, "tool_timeout", "tool_raised")
+    return call.error_kind in (None, "tool_timeout", "tool_raised", "no_answer")
 
 
 def succeeded(call: Call) -> bool:

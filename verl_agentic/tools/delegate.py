@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from verl_agentic.errors import DataError, EnvError
+from verl_agentic.errors import AgenticError, ConfigError, DataError, EnvError
 from verl_agentic.tools.base import Tool, ToolResult
 from verl_agentic.types import Message
+
+
+class NoAnswerError(AgenticError, RuntimeError):
+    """A sub-agent was played to its end and gave no answer; the message says why, for the agent that asked it."""
 
 
 class SubAgentRunner(Protocol):
     """Plays a task with a fresh copy of the policy; the loop gives it to the environment."""
 
     async def __call__(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
-        """Returns the final answer; its turns become training rows of the episode.
+        """Returns the final answer, which is not empty; its turns become training rows of the episode.
 
         Args:
             prompt: all that the sub-agent knows.
@@ -22,6 +26,7 @@ class SubAgentRunner(Protocol):
             max_turns: most turns it may take.
 
         Raises:
+            NoAnswerError: it ended without an answer; its turns are training rows all the same.
             EnvError, PolicyError: it could not be played to its end; the whole episode is void then.
         """
         ...
@@ -35,7 +40,16 @@ class DelegateTool:
     def __init__(
         self, tools: Sequence[Tool] = (), *, max_turns: int = 4, instructions: str = "", timeout_s: float = 300.0
     ) -> None:
-        """Takes the tools and turns of the sub-agents, a system message for them, and the deadline of one's work."""
+        """Takes the tools and turns of the sub-agents, a system message for them, and the deadline of one's work.
+
+        Raises:
+            ConfigError: a sub-agent could delegate itself, or has no turn.
+        """
+        nested = [tool.name for tool in tools if isinstance(tool, DelegateTool)]
+        if nested:
+            raise ConfigError(f"a sub-agent cannot delegate, got the tool {nested[0]!r} among its tools; remove it")
+        if max_turns < 1:
+            raise ConfigError(f"max_turns of a sub-agent must be at least 1, got {max_turns!r}")
         self.timeout_s = timeout_s
         self._tools = tools
         self._max_turns = max_turns
@@ -74,6 +88,11 @@ class DelegateTool:
             raise EnvError("delegate was called without a loop that plays sub-agents; play it through run_episode")
         prompt = (*self._system, Message("user", task, quoted=task))
         try:
-            return ToolResult(await self._run(prompt, tools=self._tools, max_turns=self._max_turns))
+            answer = await self._run(prompt, tools=self._tools, max_turns=self._max_turns)
+            if not answer.strip():
+                raise NoAnswerError("it ended without one")
+            return ToolResult(answer)
+        except NoAnswerError as cause:
+            return ToolResult(f"Error: the helper gave no answer: {cause}", is_error=True, error_kind="no_answer")
         except DataError as cause:  # the policy wrote the task, so that is no failure of the row
             return ToolResult(f"Error: nobody can take this task: {cause}", is_error=True, error_kind="wrong_arguments")
