@@ -1,7 +1,8 @@
 """Measures the sandboxes against a plain subprocess, cold bubblewrap, `docker exec` and verl's `prime_code` runner.
 
 All sides alternate in one run. `warm_vs_subprocess_latency`: a one-line program in a warm namespace sandbox over
-`python -I -S -c`. `warm_vs_cold_bwrap_throughput`: executions per second over those of bubblewrap started for each.
+`python -I -S -c`. `landlock_vs_namespaces_latency`: the same program in a warm Landlock sandbox over the namespace one.
+`warm_vs_cold_bwrap_throughput`: executions per second over those of bubblewrap started for each.
 `code_tests_vs_prime_code`: time of verl's runner, called as verl's reward function calls it, over ours on the same 40
 solutions with 10 tests each, one of which hangs.
 """
@@ -22,8 +23,10 @@ from typing import Any
 
 from _report import Target, median, progress, report
 
+from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.rewards.code import CodeTests, run_tests
 from verl_agentic.sandbox.base import Command, Limits
+from verl_agentic.sandbox.landlock import LandlockBackend
 from verl_agentic.sandbox.namespaces import NamespaceBackend
 from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
 
@@ -71,6 +74,7 @@ def main() -> int:
     result = asyncio.run(_measure(quick=args.quick))
     targets = {
         "warm_vs_subprocess_latency": Target(bound=0.5, at_least=False),
+        "landlock_vs_namespaces_latency": Target(bound=1.0, at_least=False),
         "warm_vs_cold_bwrap_throughput": Target(bound=4.0),
         "docker_warm_vs_exec_latency": Target(bound=0.1, at_least=False),
         "docker_fresh_ms": Target(bound=300.0, at_least=False),
@@ -87,6 +91,7 @@ async def _measure(*, quick: bool) -> Result:
     await pool.start()
     try:
         await _latency(pool, result, rounds=3 if quick else 40)
+        await _landlock(pool, result, rounds=3 if quick else 200)
         await _throughput(pool, result, rounds=1 if quick else 5, seconds=0.5 if quick else 2.0)
         await _session(pool, result, calls=20 if quick else 100)
         await _waits(pool, result, episodes=10 if quick else 60)
@@ -106,6 +111,24 @@ async def _latency(pool: SandboxPool, result: Result, *, rounds: int) -> None:
     result.figures["warm_ms"] = median(sandboxed[1:]) * 1e3
     result.figures["subprocess_ms"] = median(plain[1:]) * 1e3
     result.ratios["warm_vs_subprocess_latency"] = median([a / b for a, b in zip(sandboxed[1:], plain[1:], strict=True)])
+
+
+async def _landlock(pool: SandboxPool, result: Result, *, rounds: int) -> None:
+    progress("latency of one line of Python by Landlock and by namespaces")
+    other = SandboxPool(LandlockBackend(), PoolConfig(size=1, warm=0))
+    pairs = []
+    try:
+        await other.start()
+        for _ in range(rounds + 1):
+            ours = await _timed(lambda: other.run(Command(code=_PROGRAM), limits=_LIMITS))
+            theirs = await _timed(lambda: pool.run(Command(code=_PROGRAM), limits=_LIMITS))
+            pairs.append((ours, theirs))
+    except SandboxUnavailableError as cause:
+        return result.missing("ratios", "landlock_vs_namespaces_latency", str(cause))
+    finally:
+        await other.close()
+    result.figures["landlock_warm_ms"] = median([ours for ours, _ in pairs[1:]]) * 1e3
+    result.ratios["landlock_vs_namespaces_latency"] = median([ours / theirs for ours, theirs in pairs[1:]])
 
 
 async def _throughput(pool: SandboxPool, result: Result, *, rounds: int, seconds: float) -> None:
