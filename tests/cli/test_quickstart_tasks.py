@@ -15,7 +15,8 @@ from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.data.rows import read_json_lines, read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import ConfigError, DataError, EnvError, SandboxUnavailableError
+from verl_agentic.sandbox import choose, shared
 from verl_agentic.types import Message
 
 COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)
@@ -70,6 +71,21 @@ def test_a_course_whose_rl_takes_all_tasks_is_refused() -> None:
 
     with pytest.raises(DataError, match=r"neither trained with RL nor held out, got 1 rows without one"):
         tasks.make_rows(Small(recipe="quickstart", env="python_math", num_train=1, num_demos=1), seed=0, num_eval=0)
+
+
+def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(options: object) -> None:
+        raise SandboxUnavailableError("not on this machine")
+
+    isolating = [name for name in choose.AUTO_ORDER if name != "local"]
+    monkeypatch.setattr(choose, "_MAKERS", {**choose._MAKERS, **dict.fromkeys(isolating, refuse)})
+    monkeypatch.setattr(shared, "_pools", {})
+    (tmp_path / "model").symlink_to(made / "model")
+    with pytest.raises(EnvError, match="cannot be played here") as caught:
+        tasks.make_data(COURSE, tmp_path, 1, 4, lambda done, total: None)
+    assert "got namespaces: not on this machine" in str(caught.value) and "sandbox backends" in str(caught.value)
 
 
 def test_demonstrations_show_every_move_and_train_only_what_the_demonstrator_wrote(made: Path) -> None:

@@ -124,6 +124,20 @@ async def test_one_that_does_not_start_is_passed_over_and_its_reason_kept(
     await auto.close()
 
 
+async def test_one_that_cannot_be_imported_is_passed_over(
+    backends: dict[str, Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(options: object) -> None:
+        raise SandboxUnavailableError("cannot be imported")
+
+    monkeypatch.setitem(choose._MAKERS, "namespaces", refuse)
+    auto = make_backend("auto")
+    await auto.start()
+    assert auto.name == "docker" and isinstance(auto, AutoBackend)
+    assert auto.refusals == {"namespaces": "cannot be imported"}
+    await auto.close()
+
+
 async def test_one_that_starts_and_computes_wrongly_is_passed_over(backends: dict[str, Fake]) -> None:
     backends["namespaces"] = Fake("namespaces", says="41")
     auto = make_backend("auto", at_least="namespaces")

@@ -120,7 +120,11 @@ class AutoBackend:
             return
         self.refusals = {}
         for name in self._order:
-            backend = _make(name, self._options.get(name, {}))
+            try:
+                backend = _make(name, self._options.get(name, {}))
+            except (SandboxUnavailableError, MissingDependencyError) as cause:
+                self.refusals[name] = str(cause)
+                continue
             if isolation_of(backend) < self._at_least:
                 self.refusals[name] = f"isolates by {_label(isolation_of(backend))} only"
                 continue

@@ -24,8 +24,9 @@ from verl_agentic.data.sample_log import STORED_SAMPLE, stored_episode
 from verl_agentic.data.sft import write_sft
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
+from verl_agentic.errors import DataError, EnvError
 
+_MAX_VOID_SHARE = 0.05  # of demonstrations: above it, what they show is missing from the warm start
 _NUM_TEXTS = 300  # demonstrations that a tokenizer is trained on
 
 Advance = Callable[[int, int], None]
@@ -154,7 +155,14 @@ def _demonstrate(
         return scripted(script, codec=codec, tokenizer=tokenizer, limits=limits)
 
     make_env = functools.partial(package.make_env, **course.env_config)
-    return asyncio.run(play_rows(rows, make_env=make_env, setting_for=setting_for, on_episode=on_episode))
+    episodes = asyncio.run(play_rows(rows, make_env=make_env, setting_for=setting_for, on_episode=on_episode))
+    errors = [episode.error for episode in episodes if episode.is_void]
+    if len(errors) > _MAX_VOID_SHARE * len(episodes):
+        raise EnvError(
+            f"demonstrations of {course.env} cannot be played here, got {len(errors)} void ones of {len(episodes)}, "
+            f"the first by {errors[0]}; try `verl-agentic sandbox backends`, and `env validate {course.env}`"
+        )
+    return episodes
 
 
 def _texts(course: Course) -> list[str]:
