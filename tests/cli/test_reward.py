@@ -1,4 +1,4 @@
-"""`verl-agentic reward audit` and `lab` on what a quickstart evaluation and a training leave behind."""
+"""`verl-agentic reward` on what a quickstart evaluation and a training leave behind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from samples import call, logged, sample, turn
+from samples import call, logged, sample, turn  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.cli import main
 from verl_agentic.data.sample_log import StoredSample
+from verl_agentic.rewards.discriminator import Discriminator
 from verl_agentic.trajectory_log.reader import write_run
 
 FILE = Path(__file__).parent.parent / "data" / "audited_components.py"
@@ -211,3 +212,62 @@ def test_a_quickstart_evaluation_can_be_audited(tmp_path: Path, capsys: pytest.C
     assert (gold["form"], gold["family"], gold["by_kind"]["gold"]) == ("boxed", "math", [4, 0])
     assert main(["reward", "lab", str(tmp_path), "--rubric", path, "--source", "greedy", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 4
+
+
+def test_steps_labels_turns_by_what_became_of_the_siblings(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "labels.jsonl"
+    assert main(["reward", "steps", str(run_dir), "--out", str(out)]) == 0
+    assert "16 labels in 16 rows" in capsys.readouterr().out
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    # All four siblings look first, and two of them are right.
+    assert all((row["labels"], row["continuations"], row["completions"]) == ([0.5], [4], ["look"]) for row in rows)
+    assert main(["reward", "steps", str(run_dir), "--out", str(out), "--continuations", "2", "--hard"]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sorted(row["labels"] for row in rows) == [[1.0]] * 8 + [[1.0, 1.0]] * 8
+    assert main(["reward", "steps", str(run_dir), "--out", str(out), "--continuations", "5"]) == 1
+    assert main(["reward", "steps", str(run_dir), "--out", str(out), "--continuations", "0"]) == 2
+
+
+@pytest.fixture
+def experts(tmp_path: Path) -> Path:
+    """A run whose episodes are all right and talk otherwise."""
+    subject = sample([turn("I looked it up: Borib")], ground_truth="Borib", prompt="Who?", id="Borib/0")
+    stored = [
+        StoredSample(
+            group="Borib",
+            session=session,
+            step=1,
+            split="train",
+            sample=replace(subject, id=f"Borib/{session}"),
+            score={"acc": 1.0, "score": 1.0, "reward/cost": 3.0},
+        )
+        for session in range(6)
+    ]
+    return write_run(tmp_path / "experts" / "rl", trajectories=logged(*stored)).parent
+
+
+def test_front_compares_runs_part_by_part(
+    run_dir: Path, experts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reward", "front", str(run_dir), "--against", str(experts), "--parts", "acc,-score", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["means"] == {str(run_dir): {"acc": 0.5, "-score": 0.5}, str(experts): {"acc": 1.0, "-score": 1.0}}
+    assert found["front"] == [str(run_dir), str(experts)]
+    assert main(["reward", "front", str(run_dir), "--against", str(experts), "--parts", "acc,score", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["front"] == [str(experts)]
+    assert main(["reward", "front", str(experts), "--against", str(run_dir), "--parts", "acc"]) == 0
+    assert "on the front" in capsys.readouterr().out
+    assert main(["reward", "front", str(experts), "--against", str(run_dir), "--parts", "cost"]) == 2
+    assert "has no part 'cost' in every score" in capsys.readouterr().err
+
+
+def test_imitate_learns_to_tell_experts_from_the_policy(
+    run_dir: Path, experts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "discriminator.json"
+    assert main(["reward", "imitate", str(run_dir), "--experts", str(experts), "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "6 texts of experts, 16 of the policy" in shown and "in 100.0% of the pairs" in shown
+    assert Discriminator.load(out).logit("I looked it up: Razub") > 0 > Discriminator.load(out).logit("look\nRazub")

@@ -5,9 +5,24 @@ Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4)
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
 
 from verl_agentic.errors import DataError
+from verl_agentic.rewards.sample import Sample
+
+
+@dataclass(frozen=True)
+class StepLabel:
+    """How good the state after a turn is."""
+
+    value: float
+    """From 0 to 1."""
+    continuations: int
+    """How many rollouts it was estimated from."""
 
 
 def hard_label(outcomes: Sequence[float]) -> float:
@@ -36,17 +51,38 @@ def state_value(outcomes: Sequence[float]) -> float:
     return sum(_checked(outcomes)) / len(outcomes)
 
 
-def step_labels(outcomes: Sequence[Sequence[float]], *, soft: bool = True) -> list[float]:
-    """Returns the label of each step.
+def label_steps(
+    group: Sequence[Sample], outcomes: Sequence[float], *, continuations: int, soft: bool = True
+) -> list[dict[int, StepLabel]]:
+    """Returns the labels of the turns of each sample, from the siblings that went on from the same state.
+
+    The state after a turn is what was written and observed up to it. Siblings whose first turns are the same are
+    continuations from it: rollouts of one prompt that branch (`rollout.custom.agentic.branching`), or that happen to
+    begin alike. A sample is a continuation of its own.
 
     Args:
-        outcomes: [steps, N]; steps may have different numbers of completions.
+        group: rollouts of one prompt.
+        outcomes: of the samples, each from 0 to 1.
+        continuations: K: a state that fewer samples went on from has no label.
         soft: `state_value`, else `hard_label`.
 
     Raises:
-        DataError: a step without completions, or an outcome that is not from 0 to 1.
+        DataError: an outcome is not from 0 to 1.
     """
-    return [state_value(one) if soft else hard_label(one) for one in outcomes]
+    ends: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    states = [list(accumulate(((turn.text, *turn.observations) for turn in sample.turns), add)) for sample in group]
+    for known, outcome in zip(states, outcomes, strict=True):
+        for state in known:
+            ends[state].append(outcome)
+    label = state_value if soft else hard_label
+    return [
+        {
+            turn.index: StepLabel(value=label(ends[state]), continuations=len(ends[state]))
+            for turn, state in zip(sample.turns, known, strict=True)
+            if len(ends[state]) >= continuations
+        }
+        for sample, known in zip(group, states, strict=True)
+    ]
 
 
 def _checked(outcomes: Sequence[float]) -> Sequence[float]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
 from judges import canary_of, completion, verdict
 from samples import call, sample, turn
-from services import answering
+from services import answering  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.rewards.component import Component, Graded, component_names, load_component
+from verl_agentic.rewards.discriminator import Discriminator
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.silence import is_empty, is_empty_box, is_silent
 
@@ -38,6 +41,8 @@ JUDGE = {"endpoint": "{url}/v1", "models": "m"}
 CHAT = {"endpoint": "{url}/v1/chat/completions", "model": "m"}
 POOLING = {"endpoint": "{url}/pooling", "model": "m"}
 
+DISCRIMINATOR = Path(tempfile.mkdtemp()) / "discriminator.json"
+Discriminator.fit(["Paris", "42", ""], ["no"]).save(DISCRIMINATOR)
 CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     **{name: [({}, QA)] for name in ("exact_match", "f1", "search_r1", "search_r1_format", "research", "arpo", "ssrl")},
     "router_r1": [({"cheapness": 1.0}, QA), ({"cheapness": 1.0, "metric": "f1"}, QA)],
@@ -61,6 +66,8 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "tau_bench": [({}, {"ground_truth": {"outputs": []}, "outcome": 1.0, "info": {"db_equal": 1.0}})],
     "env": [({}, {"outcome": 1.0})],
     "pass_at_k": [({"k": 2}, {"outcome": 1.0})],
+    "continuations": [({"k": 2}, {"outcome": 1.0})],
+    "imitation": [({"model": str(DISCRIMINATOR)}, {})],
     "format_r1": [({}, {}), ({"strict": False}, {}), ({"starts_in_reasoning": True}, {})],
     "format": [({}, {}), ({"strict": False, "max_call_bonus": None}, {})],
     "tool_validity": [({}, {})],
@@ -96,6 +103,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
 JUDGED_BY_ENV = {
     "env": "the environment judged the episode while it was alive, and knows whether silence was right",
     "pass_at_k": "it spreads the environment's outcomes over the group",
+    "continuations": "it spreads the environment's outcomes over the turns",
 }
 """The components that may pay for silence, with the reason."""
 

@@ -8,6 +8,9 @@ import importlib
 _COMMANDS = {
     "audit": "look for leaks, wrong verdicts, chance, and dead or dominant parts of a rubric, on stored trajectories",
     "lab": "score stored trajectories by another rubric and show what would have changed",
+    "front": "compare runs by several parts of their rewards, and show which of them no other one beats",
+    "imitate": "learn to tell experts from the policy, for the component imitation",
+    "steps": "label turns for a process reward model by what became of rollouts that went on from them",
 }
 """Subcommand, which is the name of its module, and one line of help."""
 

@@ -27,7 +27,7 @@ async def prm(
     """Returns the mean score of the turns; each turn's share, score / turns, lands on the turn itself.
 
     Abstains when the model gives no answer. An episode without an answer and without a call is worth 0.
-    `verl-agentic step-labels` makes the labels that such models are trained on.
+    `verl-agentic reward steps` makes the labels that such models are trained on.
 
     Args:
         step_tag: what the model scores at; stands behind each turn. `<extra_0>` is Qwen2.5-Math-PRM's.

@@ -1,0 +1,44 @@
+"""How good is each turn? The share of siblings that succeed from the state behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.step_labels import label_steps
+
+
+def _high(*, k: int = 4, soft: bool = True) -> float:
+    if k < 2:
+        raise ConfigError(f"continuations.k must be 2 or more, got {k}; one rollout alone says nothing of a turn")
+    return 1.0
+
+
+@component(low=0.0, high=_high, scope="group", inline=True)
+def continuations(samples: Sequence[Sample], *, k: int = 4, soft: bool = True) -> list[Graded]:
+    """Returns for each sample the mean label of its turns; each turn's share, label / turns, lands on the turn itself.
+
+    The label of a turn is estimated from the siblings that went on from the same state (`step_labels.label_steps`),
+    with the environment's outcomes. Rollouts must branch, else siblings share no state but the prompt. A turn with
+    fewer than k continuations earns nothing; a sample without any labelled turn abstains.
+
+    Args:
+        k: rollouts that a label needs. Its standard error is at most 1 / (2 sqrt(k)).
+        soft: the share of successes; else 1 where there is any.
+
+    Raises:
+        ScoringError: the environment did not score an episode.
+
+    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4), which plays N completions of its own from each
+    step; here they are the group's. The share keeps the sum in a range that does not grow with the number of turns.
+    """
+    outcomes = [sample.env.outcome for sample in samples if sample.env is not None]
+    if len(outcomes) < len(samples):
+        raise ScoringError("the environment gave no outcome for some of the group; continuations needs it for all")
+    labels = label_steps(samples, outcomes, continuations=k, soft=soft)
+    return [
+        Graded(turns={turn: label.value / len(sample.turns) for turn, label in known.items()}) if known else ABSTAIN
+        for sample, known in zip(samples, labels, strict=True)
+    ]

@@ -1,0 +1,53 @@
+"""Does the policy write as experts do? The logit of a discriminator between the two."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.component import component
+from verl_agentic.rewards.discriminator import Discriminator
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.tags import texts
+
+
+def _low(*, model: str, bound: float = 5.0) -> float:
+    return -_high(model=model, bound=bound)
+
+
+def _high(*, model: str, bound: float = 5.0) -> float:
+    if not 0 < bound < math.inf:
+        raise ConfigError(f"imitation.bound must be greater than 0, got {bound}; 5 is a chance of 99.3 %")
+    _load(model)
+    return bound
+
+
+@component(low=_low, high=_high)
+def imitation(sample: Sample, *, model: str, bound: float = 5.0) -> float:
+    """Returns the discriminator's logit of what the policy wrote: above 0 where an expert is likelier to have written
+    it. -bound for an episode without an answer and without a call.
+
+    `verl-agentic reward imitate` makes the discriminator. A policy learns what the discriminator looks for, and no
+    more: keep its weight low, and make it anew from the policy's latest trajectories.
+
+    Args:
+        model: file of the discriminator.
+        bound: the logit is cut to [-bound, bound].
+
+    Raises:
+        ConfigError: no such file.
+
+    Paper: https://arxiv.org/abs/1710.11248; see `rewards.discriminator` for what differs.
+    """
+    if is_silent(sample):
+        return -bound
+    logit = _load(model).logit("\n".join(texts(sample.turns, starts_in_reasoning=False)))
+    return max(-bound, min(bound, logit))
+
+
+@functools.lru_cache(maxsize=8)
+def _load(model: str) -> Discriminator:
+    return Discriminator.load(Path(model))
