@@ -167,7 +167,7 @@ async def test_the_servers_finish_reasons_are_understood(
     ("make", "message"),
     [
         (lambda s, x: s.loop(x, enviroment="python_math"), r"unknown keys in .*custom.agentic, got \['enviroment'\]"),
-        (lambda s, x: s.loop(x, limits={"max_turn": 3}), r"unknown episode limits, got \['max_turn'\]"),
+        (lambda s, x: s.loop(x, limits={"max_turn": 3}), r"unknown keys in .*agentic.limits, got \['max_turn'\]"),
         (lambda s, x: s.loop(x, limits={"max_turns": 0}), "max_turns must be positive, got 0"),
         (lambda s, x: s.loop(x, processor=object()), "env_agent is text-only"),
     ],
@@ -268,7 +268,7 @@ async def test_a_trained_token_that_the_policy_did_not_write_is_found(
 
 async def test_what_cannot_be_logged_is_trained_on_all_the_same(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    options = {"dir": str(tmp_path / "file" / "run")}
+    options: dict[str, Any] = {"dir": str(tmp_path / "file" / "run")}
     output = await stage.play(CALL, "42", log=options)
     stored = output.as_dict()
     log_writer("trajectories", LogOptions(**options)).close()

@@ -15,6 +15,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl_agentic.adapters import guard
 from verl_agentic.adapters.critic_config import TARGET_TAU
 from verl_agentic.adapters.engine_copy import copy_of, trained_shards
+from verl_agentic.adapters.run_sections import SECTIONS
 from verl_agentic.errors import ConfigError
 
 
@@ -62,13 +63,13 @@ def test_a_run_with_a_target_does_not_start_without_the_adapters() -> None:
 
 
 def test_a_target_that_nobody_would_use_is_refused() -> None:
-    guard._check_credit(run_config(target={"tau": 0.1}))
+    SECTIONS["critic.target"].read_from(run_config(target={"tau": 0.1}))
     for estimator in ("turn_gae", "gae"):
-        guard._check_credit(run_config(estimator))
+        SECTIONS["critic.target"].read_from(run_config(estimator))
         with pytest.raises(ConfigError, match=f"estimator '{estimator}' has no use for critic.target"):
-            guard._check_credit(run_config(estimator, target={"tau": 0.1}))
+            SECTIONS["critic.target"].read_from(run_config(estimator, target={"tau": 0.1}))
     with pytest.raises(ConfigError, match=r"needs a trainer of ours, got .*'sync'"):
-        guard._check_credit(run_config(mode="sync", target={"tau": 0.1}))
+        SECTIONS["critic.target"].read_from(run_config(mode="sync", target={"tau": 0.1}))
 
 
 class Engine(FSDPEngineWithValueHead):

@@ -28,6 +28,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from verl_agentic.adapters import external_sessions, foreign_rows
+from verl_agentic.adapters.run_sections import AGENTIC, loop_settings
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec import Codec
 from verl_agentic.agent_loops.decoding import exact_decoder
@@ -53,7 +54,6 @@ from verl_agentic.trajectory import Trajectory
 from verl_agentic.trajectory_log.writer import log_writer
 from verl_agentic.types import Message
 
-_SECTION = "actor_rollout_ref.rollout.custom.agentic"
 # verl logs every call that it cannot read; the loop answers and counts them.
 tool_parser.logger.setLevel(logging.CRITICAL)
 _SETTINGS = {"env", "env_config", "limits", "compaction", "exploration", "protocol", "protocol_options", "guidance"}
@@ -206,7 +206,7 @@ class EnvAgentLoop(AgentLoopBase):
         row = env_row(kwargs)
         env_id = row.extra.get("env") or self._settings.env
         if not env_id:
-            raise ConfigError(f"no environment chosen; set {_SECTION}.env, or extra_info.env in every row")
+            raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
         make_env = functools.partial(load_env(env_id), **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setting = self._setting(sampling_params, step=step, seed=request_id)
@@ -353,27 +353,11 @@ def _settings_of(config: Any, named: Mapping[str, Any]) -> tuple[LoopSettings, b
         if known_config is config and known_named == named:
             return found
     _freeze_loaded_objects()
-    rollout = config.actor_rollout_ref.rollout
-    settings = LoopSettings.from_mapping(
-        {**_section(rollout), **_plain(named)},
-        section=_SECTION,
-        max_response_tokens=rollout.response_length,
-        max_context_tokens=rollout.prompt_length + rollout.response_length,
-    )
+    settings = loop_settings(config, _plain(named))
     external_sessions.check_external_sessions(config)
-    if settings.branching is not None:
-        settings.branching.check_rollout(
-            group_size=(rollout.get("n") or 1) - settings.external_sessions,
-            has_log_probs=bool(rollout.get("calculate_log_probs")),
-        )
     found = settings, is_scored_by_verl(config)
     _last_settings[:] = [(config, named, found)]
     return found
-
-
-def _section(rollout_config: Any) -> dict[str, Any]:
-    custom = rollout_config.get("custom") or {}
-    return _plain(custom.get("agentic") or {})
 
 
 def _plain(values: Any) -> dict[str, Any]:

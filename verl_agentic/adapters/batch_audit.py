@@ -10,7 +10,8 @@ import numpy as np
 import torch
 import transfer_queue as tq
 
-from verl_agentic.adapters.run_watch import SECTION, Watch, watch_of
+from verl_agentic.adapters.run_sections import AGENTIC
+from verl_agentic.adapters.run_watch import Watch, watch_of
 from verl_agentic.adapters.session_rows import GROUP_SIZE, split_key
 from verl_agentic.agent_loops.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms import mask_audit
@@ -89,14 +90,14 @@ def _tell(watch: Watch, breaches: Sequence[Breach], keys: Sequence[str], *, step
             level=cast("Any", action),
             message=message,
             evidence={"rows": float(len(found)), "first_row": keys[found[0].row]},
-            advice=f"{_ADVICE.get(name, _MEND)}, or set {SECTION}.audit=warn",
+            advice=f"{_ADVICE.get(name, _MEND)}, or set {AGENTIC}.audit=warn",
         )
         watch.find(finding)
         told.append(f"{name}: {message}; {_ADVICE.get(name, _MEND)}")
     if action == "stop":
         raise AuditError(
             f"step {step} would train on what the policy did not do, got {'; '.join(told)}; or set "
-            f"{SECTION}.audit=warn to go on"
+            f"{AGENTIC}.audit=warn to go on"
         )
 
 

@@ -57,6 +57,8 @@ _OURS_INSTEAD: dict[str, str] = {
     "tir_optimal_token_baseline": "token_baseline",
 }
 """verl's explode where a weight is rounded below 0, and give members that no other is compared with bare returns."""
+GROUP_ESTIMATORS = frozenset({*BY_GROUP, *_OURS_INSTEAD})
+"""Those of verl's that compare siblings: a session without any teaches nothing, or its bare reward."""
 
 
 def _compute(original: Callable[..., Any]) -> Callable[..., Any]:

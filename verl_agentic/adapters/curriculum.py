@@ -15,7 +15,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
+from verl_agentic.adapters.run_sections import curriculum_settings
 from verl_agentic.adapters.session_rows import last_rows
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.data.columns import extra_of
@@ -103,15 +104,9 @@ def make_sampler(data_config: Any, dataset: Any) -> PromptSampler | None:
     Raises:
         ConfigError: it cannot work. DataError: the data lack what it needs.
     """
-    written = data_config.get("curriculum")
-    if written is None:
+    settings = curriculum_settings(data_config)
+    if settings is None:
         return None
-    settings = CurriculumSettings.from_mapping(cast("Any", OmegaConf.to_container(written, resolve=True)))
-    if workers := int(data_config.get("dataloader_num_workers") or 0):
-        raise ConfigError(
-            f"data.curriculum needs data.dataloader_num_workers=0, got {workers}: workers fetch prompts two batches "
-            "each ahead of time, chosen by what was known then; set it to 0"
-        )
     base = dataset.base if isinstance(dataset, GrowingDataset) else dataset
     block = int(data_config.train_batch_size)
     sampler = PromptSampler(settings, _columns(base, settings), block=block, seed=data_config.get("seed"))

@@ -52,8 +52,8 @@ def check_external_sessions(config: Any) -> None:
             f"{_OPTION} does not go with algorithm.rollout_correction, which weighs rows by the log-probs of the "
             f"policy that sampled them, and a script has none, got {used}; unset them, or set {_OPTION}=0"
         )
-    if section.get("env"):
-        _gold_of(section["env"])
+    if isinstance(env := section.get("env"), str):
+        _gold_of(env)
 
 
 def is_external(settings: LoopSettings, session_id: Any, *, is_training: bool) -> bool | None:

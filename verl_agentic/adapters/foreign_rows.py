@@ -11,19 +11,17 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 
+from verl_agentic.adapters.run_sections import log_options
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.rewards.scored import Scored
 from verl_agentic.trajectory_log.options import LogOptions
 from verl_agentic.trajectory_log.secrets import Decode, own_secrets, withhold
 from verl_agentic.trajectory_log.writer import log_writer
-
-_SECTION = "actor_rollout_ref.rollout.custom.agentic.log"
 
 
 @dataclass(kw_only=True)
@@ -65,9 +63,7 @@ def is_greedy(kwargs: Mapping[str, Any], *, is_validation: bool) -> bool:
 def _run_agent_loop(original: Any) -> Any:
     @functools.wraps(original)
     async def run(self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any) -> Any:
-        section = OmegaConf.select(self.config, _SECTION)
-        written = cast("Any", OmegaConf.to_container(section)) if section else {}
-        options = LogOptions.from_mapping(written, section=_SECTION)
+        options = log_options(self.config)
         if options.dir is None:
             return await original(self, sampling_params, trajectory, **kwargs)
         columns = {

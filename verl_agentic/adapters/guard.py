@@ -7,11 +7,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from verl_agentic.adapters import first_errors
+from verl_agentic.adapters.run_sections import credit_settings, refused_sections
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.truncation import truncation_warning
 
@@ -50,8 +51,7 @@ def install_check(load: Callable[[list[str]], None]) -> None:
         _check_platform(config)
         _check_credit(config)
         _warn_of_truncation(config)
-        if _section(OmegaConf.select(config, "actor_rollout_ref.rollout") or {}).get("external_sessions"):
-            _check_external_sessions(config)
+        _check_sections(config)
         auto_set_device(config)
 
     device.auto_set_device = check_and_set_device
@@ -73,69 +73,26 @@ def _check_platform(config: DictConfig) -> None:
 
 def _check_credit(config: DictConfig) -> None:
     # They import torch, which this module, loaded in every process, does not need.
-    from verl_agentic.adapters.implicit_reward import check_implicit_reward
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
-    from verl_agentic.algorithms.estimate import CreditSettings
 
-    section, name = (
-        OmegaConf.select(config, "algorithm.credit"),
-        str(OmegaConf.select(config, "algorithm.adv_estimator")),
-    )
-    written = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else {}
-    settings = CreditSettings.from_mapping(cast("Any", written))
-    if OmegaConf.select(config, "critic.target") is not None:
-        _check_target(config, name)
-    if OmegaConf.select(config, "algorithm.implicit_reward") is not None:
-        check_implicit_reward(config)
-    _check_extra_rows(config)
+    name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
+    has_sdpo = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") == "sdpo"
+    if has_sdpo or OmegaConf.select(config, "algorithm.prompt_information") is not None:
+        from verl_agentic.adapters.extra_rows import check_router_replay
+
+        check_router_replay(config, what="the loss sdpo" if has_sdpo else "algorithm.prompt_information")
     if not is_advantage(name):
-        if settings.options:
-            raise ConfigError(
-                f"algorithm.credit.options are for estimators of ours, got {dict(settings.options)} for {name!r}; "
-                "unset them"
-            )
         return
     estimator = load_advantage(name)
-    estimator.check_options(settings.options)
+    # Of options that must be given, none may be given.
+    estimator.check_options(credit_settings(config).options)
     if estimator.needs_critic and not OmegaConf.select(config, "critic.enable"):
         raise ConfigError(f"estimator {name!r} needs a critic, got critic.enable=null or false; set critic.enable=true")
 
 
-def _check_extra_rows(config: DictConfig) -> None:
-    from verl_agentic.adapters.prompt_information import prompt_information_settings
-
-    settings = prompt_information_settings(config)
-    has_sdpo = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") == "sdpo"
-    if settings is not None or has_sdpo:
-        from verl_agentic.adapters.extra_rows import check_router_replay
-
-        check_router_replay(config, what="the loss sdpo" if has_sdpo else "algorithm.prompt_information")
-    if OmegaConf.select(config, "algorithm.self_teacher") is not None:
-        from verl_agentic.adapters.self_teacher import teacher_tau
-
-        teacher_tau(config)
-
-
-def _check_target(config: DictConfig, name: str) -> None:
-    from verl_agentic.algorithms.advantage import is_advantage, load_advantage
-
-    mode = str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
-    if not is_advantage(name) or "target_values_BT" not in load_advantage(name).takes:
-        raise ConfigError(
-            f"estimator {name!r} has no use for critic.target; set algorithm.adv_estimator=archer, or unset it"
-        )
-    if not mode.startswith("agentic_"):
-        raise ConfigError(
-            f"critic.target needs a trainer of ours, got trainer.v1.trainer_mode={mode!r}; set agentic_sync, "
-            "agentic_colocate_async or agentic_separate_async"
-        )
-
-
-def _check_external_sessions(config: DictConfig) -> None:
-    # It imports the episode loop, which this module, loaded in every process, does not need.
-    from verl_agentic.adapters.external_sessions import check_external_sessions
-
-    check_external_sessions(config)
+def _check_sections(config: DictConfig) -> None:
+    for refused in refused_sections(config):
+        raise refused
 
 
 def _warn_of_truncation(config: DictConfig) -> None:

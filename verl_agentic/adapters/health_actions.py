@@ -10,7 +10,8 @@ from typing import Any
 
 from omegaconf import open_dict
 
-from verl_agentic.adapters.run_watch import SECTION, Watch
+from verl_agentic.adapters.run_sections import AGENTIC
+from verl_agentic.adapters.run_watch import Watch
 from verl_agentic.diagnostics.finding import Finding
 from verl_agentic.diagnostics.health import ROLLED_BACK_TO
 from verl_agentic.errors import HealthError
@@ -82,7 +83,7 @@ def _stop(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequenc
         )
     raise HealthError(
         f"the run is not well at step {trainer.global_steps}{went_back}, got {told}; {resume}. {aside}, or set "
-        f"{SECTION}.health.actions.<alarm> to warn"
+        f"{AGENTIC}.health.actions.<alarm> to warn"
     )
 
 

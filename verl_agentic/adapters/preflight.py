@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned import PlannedRun
-from verl_agentic.errors import ConfigError
 
 
 @dataclass(kw_only=True)
@@ -63,10 +62,12 @@ def plan(
         notes.add("unresolved", composed.unresolved)
         for place, messages in composing.refusals(composed.config).items():
             notes.add(place, [m for m in messages if not composed.unresolved])
+        notes.add("sections", composing.section_refusals(composed.config))
         run = PlannedRun(
             config=composed.plain,
             defaults=composed.defaults,
             fields=composing.section_fields(composed.config),
+            hints=composing.section_hints(composed.config),
             is_read=composing.read_names().__contains__,
             allowed=tuple(allowed),
             problems=notes.problems,
@@ -85,7 +86,6 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
         files = data.data_files(config, split)
         if files and not any(f"data.{split}_files" in message for message in notes.problems.get("files", ())):
             found[name] = notes.attempt("files", lambda files=files: data.read_rows(files))
-    notes.add("gates", _refused_gates(run))
     run = replace(run, **found)
     worker = notes.attempt("model", lambda: Worker.of(config)) if _has_model(run, notes) else None
     if worker is None:
@@ -107,13 +107,13 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
 def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> PlannedRun:
     """Returns the run with its first prompt, and what right answers earn."""
     from verl_agentic.adapters import preflight_prompt as prompts
-    from verl_agentic.diagnostics.preflight.checks.episode_settings import episode_settings
     from verl_agentic.diagnostics.preflight.checks.missing_values import missing_values
+    from verl_agentic.diagnostics.preflight.checks.sections import sections
     from verl_agentic.diagnostics.preflight.checks.tool_parser import tool_parser
 
     # What these refuse would fail here in words that say less.
     registered = replace(run, registered=_registered())
-    checked = (missing_values, episode_settings, tool_parser)
+    checked = (missing_values, sections, tool_parser)
     if any(verdict.status == "fail" for check in checked for verdict in check(registered)):
         return run
     if prompts.agent_name(worker, rows[0]) not in registered.registered["agent_loop"]:
@@ -137,18 +137,6 @@ async def _tried(run: PlannedRun, worker: Any, rows: Sequence[Any]) -> Any:
     return gold.Trials()
 
 
-def _refused_gates(run: PlannedRun) -> list[str]:
-    if "gated_buffer" not in str(run.get("trainer.v1.sampler.custom_sampler.path")):
-        return []
-    from verl_agentic.adapters.gated_buffer import GateOptions
-
-    try:
-        GateOptions.of(run.get("trainer.v1.sampler.sampler_kwargs", {}))
-        return []
-    except ConfigError as refused:
-        return [str(refused)]
-
-
 def _has_model(run: PlannedRun, notes: _Notes) -> bool:
     path = run.get("actor_rollout_ref.model.path")
     if path is None:
@@ -165,15 +153,19 @@ def _registered() -> dict[str, frozenset[str]]:
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
     from verl.experimental.agent_loop.tool_parser import ToolParser
     from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
     from verl.utils.tracking import Tracking
+
+    from verl_agentic.adapters.credit import GROUP_ESTIMATORS
 
     return {
         "agent_loop": frozenset(_agent_loop_registry),
         "tool_parser": frozenset(ToolParser._registry),
         "reward_manager": frozenset(REWARD_MANAGER),
         "estimator": frozenset(str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY),
+        "group_estimator": GROUP_ESTIMATORS,
+        "policy_loss": frozenset(POLICY_LOSS_REGISTRY),
         "trainer": frozenset(TRAINER_REGISTRY),
         "logger": frozenset(Tracking.supported_backend),
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 # What hydra.main does cannot be had from its public compose(), which knows no second folder of configurations.
 from hydra._internal.hydra import Hydra
@@ -24,9 +26,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 import verl_agentic
+from verl_agentic.adapters.run_sections import refused_sections
 from verl_agentic.diagnostics.preflight.planned import MISSING
 from verl_agentic.errors import ConfigError
 
+_PACKAGES = {"trtllm": "tensorrt_llm"}
 _NAME = re.compile(r"""\.\s*(?:get|pop|select)?\(?\s*["']?([A-Za-z_]\w*)|["']([A-Za-z_][\w.]*)["']""")
 
 
@@ -89,10 +93,15 @@ def section_fields(config: DictConfig) -> dict[str, frozenset[str]]:
 
     Sections of `DictConfig`s that verl reads key by key are left out, whatever class they name.
     """
-    found = dict(_fields(config, ""))
+    found = {path: frozenset(names) for path, names in section_hints(config).items()}
     # verl makes objects of these; of algorithm, reward and trainer it never does.
     made = ("actor_rollout_ref.", "critic")
     return {path: names for path, names in found.items() if path.startswith(made)}
+
+
+def section_hints(config: DictConfig) -> dict[str, dict[str, Any]]:
+    """Returns path -> field -> annotation, of every section that names a class of verl's."""
+    return dict(_fields(config, ""))
 
 
 @functools.cache
@@ -108,10 +117,25 @@ def read_names() -> frozenset[str]:
     return frozenset(names)
 
 
-def refusals(config: DictConfig) -> dict[str, tuple[str, ...]]:
-    """Returns who refuses a configuration -> in what words: `plugin`, `verl`."""
+def refusals(config: DictConfig) -> dict[str, list[str]]:
+    """Returns who refuses a configuration -> in what words: `plugin`, `verl`; `unchecked`: what it takes
+    a package to know that is not here."""
     copied = deepcopy(config)  # both change what they are given
-    return {"plugin": tuple(_of_plugin(copied)), "verl": tuple(_of_verl(copied))}
+    told = section_refusals(config)
+    plugin = (message for message in _of_plugin(copied) if not any(message.endswith(one) for one in told))
+    found: dict[str, list[str]] = {"plugin": list(plugin), "verl": [], "unchecked": []}
+    for place, message in _of_verl(copied):
+        if not any(message.endswith(one) for one in (*told, *found["plugin"])):
+            found[place].append(message)
+    return found
+
+
+def section_refusals(config: DictConfig) -> list[str]:
+    """Returns what the readers of our sections refuse; what is only not given yet is not theirs to say."""
+    try:
+        return [str(refused) for refused in refused_sections(deepcopy(config)) if f"'{MISSING}'" not in str(refused)]
+    except OmegaConfBaseException:  # an interpolation leads nowhere, which is told by itself
+        return []
 
 
 def _of_plugin(config: DictConfig) -> Iterator[str]:
@@ -123,21 +147,58 @@ def _of_plugin(config: DictConfig) -> Iterator[str]:
         yield _reason(refused)
 
 
-def _of_verl(config: DictConfig) -> Iterator[str]:
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import omega_conf_to_dataclass, validate_config
+def _of_verl(config: DictConfig) -> Iterator[tuple[str, str]]:
+    """Yields `verl`, or `unchecked` for what needs a package that is not here, and a message."""
+    told: set[str] = set()
+    for look in (_validate, _make_sections, _make_trainer):
+        try:
+            look(deepcopy(config))
+        except Exception as refused:
+            reason = _reason(refused)
+            # Keys that a class does not know are told by name and place, by a check of their own.
+            if "unexpected keyword argument" in reason or "Missing mandatory value" in reason or reason in told:
+                continue
+            told.add(reason)
+            yield "unchecked" if _needs_backend(refused, config) else "verl", reason
 
-    try:
-        validate_config(
-            config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-        )
-        # verl's workers do this first, minutes later.
-        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
-    except Exception as refused:
-        reason = _reason(refused)
-        # Keys that a class does not know are told by name and place, by a check of their own.
-        if "unexpected keyword argument" not in reason and "Missing mandatory value" not in reason:
-            yield reason
+
+def _validate(config: DictConfig) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+
+
+def _make_sections(config: DictConfig) -> None:
+    """Makes what verl's workers make of their sections first, minutes later."""
+    from verl.trainer.ppo.utils import need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass
+
+    actor_rollout_ref = config.actor_rollout_ref
+    omega_conf_to_dataclass(actor_rollout_ref.rollout)
+    omega_conf_to_dataclass(actor_rollout_ref.rollout.checkpoint_engine)
+    if need_reference_policy(config):
+        omega_conf_to_dataclass(actor_rollout_ref.ref)
+    if OmegaConf.select(config, "distillation.enabled"):
+        omega_conf_to_dataclass(config.distillation)
+
+
+def _make_trainer(config: DictConfig) -> None:
+    """Makes the trainer as `main_ppo` does; it starts nothing before its `init`."""
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    if config.trainer.use_v1:
+        OmegaConf.resolve(config)
+        get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+
+
+def _needs_backend(error: BaseException, config: DictConfig) -> bool:
+    """Returns whether verl failed in code of a rollout backend that is not installed here."""
+    name = str(OmegaConf.select(config, "actor_rollout_ref.rollout.name"))
+    if name not in ("vllm", "sglang", "trtllm") or importlib.util.find_spec(_PACKAGES.get(name, name)) is not None:
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, ImportError) or any(f"{name}_rollout" in frame.filename for frame in frames)
 
 
 def _search_path() -> ConfigSearchPath:
@@ -182,7 +243,7 @@ def _plain(node: Any, path: str, unresolved: list[str]) -> Any:
     return values if isinstance(node, ListConfig) else dict(zip(map(str, keys), values, strict=True))
 
 
-def _fields(node: DictConfig, path: str) -> Iterator[tuple[str, frozenset[str]]]:
+def _fields(node: DictConfig, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     target = None if OmegaConf.is_missing(node, "_target_") else node.get("_target_")
     if isinstance(target, str):
         try:
@@ -190,11 +251,20 @@ def _fields(node: DictConfig, path: str) -> Iterator[tuple[str, frozenset[str]]]
         except Exception:  # a class that is not there is refused by verl itself
             cls = None
         if cls is not None and dataclasses.is_dataclass(cls):
-            yield path, frozenset({"_target_", *(field.name for field in dataclasses.fields(cls))})
+            yield path, {"_target_": str, **_annotations(cls)}
     for key in node:
         inner = node._get_node(key)
         if isinstance(inner, DictConfig) and not (inner._is_none() or inner._is_missing() or inner._is_interpolation()):
             yield from _fields(inner, f"{path}.{key}" if path else str(key))
+
+
+@functools.cache
+def _annotations(cls: type) -> dict[str, Any]:
+    try:
+        hints = get_type_hints(cls)
+    except (NameError, TypeError):  # names that only a type checker imports
+        hints = {}
+    return {field.name: hints.get(field.name, Any) for field in dataclasses.fields(cls)}
 
 
 def _reason(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -18,6 +19,11 @@ from verl_agentic.errors import AgenticError, DataError, boundary
 
 _HEAD = 8
 """Rows that verl's data set class is given to make the first ones of."""
+_TASK = ("prompt", "reward_model", "extra_info")
+"""Columns that say what a row asks."""
+_BOOKKEEPING = {"index", "split", "task_id", "id", "uid"}
+_MOST_COMPARED = 100_000
+"""Rows of a file that are compared with those of others; the rest is taken on trust."""
 _PATHS = (
     "actor_rollout_ref.rollout.multi_turn.tool_config_path",
     "actor_rollout_ref.rollout.multi_turn.function_tool_path",
@@ -48,14 +54,36 @@ def read_rows(files: Sequence[str]) -> Rows:
     Raises:
         DataError: a file cannot be read.
     """
-    count, names, has_names = 0, Counter[str | None](), False
+    count, names, has_names, tasks = 0, Counter[str | None](), False, set[str]()
     for file in files:
         path = Path(file).expanduser()
         with boundary(DataError, f"reading {file}"):
             rows, found = _parquet_names(path) if path.suffix == ".parquet" else _json_names(path)
         count, has_names = count + rows, has_names or found is not None
         names.update(found if found is not None else {None: rows})
-    return Rows(count=count, agent_names=dict(names) if has_names else {})
+        with boundary(DataError, f"reading {file}"):
+            tasks.update(_digest(record) for record in islice(_records(path), _MOST_COMPARED))
+    return Rows(count=count, agent_names=dict(names) if has_names else {}, tasks=frozenset(tasks))
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix != ".parquet":
+        with path.open(encoding="utf-8") as file:
+            yield from (json.loads(line) for line in file if line.strip())
+        return
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    asked = [name for name in _TASK if name in file.schema_arrow.names]
+    for batch in file.iter_batches(columns=asked):
+        yield from batch.to_pylist()
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    """Returns what a row asks, without what numbers or names the row, or says which file it is of."""
+    extra = {key: value for key, value in (record.get("extra_info") or {}).items() if key not in _BOOKKEEPING}
+    asked = {**{name: record.get(name) for name in _TASK}, "extra_info": extra}
+    return hashlib.blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 
 
 def first_rows(config: DictConfig, files: Sequence[str], *, tokenizer: Any, processor: Any) -> list[dict[str, Any]]:

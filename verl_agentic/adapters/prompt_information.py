@@ -12,23 +12,11 @@ from typing import Any
 import torch
 import transfer_queue as tq
 
-from verl_agentic.adapters.config_section import plain_section
 from verl_agentic.adapters.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.adapters.session_rows import split_key
 from verl_agentic.algorithms.prompt_information import PromptInformationSettings, prompt_information
 
-SECTION = "algorithm.prompt_information"
 _FIELDS = ["prompts", "responses", "response_mask"]
-
-
-def prompt_information_settings(config: Any) -> PromptInformationSettings | None:
-    """Returns the settings of the section; None where there is none.
-
-    Raises:
-        ConfigError: unknown keys, or values that cannot work.
-    """
-    section = plain_section(config, SECTION)
-    return None if section is None else PromptInformationSettings.from_mapping(section)
 
 
 def measure_prompt_information(

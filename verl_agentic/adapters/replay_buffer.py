@@ -15,23 +15,19 @@ from typing import Any, cast
 
 from verl.trainer.ppo.v1 import replay_buffer
 
+from verl_agentic.adapters.run_sections import poll_interval_s
 from verl_agentic.adapters.session_rows import LAST_ROWS, extras_of, last_rows
 from verl_agentic.agent_loops.breaker import CircuitBreaker
 from verl_agentic.agent_loops.call_statistics import tool_metrics
-from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.errors import ScoringError
 
 
 def _init(original: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        poll_s = (self.sampler_kwargs or {}).get("poll_interval_s")
-        if poll_s is not None:
-            if isinstance(poll_s, bool) or not isinstance(poll_s, int | float) or not 0 < poll_s <= 60:
-                raise ConfigError(
-                    f"trainer.v1.sampler.sampler_kwargs.poll_interval_s must be above 0 and at most 60, got {poll_s!r}"
-                )
-            self.poll_interval = float(poll_s)
+        if (seconds := poll_interval_s(self.sampler_kwargs)) is not None:
+            self.poll_interval = seconds
 
     return init
 

@@ -17,13 +17,12 @@ from verl.utils.device import get_device_name
 from verl.workers.config import HFModelConfig
 from verl.workers.rollout.replica import TokenOutput
 
+from verl_agentic.adapters.run_sections import engine_config
 from verl_agentic.adapters.tensors import unpack
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference.engine import InferenceEngine
 from verl_agentic.inference.request import SamplingParams
-from verl_agentic.inference.scheduler import EngineConfig
 
-_ENGINE_KEYS = ("max_cached_tokens", "prefill_tokens", "prefix_reuse")
 _DTYPES = {"float32": "float32", "fp32": "float32", "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16"}
 
 
@@ -157,16 +156,10 @@ def make_engine(config: Any, *, path: str, replica_rank: int) -> InferenceEngine
         ConfigError: unknown options or dtype.
         DataError: the model cannot be loaded.
     """
-    options = dict((config.engine_kwargs or {}).get("agentic") or {})
-    unknown = sorted(set(options) - set(_ENGINE_KEYS))
-    if unknown:
-        raise ConfigError(
-            f"unknown keys in rollout.engine_kwargs.agentic, got {unknown}; known ones: {list(_ENGINE_KEYS)}"
-        )
     if config.dtype not in _DTYPES:
         raise ConfigError(f"rollout.dtype must be one of {sorted(_DTYPES)}, got {config.dtype!r}")
-    engine_config = EngineConfig(max_running=config.max_num_seqs, seed=config.seed + replica_rank, **options)
-    return InferenceEngine.from_pretrained(path, engine_config, device=get_device_name(), dtype=_DTYPES[config.dtype])
+    settings = engine_config(config, replica_rank=replica_rank)
+    return InferenceEngine.from_pretrained(path, settings, device=get_device_name(), dtype=_DTYPES[config.dtype])
 
 
 def with_defaults(sampling_params: Mapping[str, Any], config: Any, prompt_length: int) -> dict[str, Any]:

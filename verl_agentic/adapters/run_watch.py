@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.healthy_checkpoints import Checkpoints
-from verl_agentic.agent_loops.settings import to_audit
+from verl_agentic.adapters.run_sections import AGENTIC, audit, health_settings, log_options
 from verl_agentic.diagnostics.finding import Finding
-from verl_agentic.diagnostics.health import ROLLED_BACK_TO, HealthMonitor, HealthSettings
+from verl_agentic.diagnostics.health import ROLLED_BACK_TO, HealthMonitor
 from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.metrics import MetricsLog, read_metrics
-from verl_agentic.trajectory_log.options import LogOptions
 
 logger = logging.getLogger(__name__)
-SECTION = "actor_rollout_ref.rollout.custom.agentic"
 
 
 class Watch:
@@ -34,12 +32,9 @@ class Watch:
         Raises:
             ConfigError: an unknown key, a value out of range, or `rollback` where a run cannot go back.
         """
-        section = OmegaConf.select(config, SECTION) or {}
-        plain: dict[str, Any] = cast("Any", OmegaConf.to_container(section, resolve=True)) if section else {}
-        self.options = LogOptions.from_mapping(plain.get("log") or {}, section=f"{SECTION}.log")
-        self.audit = to_audit(plain["audit"], section=SECTION) if plain.get("audit") is not None else None
-        settings = HealthSettings.from_mapping(plain.get("health"))
-        self.health = HealthMonitor(settings)
+        self.options = log_options(config)
+        self.audit = audit(config) if OmegaConf.select(config, f"{AGENTIC}.audit") is not None else None
+        self.health = HealthMonitor(health_settings(config))
         folder = self.options.dir
         self.metrics = None if folder is None else MetricsLog(folder)
         self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
@@ -53,7 +48,6 @@ class Watch:
             begun_at=begun_at,
             resumed_from=Path(trainer.resume_from_path) if is_named else None,
         )
-        settings.check_trainer(cast("Any", OmegaConf.to_container(config, resolve=False)))
         self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
 
     def remember(self, *, before: int) -> None:

@@ -13,18 +13,15 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from verl_agentic.agent_loops.breaker import CircuitBreaker
-from verl_agentic.sampling.schedules import to_schedule
-
-_SECTION = "actor_rollout_ref.rollout.custom.agentic"
+from verl_agentic.adapters.run_sections import AGENTIC, circuit_breaker, loop_settings
 
 
 def _step(original: Any) -> Any:
     @functools.wraps(original)
     def step(self: Any, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
-        written = OmegaConf.select(self.config, f"{_SECTION}.temperature_schedule")
-        if written is not None:
-            schedule = to_schedule(OmegaConf.to_container(written), name=f"{_SECTION}.temperature_schedule")
+        if OmegaConf.select(self.config, f"{AGENTIC}.temperature_schedule") is not None:
+            schedule = loop_settings(self.config).temperature
+            assert schedule is not None
             temperature = schedule.at(self.global_steps)
             with open_dict(self.config):
                 self.config.actor_rollout_ref.rollout.temperature = temperature
@@ -39,8 +36,7 @@ def _build_replay_buffer(original: Any) -> Any:
     def build(self: Any) -> Any:
         buffer = original(self)
         buffer.group_rewards = buffer.make_group_rewards(self.config)
-        share = OmegaConf.select(self.config, f"{_SECTION}.max_void_share")
-        buffer.breaker = CircuitBreaker() if share is None else CircuitBreaker(max_void_share=share)
+        buffer.breaker = circuit_breaker(self.config)
         return buffer
 
     return build

@@ -27,7 +27,8 @@ from verl_agentic.adapters.implicit_reward import (
     implicit_reward_settings,
     put_reward_model_in_place_of_reference,
 )
-from verl_agentic.adapters.prompt_information import measure_prompt_information, prompt_information_settings
+from verl_agentic.adapters.prompt_information import measure_prompt_information
+from verl_agentic.adapters.run_sections import length_lr, prompt_information
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.session_rows import split_key, stored_rows
 from verl_agentic.adapters.stored_columns import stored_columns
@@ -107,16 +108,15 @@ class CreditMixin:
         return batch
 
     def _prompt_information(self, batch: Any, columns: dict[str, Any]) -> dict[str, float]:
-        settings, trainer = prompt_information_settings(self.config), cast("Any", self)
+        settings, trainer = prompt_information(self.config), cast("Any", self)
         # verl's separate_async has several batches in a step.
         if settings is None or (trainer.global_steps - 1) % settings.every or trainer.local_trigger_step:
             return {}
         return measure_prompt_information(self, batch, columns, settings)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        reference = OmegaConf.select(self.config, "algorithm.length_lr.reference_tokens")
-        if reference is not None:
-            factor = length_lr_factor(_mean_length(batch), reference_length=float(reference))
+        if (settings := length_lr(self.config)) is not None:
+            factor = length_lr_factor(_mean_length(batch), reference_length=settings.reference_tokens)
             batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
         batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
         return cast("Any", super())._update_actor(batch, metrics)

@@ -32,6 +32,7 @@ from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
 from verl_agentic.adapters.run_dir import run_dir_of
+from verl_agentic.adapters.run_sections import AGENTIC, waiting_options
 from verl_agentic.agent_loops import activity
 from verl_agentic.data.columns import extra_of
 from verl_agentic.diagnostics.stuck import StuckWatch, WaitingOptions, states
@@ -40,7 +41,6 @@ from verl_agentic.diagnostics.time_ledger import EpisodeTime
 logger = logging.getLogger(__name__)
 EPISODE_TIME = "episode_time"
 """Key of `extra_fields`: `EpisodeTime.to_dict()` in the last row of an episode, None in the others."""
-SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
 _BLOCKED_S = 10.0
 _FRAMES = 6
 """Of a blocking stack, the innermost ones are told."""
@@ -163,9 +163,7 @@ def _watch_this_process(config: Any) -> None:
     loop = asyncio.get_running_loop()
     if id(loop) in _reporters:
         return
-    written = OmegaConf.select(config, SECTION)
-    values: Any = OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written or {}
-    options = WaitingOptions.from_mapping(values, section=SECTION)
+    options = waiting_options(config)
     _reporters[id(loop)] = WaitingReporter(options, loop=loop, folder=run_dir_of(config), blocked_s=_BLOCKED_S)
     _reporters[id(loop)].start()
 
@@ -178,7 +176,7 @@ def _run_agent_loop(original: Any) -> Any:
         _watch_this_process(self.config)
         env = ""
         if agent_name == "env_agent":
-            chosen = OmegaConf.select(self.config, "actor_rollout_ref.rollout.custom.agentic.env")
+            chosen = OmegaConf.select(self.config, f"{AGENTIC}.env")
             env = str(extra_of(kwargs.get("extra_info")).get("env") or chosen or "")
         with activity.playing(
             uid=str(kwargs.get("uid", "")),

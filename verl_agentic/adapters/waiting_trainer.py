@@ -22,8 +22,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.harmless import harmless
 from verl_agentic.adapters.run_dir import run_dir_of
+from verl_agentic.adapters.run_sections import waiting_options
 from verl_agentic.adapters.session_rows import split_key
-from verl_agentic.adapters.waiting import SECTION
 from verl_agentic.diagnostics.stuck import Doubling, WaitingOptions, describe, is_fresh
 
 logger = logging.getLogger(__name__)
@@ -124,12 +124,10 @@ def _build_replay_buffer(original: Any) -> Any:
     @functools.wraps(original)
     def build(self: Any) -> Any:
         buffer = original(self)
-        written = OmegaConf.select(self.config, SECTION)
-        values: Any = OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written or {}
         rollout = self.config.actor_rollout_ref.rollout
         has_varying_groups = OmegaConf.select(self.config, "data.curriculum.group_size") is not None
         buffer.poll_watch = PollWatch(
-            options=WaitingOptions.from_mapping(values, section=SECTION),
+            options=waiting_options(self.config),
             run_dir=run_dir_of(self.config),
             group_sizes={"val": rollout.val_kwargs.n} | ({} if has_varying_groups else {"train": rollout.n}),
         )

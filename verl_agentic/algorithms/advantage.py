@@ -8,9 +8,11 @@ def group_baseline(batch: CreditBatch, *, scale: float = 1.0) -> Tensor:
 from __future__ import annotations
 
 import importlib
+import inspect
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import torch
 
@@ -22,6 +24,7 @@ from verl_agentic.settings import check_options
 Tensor = torch.Tensor
 _PACKAGE = "verl_agentic.algorithms.advantages"
 
+Step = Literal["token", "turn"]
 OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
 """Columns that a batch may lack."""
 
@@ -37,6 +40,16 @@ class AdvantageType:
     needs_critic: bool
     takes: frozenset[str] = frozenset()
     """Optional columns that it works without, and otherwise with."""
+    compares_siblings: bool = False
+    """Whether a session alone in its group teaches nothing: `rollout.n` must be above 1."""
+    discounts: Mapping[str, Step] = field(default_factory=dict)
+    """Option that is a discount -> what it discounts by: `token` or `turn`."""
+
+    def discount_of(self, options: Mapping[str, Any], step: Step) -> float:
+        """Returns the discount of a step with these options; 1 where it does not discount by such steps."""
+        named = [name for name, by in self.discounts.items() if by == step]
+        defaults = inspect.signature(self.function).parameters
+        return math.prod(float(options.get(name, defaults[name].default)) for name in named)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises when the estimator has no such options.
@@ -72,13 +85,19 @@ class AdvantageType:
 
 
 def advantage(
-    *, needs: tuple[str, ...] = (), takes: tuple[str, ...] = ()
+    *,
+    needs: tuple[str, ...] = (),
+    takes: tuple[str, ...] = (),
+    compares_siblings: bool = False,
+    discounts: Mapping[str, Step] | None = None,
 ) -> Callable[[Callable[..., Any]], AdvantageType]:
     """Makes an estimator of a function `(batch, *, options) -> [B, T] advantages | Advantages`.
 
     Args:
         needs: optional columns of `CreditBatch` without which it cannot work.
         takes: others that change what it gives; `critic.target` is refused where nobody takes `target_values_BT`.
+        compares_siblings: whether a session alone in its group teaches nothing.
+        discounts: options that are discounts, and what they discount by.
     """
     assert {*needs, *takes} <= OPTIONAL, (needs, takes)
 
@@ -89,6 +108,8 @@ def advantage(
             needs=frozenset(needs),
             needs_critic="values_BT" in needs,
             takes=frozenset(takes),
+            compares_siblings=compares_siblings,
+            discounts=dict(discounts or {}),
         )
 
     return make

@@ -304,8 +304,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _positive(value: Any, where: str) -> float:
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{where} must be greater than 0, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"{where} must be greater than 0, got {value!r}; change it")
     return float(value)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import pytest
 import torch
-from batches import OPTIONS, Rows, any_rows
+from batches import COLUMNS, OPTIONS, Rows, any_rows, on_last_token
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -151,3 +152,32 @@ def test_a_gpu_computes_the_same(data) -> None:
     name = data.draw(st.sampled_from(advantage_names()))
     rows = data.draw(rows_for(name))
     torch.testing.assert_close(estimated(name, rows.to("cuda")).cpu(), estimated(name, rows))
+
+
+@every
+def test_an_estimator_says_whether_a_session_without_siblings_teaches_nothing(name) -> None:
+    mask, alone_B = torch.ones(4, 3, dtype=torch.int64), torch.arange(4)
+    generator = torch.Generator().manual_seed(0)
+    rows = Rows(
+        rewards=on_last_token([1.0, 0.0, 0.5, 1.0], mask),
+        mask=mask,
+        groups=list("abcd"),
+        sessions=list("abcd"),
+        order=[0] * 4,
+        columns={
+            column: COLUMNS[column](mask, alone_B, generator)
+            for column in sorted(load_advantage(name).needs | {"turn_ids_BT"})
+        },
+    )
+    assert load_advantage(name).compares_siblings == (not estimated(name, rows).any())
+
+
+@every
+def test_an_estimator_says_what_its_discounts_are_of(name) -> None:
+    estimator = load_advantage(name)
+    options = inspect.signature(estimator.function).parameters
+    assert {option for option in options if option.endswith("gamma")} == set(estimator.discounts)
+    steps = set(estimator.discounts.values())
+    halved = dict.fromkeys(estimator.discounts, 0.5)
+    for step in ("turn", "token"):
+        assert estimator.discount_of(halved, step) == (0.5 if step in steps else 1.0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.algorithms.advantage import advantage_names, load_advantage
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
 from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
 from verl_agentic.diagnostics.preflight.checks.discount import discount
@@ -116,7 +117,9 @@ def test_a_dead_knob_is_found_when_it_is_set_and_not_when_it_is_as_verl_has_it(k
     }
     assert statuses(dead_knobs(planned({**context, knob.path: 7}, defaults={knob.path: 7}))) == ["ok"]
     (told,) = dead_knobs(planned({**context, knob.path: 7}, defaults={knob.path: 3}))
-    assert told.status == "fail" and knob.path in told.found and told.advice == knob.instead
+    assert (
+        told.status == ("fail" if knob.spoils else "warn") and knob.path in told.found and told.advice == knob.instead
+    )
     for value in knob.harmless:
         assert statuses(dead_knobs(planned({**context, knob.path: value}, defaults={knob.path: None}))) == ["warn"]
 
@@ -160,7 +163,7 @@ def test_a_filter_by_the_shaped_reward_is_warned_of_and_an_unknown_metric_is_not
         ("gae", 0.999, 300, ["ok"]),
         ("reinforce_plus_plus", 0.99, 300, ["warn"]),
         ("gae", 1.0, 300, []),
-        ("grpo", 0.99, 300, []),
+        ("grpo", 1.0, 300, []),
     ],
 )
 def test_a_discount_that_eats_the_outcome_is_warned_of(name: str, gamma: float, tokens: int, found: list[str]) -> None:
@@ -168,6 +171,34 @@ def test_a_discount_that_eats_the_outcome_is_warned_of(name: str, gamma: float, 
     verdicts = discount(planned(values))
     assert statuses(verdicts) == found
     assert "warn" not in found or "gamma 0.99 leaves 0.049 of an outcome after 300 steps" in verdicts[0].found
+
+
+@pytest.mark.parametrize("name", advantage_names())
+def test_every_discount_of_ours_is_judged_in_its_own_steps(name: str) -> None:
+    values = {
+        "algorithm.adv_estimator": name,
+        "data.max_response_length": 1000,
+        f"{ROLLOUT}.agent.default_agent_loop": "env_agent",
+        f"{ROLLOUT}.custom.agentic.limits.max_turns": 4,
+    }
+    by = load_advantage(name).discounts
+    # 0.9 ** 4 = 0.656 of the outcome, 0.9 ** 1000 nothing.
+    options = {f"algorithm.credit.options.{option}": 0.9 for option in by}
+    assert sorted(statuses(discount(planned({**values, **options})))) == sorted(
+        {"turn": "ok", "token": "warn"}[step] for step in by.values()
+    )
+    (ignored,) = discount(planned({**values, **dict.fromkeys(options, 1.0), "algorithm.gamma": 0.9}))
+    assert ignored.status == "warn" and "algorithm.gamma=0.9 changes nothing" in ignored.found
+
+
+@pytest.mark.parametrize("name", advantage_names())
+def test_a_group_of_one_fails_for_every_estimator_that_compares_siblings(name: str) -> None:
+    values = {"algorithm.adv_estimator": name, "trainer.v1.trainer_mode": "agentic_sync", f"{ROLLOUT}.n": 1}
+    expected = "fail" if load_advantage(name).compares_siblings else "ok"
+    assert statuses(estimator(planned(values))) == [expected]
+    assert statuses(estimator(planned({**values, f"{ROLLOUT}.n": 2}))) == ["ok"]
+    distilled = {"distillation.enabled": True, "distillation.distillation_loss.use_task_rewards": False}
+    assert statuses(estimator(planned({**values, **distilled}))) == ["ok"]
 
 
 @pytest.mark.parametrize("name", ["gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"])
@@ -192,6 +223,15 @@ def test_our_trainers_have_the_arithmetic_of_verl_s() -> None:
 )
 def test_validation_on_training_rows_is_warned_of(train: Any, val: Any, found: list[str]) -> None:
     assert statuses(holdout(planned({"data.train_files": train, "data.val_files": val}))) == found
+
+
+def test_validation_rows_that_were_copied_are_warned_of() -> None:
+    train = Rows(count=3, agent_names={}, tasks=frozenset("abc"))
+    files = {"data.train_files": "train", "data.val_files": "val"}
+    for tasks, expected in (("cd", "warn"), ("de", "ok")):
+        (said,) = holdout(planned(files, rows=train, val_rows=Rows(count=2, agent_names={}, tasks=frozenset(tasks))))
+        assert said.status == expected
+        assert said.status == "ok" or "1 of 2 different validation rows" in said.found
 
 
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:

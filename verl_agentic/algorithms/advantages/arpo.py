@@ -14,7 +14,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage(needs=("shared_BT",))
+@advantage(needs=("shared_BT",), compares_siblings=True)
 def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Base = "grpo") -> Advantages:
     """Returns `[B, T]`: the group advantage; in mode `hard`, tokens of a shared prefix get the mean of its branches.
 

@@ -13,7 +13,7 @@ from verl_agentic.algorithms.turn_states import TurnStates
 Tensor = torch.Tensor
 
 
-@advantage(needs=("turn_ids_BT", "values_BT"))
+@advantage(needs=("turn_ids_BT", "values_BT"), discounts={"turn_gamma": "turn", "gamma": "token"})
 def bilevel_gae(
     batch: CreditBatch, *, turn_gamma: float = 0.95, gamma: float = 1.0, lam: float = 1.0, whiten: bool = True
 ) -> Advantages:

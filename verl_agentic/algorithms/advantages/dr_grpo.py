@@ -11,7 +11,7 @@ from verl_agentic.algorithms.groups import group_centred
 Tensor = torch.Tensor
 
 
-@advantage()
+@advantage(compares_siblings=True)
 def dr_grpo(batch: CreditBatch) -> Tensor:
     """Returns `A = r - mean` of the session's group, on all tokens it sampled.
 

@@ -15,7 +15,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage(needs=("turn_ids_BT", "steps"))
+@advantage(needs=("turn_ids_BT", "steps"), compares_siblings=True, discounts={"gamma": "turn"})
 def gigpo(
     batch: CreditBatch, *, gamma: float = 0.95, omega: float = 1.0, norm: Literal["mean", "mean_std"] = "mean"
 ) -> Advantages:

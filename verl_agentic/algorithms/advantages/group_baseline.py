@@ -11,7 +11,7 @@ from verl_agentic.algorithms.credit import CreditBatch
 Tensor = torch.Tensor
 
 
-@advantage()
+@advantage(compares_siblings=True)
 def group_baseline(batch: CreditBatch) -> Tensor:
     """Returns `A = r - mean over the valid sessions of the group`, on all tokens that the session sampled.
 

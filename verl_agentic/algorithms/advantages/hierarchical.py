@@ -13,7 +13,7 @@ from verl_agentic.algorithms.turn_states import TurnStates
 Tensor = torch.Tensor
 
 
-@advantage(needs=("turn_ids_BT",))
+@advantage(needs=("turn_ids_BT",), compares_siblings=True, discounts={"gamma": "turn"})
 def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
     """Returns `G[k] - b[k]` on every sampled token of a session's k-th turn, not scaled.
 

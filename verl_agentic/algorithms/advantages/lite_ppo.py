@@ -13,7 +13,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage()
+@advantage(compares_siblings=True)
 def lite_ppo(batch: CreditBatch, *, std_of: str = "outcomes", epsilon: float = 1e-6) -> Tensor:
     """Returns `A = (r - mean of the group) / (std of the batch + epsilon)`, on all tokens that the session sampled.
 

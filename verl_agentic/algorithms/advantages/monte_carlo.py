@@ -10,7 +10,7 @@ from verl_agentic.algorithms.explained_variance import token_critic_metrics
 from verl_agentic.algorithms.gae import following_rows, returns_to_go, trained_tokens, where_known
 
 
-@advantage()
+@advantage(discounts={"gamma": "token"})
 def monte_carlo(batch: CreditBatch, *, gamma: float = 1.0) -> Advantages:
     """Returns discounted rewards to go, less the critic's values where there is a critic.
 

@@ -46,7 +46,7 @@ def retrace_targets(
     return torch.where(exists_BN, q_BN + scan(errors_BN, decays_BN, next_B=next_B), 0.0)
 
 
-@advantage(needs=("turn_ids_BT", "values_BT", "old_log_probs_BT", "rollout_log_probs_BT"))
+@advantage(needs=("turn_ids_BT", "values_BT", "old_log_probs_BT", "rollout_log_probs_BT"), discounts={"gamma": "turn"})
 def retrace(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 1.0) -> Advantages:
     """Returns Retrace's targets of Q less V, on every sampled token of a turn, not whitened.
 

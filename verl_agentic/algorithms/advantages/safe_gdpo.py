@@ -15,7 +15,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage(needs=("parts",))
+@advantage(needs=("parts",), compares_siblings=True)
 def safe_gdpo(
     batch: CreditBatch,
     *,

@@ -12,7 +12,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage()
+@advantage(compares_siblings=True)
 def safe_grpo(
     batch: CreditBatch,
     *,

@@ -11,7 +11,7 @@ from verl_agentic.algorithms.groups import group_centred, group_stds
 Tensor = torch.Tensor
 
 
-@advantage()
+@advantage(compares_siblings=True)
 def safe_passk(batch: CreditBatch, *, normalize: bool = True, epsilon: float = 1e-6) -> Tensor:
     """Returns `(best - second best) / (std + epsilon)` on the tokens of the group's best session, 0 on all others.
 

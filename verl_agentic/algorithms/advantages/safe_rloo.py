@@ -12,7 +12,7 @@ from verl_agentic.algorithms.groups import group_counts
 Tensor = torch.Tensor
 
 
-@advantage()
+@advantage(compares_siblings=True)
 def safe_rloo(batch: CreditBatch) -> Tensor:
     """Returns `A_i = r_i - mean of r_j over j != i = K / (K - 1) (r_i - mean)`, on all tokens that the session sampled.
 

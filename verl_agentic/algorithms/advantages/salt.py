@@ -20,7 +20,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage(needs=("turn_ids_BT", "steps"))
+@advantage(needs=("turn_ids_BT", "steps"), compares_siblings=True)
 def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Advantages:
     """Returns `[B, T]`: the group advantage; a step that several sessions of a group share gets the mean of theirs.
 

@@ -9,7 +9,7 @@ from verl_agentic.algorithms.gae import critic_targets, gae, whitened
 from verl_agentic.algorithms.turn_states import TurnStates
 
 
-@advantage(needs=("turn_ids_BT", "values_BT"))
+@advantage(needs=("turn_ids_BT", "values_BT"), discounts={"gamma": "turn"})
 def step_critic(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whiten: bool = True) -> Advantages:
     """Returns the advantages of `turn_gae`, and targets for the critic at the ends of steps alone.
 

@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 TurnNorm = Literal["others", "mean", "mean_std"]
 
 
-@advantage(needs=("turn_ids_BT",))
+@advantage(needs=("turn_ids_BT",), compares_siblings=True, discounts={"gamma": "turn"})
 def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "others") -> Tensor:
     """Returns `[B, T]`: what a session earned from a turn on, less what its siblings did that played this turn as well.
 

@@ -20,7 +20,7 @@ def length_adaptive_lambda(lengths: Tensor, *, alpha: float) -> Tensor:
     return (1.0 - 1.0 / (alpha * lengths.clamp(min=1))).clamp(min=0.0)
 
 
-@advantage(needs=("values_BT",))
+@advantage(needs=("values_BT",), discounts={"gamma": "token"})
 def vapo_gae(batch: CreditBatch, *, alpha: float = 0.05, gamma: float = 1.0, whiten: bool = True) -> Advantages:
     """Returns generalised advantages of tokens, with lambda `1 - 1 / (alpha * l)`; the critic's lambda is 1.
 

@@ -12,7 +12,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage(needs=("uses_B",))
+@advantage(needs=("uses_B",), compares_siblings=True)
 def vspo(batch: CreditBatch, *, base: Base = "grpo", clip: float | None = None) -> Tensor:
     """Returns `[B, T]`: the group advantage, clipped, and divided by how often the group is in use.
 

@@ -55,7 +55,7 @@ def vtrace_targets(
     return torch.where(exists_BN, values_BN + corrections_BN, 0.0)
 
 
-@advantage(needs=("values_BT", "old_log_probs_BT", "rollout_log_probs_BT"))
+@advantage(needs=("values_BT", "old_log_probs_BT", "rollout_log_probs_BT"), discounts={"gamma": "token"})
 def vtrace(
     batch: CreditBatch, *, gamma: float = 1.0, lam: float = 1.0, rho_clip: float = 1.0, c_clip: float = 1.0
 ) -> Advantages:

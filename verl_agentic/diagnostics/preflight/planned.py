@@ -18,6 +18,8 @@ class Rows:
     count: int
     agent_names: Mapping[str | None, int]
     """Agent loop -> rows that name it; None: rows without a name. Empty where the files have no such column."""
+    tasks: frozenset[str] = frozenset()
+    """Digests of what the rows ask: prompt, ground truth and `extra_info`, without what numbers or names a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +90,15 @@ class PlannedRun:
     """verl's own configuration, without the recipe."""
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Path of a section that verl makes an object of -> the names that the object has."""
+    hints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Path of a section that names a class -> its fields with their annotations."""
     is_read: Callable[[str], bool] = lambda name: False
     """Whether verl's code or ours reads a key of this name anywhere."""
     allowed: Sequence[str] = ()
     """Keys that the user vouches for, with everything below them."""
     registered: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """What there is by name: `agent_loop`, `tool_parser`, `estimator`, `trainer`, `reward_manager`, `logger`."""
+    """What there is by name: `agent_loop`, `tool_parser`, `estimator`, `group_estimator` (those of
+    verl's that compare siblings), `policy_loss`, `trainer`, `reward_manager`, `logger`."""
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Where something was refused or failed while this was found out -> messages."""
     rows: Rows | None = None

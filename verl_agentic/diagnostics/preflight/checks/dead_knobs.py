@@ -39,6 +39,8 @@ class Knob:
     when: Callable[[PlannedRun], bool] = _always
     harmless: tuple[Any, ...] = ()
     """Values that ask for what happens anyway."""
+    spoils: bool = True
+    """Whether the run trains, samples or scores otherwise than the value says; else only its cost is another."""
 
 
 _LEGACY = "V1 reads only the section reward; verl's migration of the old one runs in fully_async alone"
@@ -97,24 +99,47 @@ KNOBS = (
         instead=f"set {_ROLLOUT}.custom.agentic.log.dir and use verl-agentic view",
     ),
     Knob(path=f"{_ROLLOUT}.agent.custom_async_server", why="nothing loads it", instead=f"set {_ROLLOUT}.name"),
-    Knob(path=f"{_ROLLOUT}.checkpoint_manager_class", why="only the old trainers load it", instead="unset it"),
-    Knob(path="trainer.balance_batch", why="V1 always balances", instead="unset it"),
+    Knob(
+        path=f"{_ROLLOUT}.checkpoint_manager_class",
+        spoils=False,
+        why="only the old trainers load it",
+        instead="unset it",
+    ),
+    Knob(path="trainer.balance_batch", spoils=False, why="V1 always balances", instead="unset it"),
     Knob(path="trainer.esi_redundant_time", why="V1 saves by save_freq alone", instead="set trainer.save_freq"),
-    Knob(path="trainer.ray_wait_register_center_timeout", why="V1 does not hand it on", instead="unset it"),
-    Knob(path="actor_rollout_ref.actor.calculate_sum_pi_squared", why="V1 does not hand it on", instead="unset it"),
-    Knob(path="actor_rollout_ref.actor.use_prefix_grouper", why="V1 does not hand it on", instead="unset it"),
+    Knob(
+        path="trainer.ray_wait_register_center_timeout", spoils=False, why="V1 does not hand it on", instead="unset it"
+    ),
+    Knob(
+        path="actor_rollout_ref.actor.calculate_sum_pi_squared",
+        spoils=False,
+        why="V1 does not hand it on",
+        instead="unset it",
+    ),
+    Knob(
+        path="actor_rollout_ref.actor.use_prefix_grouper",
+        spoils=False,
+        why="V1 does not hand it on",
+        instead="unset it",
+    ),
     Knob(
         path="data.reward_fn_key",
         why="the reward loop reads the column data_source",
         instead="name the column data_source",
     ),
     *(
-        Knob(path=f"data.{name}", why="V1 keeps the messages and no other form of the prompt", instead="unset it")
+        Knob(
+            path=f"data.{name}",
+            why="V1 keeps the messages and no other form of the prompt",
+            instead="unset it",
+            spoils=False,
+        )
         for name in ("return_raw_chat", "return_raw_input_ids", "return_full_prompt")
     ),
     Knob(
         path="data.gen_batch_size",
         why="async trainers and filters ask for prompts one by one: verl sets it to 1",
+        spoils=False,
         instead="unset it",
         when=_is_refilled,
         harmless=(1,),
@@ -154,4 +179,4 @@ def _verdict(knob: Knob, run: PlannedRun) -> Verdict:
         if not isinstance(value, dict)
         else (f"the section {knob.path} changes nothing: {knob.why}")
     )
-    return warn(found, knob.instead) if value in knob.harmless else fail(found, knob.instead)
+    return fail(found, knob.instead) if knob.spoils and value not in knob.harmless else warn(found, knob.instead)

@@ -11,17 +11,9 @@ _REWARD = "reward"
 
 
 def dynamic_sampling(run: PlannedRun) -> list[Verdict]:
-    """Returns filters that would wait for ever, filter by a shaped reward, or not filter."""
-    found = [fail(message, "mend the section") for message in run.problems.get("gates", ())]
+    """Returns filters that would wait for ever, or filter by a shaped reward."""
+    found: list[Verdict] = []
     gates = run.get(f"{_SAMPLER}.sampler_kwargs.gates")
-    if gates and not run.get(f"{_SAMPLER}.custom_sampler.path"):
-        found.append(
-            fail(
-                f"{_SAMPLER}.sampler_kwargs.gates are set and verl's own replay buffer does not look at them",
-                f"set {_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.gated_buffer and "
-                "custom_sampler.name=GatedReplayBuffer",
-            )
-        )
     if run.get(f"{_FILTER}.enable") and not run.get(f"{_SAMPLER}.custom_sampler.path"):
         found += _of_metric(run)
     return found or [ok("groups are filtered" if gates or run.get(f"{_FILTER}.enable") else "no group is filtered")]

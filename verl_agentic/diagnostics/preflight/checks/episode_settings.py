@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_agentic.agent_loops.settings import LoopSettings
 from verl_agentic.diagnostics.preflight.planned import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 from verl_agentic.errors import ConfigError
 
 SECTION = "actor_rollout_ref.rollout.custom.agentic"
@@ -32,8 +32,8 @@ def episode_settings(run: PlannedRun) -> list[Verdict]:
         ] if set(section) - {"required", "log", "audit", "health", "waiting"} else []  # fmt: skip
     try:
         settings = loop_settings(run)
-    except ConfigError as refused:
-        return [fail(str(refused), "every episode would fail with this; mend it")]
+    except ConfigError:
+        return []  # `sections` has said so
     limits = settings.limits
     found = []
     if limits.episode_timeout_s < limits.turn_timeout_s:

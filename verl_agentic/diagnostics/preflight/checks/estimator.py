@@ -6,11 +6,6 @@ from verl_agentic.diagnostics.preflight.planned import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 from verl_agentic.errors import ConfigError
 
-_OF_GROUPS = {
-    *("grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo", "gpg"),
-    *("safe_grpo", "safe_rloo", "safe_gdpo", "safe_passk", "dr_grpo", "group_baseline", "turn_group", "grpo_shuffled"),
-}
-"""Estimators that compare the samples of one prompt with each other."""
 _OF_OUR_TRAINERS = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 """Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainers` does."""
 _ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
@@ -29,7 +24,7 @@ def estimator(run: PlannedRun) -> list[Verdict]:
         )
     elif problem := _of_ours(run, str(name)):
         found.append(problem)
-    if name in _OF_GROUPS and n < 2:
+    if n < 2 and _compares(run, str(name)) and not _is_distilled(run):
         found.append(
             fail(
                 f"algorithm.adv_estimator={name} compares the samples of a prompt, got rollout.n={n}: there is no "
@@ -62,3 +57,20 @@ def _of_ours(run: PlannedRun, name: str) -> Verdict | None:
             "set trainer.v1.trainer_mode to agentic_sync, agentic_colocate_async or agentic_separate_async",
         )
     return None
+
+
+def _compares(run: PlannedRun, name: str) -> bool:
+    from verl_agentic.algorithms.advantage import is_advantage, load_advantage
+
+    if not is_advantage(name):
+        return name in run.registered.get("group_estimator", frozenset())
+    try:
+        return load_advantage(name).compares_siblings
+    except ConfigError:
+        return False
+
+
+def _is_distilled(run: PlannedRun) -> bool:
+    """Returns whether a teacher alone trains: rewards, and what compares them, have no part in it."""
+    loss = "distillation.distillation_loss.use_task_rewards"
+    return bool(run.get("distillation.enabled")) and run.get(loss, True) is False

@@ -9,7 +9,7 @@ from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 
 
 def holdout(run: PlannedRun) -> list[Verdict]:
-    """Returns which files are both trained on and validated with."""
+    """Returns which files, or rows, are both trained on and validated with."""
     train, val = (_files(run.get(f"data.{name}_files")) for name in ("train", "val"))
     if not train or not val:
         return []
@@ -21,7 +21,15 @@ def holdout(run: PlannedRun) -> list[Verdict]:
                 "set data.val_files to held-out rows (verl-agentic prepare writes both)",
             )
         ]
-    return [ok("validation has files of its own")]
+    if run.rows is not None and run.val_rows is not None and (copied := run.rows.tasks & run.val_rows.tasks):
+        return [
+            warn(
+                f"{len(copied)} of {len(run.val_rows.tasks)} different validation rows are training rows, too; success "
+                "on them cannot tell learning from learning by heart",
+                "set data.val_files to held-out rows (verl-agentic prepare writes both)",
+            )
+        ]
+    return [ok("validation has rows of its own")]
 
 
 def _files(written: Any) -> set[str]:

@@ -26,8 +26,8 @@ def reward(run: PlannedRun) -> list[Verdict]:
 def _of_rubric(run: PlannedRun) -> list[Verdict]:
     try:
         rubric = Rubric.from_config(run.get("reward", {}))
-    except AgenticError as refused:
-        return [fail(str(refused), "mend reward.rubric")]
+    except AgenticError:
+        return []  # `sections` has said so
     others = sorted(loop for loop in run.agent_loops if loop != "env_agent")
     if others and all(term.use == "env" for term in rubric.outcomes):
         return [

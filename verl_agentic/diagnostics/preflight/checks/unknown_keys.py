@@ -10,7 +10,7 @@ from verl_agentic.diagnostics.preflight.planned import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 
 _OURS = "actor_rollout_ref.rollout.custom.agentic"
-_FREE = (
+FREE = (
     "hydra",  # of the launcher
     "ray_kwargs.ray_init",  # arguments of ray.init
     "transfer_queue",  # goes to another package as a whole
@@ -30,6 +30,7 @@ _FREE = (
     "actor_rollout_ref.actor.policy_loss.options",
 )
 """Sections that have readers of their own, which refuse what they do not know, or that take anything."""
+_TEACHERS = "distillation.teacher_models"
 _CLOSE = 0.8
 
 
@@ -49,7 +50,11 @@ def _unknown(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[t
         place = f"{path}.{key}" if path else str(key)
         if place == _OURS.rpartition(".")[0]:
             yield from _misnamed_section(value, place)
-        if place in _FREE:
+        if place in FREE:
+            continue
+        if path == _TEACHERS and key not in defaults and isinstance(value, Mapping):
+            # Any name is that of a teacher.
+            yield from _unknown(run, value, defaults.get("teacher_model") or {}, place)
             continue
         if key in defaults:
             # An empty section of verl's takes anything.

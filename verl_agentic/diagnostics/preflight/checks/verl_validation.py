@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
 
 
 def verl_validation(run: PlannedRun) -> list[Verdict]:
     """Returns verl's own words."""
-    refused = run.problems.get("verl", ())
-    return [fail(message, "verl refuses this; mend the values it names") for message in refused] or [
-        ok("verl's own validation passes")
+    found = [fail(message, "verl refuses this; fix the values it names") for message in run.problems.get("verl", ())]
+    found += [
+        warn(f"cannot be checked here: {message}", "run preflight where the run is to be")
+        for message in run.problems.get("unchecked", ())
     ]
+    return found or [ok("verl's own validation passes")]

@@ -1,0 +1,47 @@
+"""Whether the policy loss is there, and gets what it needs."""
+
+from __future__ import annotations
+
+from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+
+_ACTOR = "actor_rollout_ref.actor"
+_MODE = f"{_ACTOR}.policy_loss.loss_mode"
+
+
+def policy_loss(run: PlannedRun) -> list[Verdict]:
+    """Returns a loss that nobody knows, and columns that a loss of ours would not get."""
+    name, known = str(run.get(_MODE, "vanilla")), run.registered.get("policy_loss", frozenset())
+    if known and name not in known:
+        return [
+            fail(
+                f"{_MODE} is not known, got {name!r}: the first update ends the run",
+                f"use one of {sorted(known)}, or name the module that registers yours in model.external_lib",
+            )
+        ]
+    if name not in policy_loss_names():
+        return [ok(name)]
+    needs = set(load_policy_loss(name).needs)
+    found = []
+    if "entropy_BT" in needs and not _has_entropy(run):
+        found.append(fail(f"the loss {name} needs entropies", f"set {_ACTOR}.calculate_entropy=true"))
+    if needs - {"entropy_BT"} and not str(run.get("trainer.v1.trainer_mode")).startswith("agentic_"):
+        found.append(
+            fail(
+                f"the loss {name} needs {sorted(needs - {'entropy_BT'})}, which verl's own trainer does not hand over",
+                "set trainer.v1.trainer_mode to agentic_sync, agentic_colocate_async or agentic_separate_async",
+            )
+        )
+    if "is_external_B" in needs and not run.get("actor_rollout_ref.rollout.custom.agentic.external_sessions"):
+        found.append(
+            fail(
+                f"the loss {name} learns from sessions of the environment's solution, and there are none",
+                "set actor_rollout_ref.rollout.custom.agentic.external_sessions",
+            )
+        )
+    return found or [ok(name)]
+
+
+def _has_entropy(run: PlannedRun) -> bool:
+    return bool(run.get(f"{_ACTOR}.calculate_entropy") or run.number(f"{_ACTOR}.entropy_coeff"))

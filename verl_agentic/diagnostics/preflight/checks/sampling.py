@@ -1,0 +1,33 @@
+"""How training samples."""
+
+from __future__ import annotations
+
+from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def sampling(run: PlannedRun) -> list[Verdict]:
+    """Returns what makes the samples of a prompt equal, or their log-probs no numbers."""
+    temperature, top_p = run.number(f"{_ROLLOUT}.temperature", 1.0), run.number(f"{_ROLLOUT}.top_p", 1.0)
+    found = []
+    if temperature <= 0:
+        found.append(
+            fail(
+                f"training samples with {_ROLLOUT}.temperature={temperature:g}: all samples of a prompt are the same, "
+                "and the trainer divides logits by it",
+                f"set {_ROLLOUT}.temperature=1.0; validation has {_ROLLOUT}.val_kwargs.temperature",
+            )
+        )
+    if not 0 < top_p <= 1:
+        found.append(fail(f"{_ROLLOUT}.top_p must be above 0 and at most 1, got {top_p:g}", "set it to 1.0"))
+    attempts, greedy = run.number(f"{_ROLLOUT}.val_kwargs.n", 1), run.number(f"{_ROLLOUT}.val_kwargs.temperature", 0.0)
+    if attempts > 1 and greedy <= 0:
+        found.append(
+            warn(
+                f"validation plays the same {attempts:g} times, got {_ROLLOUT}.val_kwargs.temperature={greedy:g}",
+                f"set {_ROLLOUT}.val_kwargs.n=1, or a temperature above 0",
+            )
+        )
+    return found or [ok(f"temperature {temperature:g}, top_p {top_p:g}")]
