@@ -216,7 +216,7 @@ async def test_a_turn_that_ends_exactly_at_its_budget_is_no_cut(stage: Stage) ->
 
 
 async def test_every_episode_is_logged_where_asked_with_what_it_was_paid(stage: Stage, tmp_path: Path) -> None:
-    options = {"dir": str(tmp_path / "run")}
+    options: dict[str, Any] = {"dir": str(tmp_path / "run")}
     for session, answer in enumerate(("42", "41")):
         loop = stage.loop(Servers(stage.tokenizer, [CALL, answer]), log=options)
         (output,) = await loop.run(dict(SAMPLING), **row(session_id=session, uid="g"))

@@ -15,9 +15,7 @@ from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
 
-import torch
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
 from verl.experimental.agent_loop import tool_parser
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
@@ -28,6 +26,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from verl_agentic.adapters import external_sessions, foreign_rows
+from verl_agentic.adapters.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.run_sections import AGENTIC, loop_settings
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec import Codec
@@ -49,7 +48,7 @@ from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.sample_columns import score_of
-from verl_agentic.rewards.scored import EPISODE_NUMBERS, PENDING, PLACE, SAMPLE, RowPlace, Scored
+from verl_agentic.rewards.scored import EPISODE_NUMBERS, SAMPLE
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.trajectory_log.writer import log_writer
 from verl_agentic.types import Message
@@ -59,64 +58,6 @@ tool_parser.logger.setLevel(logging.CRITICAL)
 _SETTINGS = {"env", "env_config", "limits", "compaction", "exploration", "protocol", "protocol_options", "guidance"}
 _ERROR_CHARS = 300
 _is_validation: ContextVar[bool] = ContextVar("is_validation", default=False)
-
-
-class EnvAgentOutput(AgentLoopOutput):
-    """verl's output of one training row, with a reward per token and the turn of every token."""
-
-    token_rewards: list[float] = Field(default_factory=list)
-    turn_ids: list[int] = Field(default_factory=list)
-    shared_ids: list[int] | None = None
-    """Which tokens siblings share; stored where rollouts may branch."""
-
-    is_external: bool | None = None
-    """Whether a script wrote it; stored where some sessions are external."""
-
-    place: RowPlace = "last"
-    """Of the row in its episode."""
-    row: int = Field(default=0, exclude=True)
-    """Its number in its episode."""
-
-    env_score: dict[str, float] | None = Field(default=None, exclude=True)
-    """What the environment paid; None where others score."""
-
-    log: EpisodeLog | None = Field(default=None, exclude=True)
-    """Takes the rows of the episode as they are stored; None where nothing is logged."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the columns that are stored; the same ones for every row."""
-        columns = super().as_dict()
-        extra = columns["extra_fields"]
-        rewards, turn_ids, place = (columns.pop(name) for name in ("token_rewards", "turn_ids", "place"))
-        shared_ids, is_external = columns.pop("shared_ids"), columns.pop("is_external")
-        numbers, record = extra.pop(EPISODE_NUMBERS), extra.pop(SAMPLE)
-        extra |= {PENDING: None, PLACE: place}
-        score: Mapping[str, float] | None = None if record is not None else self.env_score
-        void: str | None = None
-        if record is not None and self.reward_score is not None:  # verl has had it scored
-            scored = Scored.take(extra["reward_extra_info"], total=self.reward_score)
-            paid = scored.token_rewards(turn_ids=turn_ids, mask=self.response_mask, place=place)
-            rewards = [a + b for a, b in zip(rewards, paid, strict=True)]
-            void = scored.void
-            if void is not None:
-                columns["response_mask"] = torch.zeros_like(columns["response_mask"])
-                extra["error"], rewards = void, [0.0] * len(rewards)
-            numbers = {**numbers, **scored.numbers}
-            extra |= {PENDING: scored.pending if place == "last" else None, "reward_parts": {}}
-            # What a group's components will say of it is not known yet.
-            score = {**scored.numbers, "score": scored.total} if scored.pending is None else None
-        if self.log is not None:
-            self.log.add(self.row, mask=columns["response_mask"].numpy(), rewards=rewards, void=void)
-            if place == "last":
-                self.log.finish(numbers=numbers, score=score, acc=None if score is None else numbers["acc"])
-        extra["reward_extra_info"] = numbers
-        columns["rm_scores"] = torch.tensor(rewards, dtype=torch.float32)
-        columns["turn_ids"] = torch.tensor(turn_ids, dtype=torch.int64)
-        if shared_ids is not None:
-            columns["shared_ids"] = torch.tensor(shared_ids, dtype=torch.int64)
-        if is_external is not None:
-            columns[external_sessions.COLUMN] = torch.tensor(int(is_external))
-        return columns
 
 
 def is_scored_by_verl(config: Any) -> bool:

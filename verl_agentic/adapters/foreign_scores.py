@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.adapters.agent_loop import EnvAgentOutput
+from verl_agentic.adapters.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.foreign_rows import place_columns
 from verl_agentic.rewards.responses import Task, sample_of_tokens, to_messages, to_spans
 from verl_agentic.rewards.scored import EPISODE_NUMBERS, SAMPLE, Scored
