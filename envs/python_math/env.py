@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_agentic.adapters.pools import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.rewards.math import math_answer
+from verl_agentic.rewards.math import last_boxed, math_answer
 from verl_agentic.sandbox.base import Limits
 from verl_agentic.sandbox.pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
@@ -13,6 +13,10 @@ from verl_agentic.types import Reward, StopReason
 
 # A session holds its sandbox while the policy thinks, so there must be one for every episode that is under way.
 _SESSIONS = PoolConfig(size=256, warm=2)
+_SHOWN_CHARS = 80
+_UNANSWERED = r"An earlier attempt gave no complete answer in a \boxed{}."
+_CALL = "Let the tool do the calculation, and print its result."
+_COPY = r"Copy the operands and the result digit by digit, and give the result in a \boxed{}."
 _CALLS_OF_CPU_TIME = 60  # the CPU time of a session is that of all its calls
 
 
@@ -32,6 +36,14 @@ class PythonMathEnv(ToolEnv):
         if transcript.stop_reason is not StopReason.ANSWERED:
             return Reward(0.0)
         return Reward(await math_answer(transcript.final_answer, self.row.ground_truth, must_be_evaluated=True))
+
+    async def guidance(self, transcript: Transcript) -> str:
+        """Returns what a failed attempt did wrong, without the right answer; used with `guidance: true`."""
+        boxed = last_boxed(transcript.final_answer)
+        has_run = any(message.role == "tool" and not message.is_error for message in transcript.messages)
+        parts = [f"An earlier attempt answered {boxed[:_SHOWN_CHARS]}, which is wrong." if boxed else _UNANSWERED]
+        parts.append(_COPY if has_run else _CALL)
+        return " ".join(parts)
 
     async def close(self) -> None:
         """Ends the interpreter, where there is one."""

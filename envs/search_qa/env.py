@@ -7,6 +7,7 @@ from typing import Literal
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.qa import exact_match, f1, golden_answers_of, has_research_form, research_reward
+from verl_agentic.tools.delegate import DelegateTool
 from verl_agentic.tools.search.base import Retriever
 from verl_agentic.tools.search.local import LocalRetriever, local_retriever
 from verl_agentic.tools.search.tool import SearchTool
@@ -16,6 +17,7 @@ from .question import MAX_PASSAGE_CHARS, TOP_K
 from .synthetic import SYNTHETIC, synthetic_retriever
 
 Metric = Literal["em", "f1", "research"]
+_HELPER = "Search, then answer with what was asked for and nothing else."
 _SLACK_S = 5.0  # the HTTP client names what went wrong; the tool's own deadline is the second line
 
 
@@ -23,11 +25,18 @@ class SearchQaEnv(ToolEnv):
     """A question, a corpus to search, and one or several right answers (`row.ground_truth`)."""
 
     def __init__(
-        self, row: EnvRow, retriever: Retriever, *, tool: SearchTool, metric: Metric, tool_timeout_s: float
+        self,
+        row: EnvRow,
+        retriever: Retriever,
+        *,
+        tool: SearchTool,
+        metric: Metric,
+        tool_timeout_s: float,
+        helper: DelegateTool | None = None,
     ) -> None:
         # A call past the environment's deadline is told the policy; a slow search is the retriever's failure instead,
         # and the tool says so first.
-        super().__init__(row, [tool], tool_timeout_s=tool_timeout_s)
+        super().__init__(row, [tool] if helper is None else [tool, helper], tool_timeout_s=tool_timeout_s)
         self._retriever = retriever
         self._golden_answers = golden_answers_of(row.ground_truth)
         self._metric: Metric = metric
@@ -71,6 +80,7 @@ def make_env(
     max_passage_chars: int = MAX_PASSAGE_CHARS,
     metric: Metric = "em",
     deadline_s: float = 60.0,
+    helper_turns: int = 0,
 ) -> SearchQaEnv:
     """Returns the environment of one episode.
 
@@ -83,13 +93,25 @@ def make_env(
         metric: `em` (exact match), `f1`, or `research` (ReSearch's: F1, a broken form 0, an answer without a right word
             0.1).
         deadline_s: time for a search, in seconds; past it the episode is void.
+        helper_turns: above 0, the policy also has the tool `delegate`: a helper with the tool `search` and this many
+            turns answers a part of the question. Needs a protocol that can call it, such as `chat`.
+
+    Raises:
+        ConfigError: an option is out of its range.
     """
     if metric not in ("em", "f1", "research"):
         raise ConfigError(f"metric must be em, f1 or research, got {metric!r}")
+    if helper_turns < 0:
+        raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
     retriever = _retriever(corpus, url, deadline_s)
     longest_s = deadline_s + _SLACK_S
     tool = SearchTool(retriever, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
-    return SearchQaEnv(row, retriever, tool=tool, metric=metric, tool_timeout_s=2 * longest_s)
+    helper = None
+    if helper_turns:
+        helper = DelegateTool(
+            [tool], max_turns=helper_turns, instructions=_HELPER, timeout_s=2 * longest_s * helper_turns
+        )
+    return SearchQaEnv(row, retriever, tool=tool, metric=metric, tool_timeout_s=2 * longest_s, helper=helper)
 
 
 def _retriever(corpus: str, url: str, deadline_s: float) -> Retriever:
