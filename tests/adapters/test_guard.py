@@ -156,6 +156,16 @@ def test_the_interpolation_of_a_recipe_resolves_only_with_the_plugin() -> None:
             guard.install_resolver(plugin.check)
 
 
+@pytest.mark.parametrize(("name", "instead"), [("vtrace", "vapo_gae"), ("retrace", "turn_gae")])
+def test_estimators_off_the_policy_need_the_log_probs_of_the_rollout(name: str, instead: str, device: Any) -> None:
+    guard.install_check(lambda names: None)
+    keys = {"algorithm__adv_estimator": name, "trainer__v1__trainer_mode": "agentic_sync", "critic__enable": True}
+    with pytest.raises(ConfigError, match=f"{name}.*calculate_log_probs.*true.*{instead}"):
+        device.auto_set_device(_config(**keys))
+    device.auto_set_device(_config(**keys, actor_rollout_ref__rollout__calculate_log_probs=True))
+    assert len(device.seen) == 1
+
+
 @pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft"])
 def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     folder = Path(str(verl_agentic.config.__file__)).parent / "agentic"

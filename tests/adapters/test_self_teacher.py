@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from types import SimpleNamespace
@@ -94,6 +95,25 @@ def test_the_prompt_is_kept_token_by_token(queue: StoredRows, trainer: Any) -> N
     told, plain = trainer.actor_rollout_wg.prompts["u_0_0"], chat(trainer)
     place = len(plain) - 1 - plain[::-1].index(trainer.tokenizer.eos_token_id)
     assert told[:place] == plain[:place] and told[place - len(plain) :] == plain[place:]
+
+
+@pytest.mark.parametrize("header", ["", "<think>\n"])
+def test_the_solution_is_in_the_message_when_its_end_is_not_the_end_of_texts(
+    queue: StoredRows, trainer: Any, header: str
+) -> None:
+    tokenizer = copy.deepcopy(trainer.tokenizer)
+    put(queue, trainer, "u_0_0", "I give up.")
+    put(queue, trainer, "u_1_0", "It is 42.")
+    for key in ("u_0_0", "u_1_0"):  # a header that only this prompt has
+        opened = torch.tensor(tokenizer.encode(header, add_special_tokens=False), dtype=torch.int64)
+        queue.rows[key]["prompts"] = torch.cat([queue.rows[key]["prompts"], opened])
+    tokenizer.add_special_tokens({"eos_token": "<|end of text|>"})
+    assert tokenizer.eos_token_id not in chat(trainer)
+    trainer.tokenizer = tokenizer
+    teach(queue, trainer, [0.0, 1.0])
+    told = chat(trainer, "Double 21.\n\nA correct solution:\nIt is 42.\n\nNow solve it yourself.")
+    got = tokenizer.decode(trainer.actor_rollout_wg.prompts["u_0_0"])
+    assert got.replace("<|end of text|>", "") == tokenizer.decode(told) + header
 
 
 def test_only_what_a_sibling_sampled_is_told(queue: StoredRows, trainer: Any) -> None:

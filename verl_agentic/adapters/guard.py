@@ -88,6 +88,13 @@ def _check_credit(config: DictConfig) -> None:
     estimator.check_options(credit_settings(config).options)
     if estimator.needs_critic and not OmegaConf.select(config, "critic.enable"):
         raise ConfigError(f"estimator {name!r} needs a critic, got critic.enable=null or false; set critic.enable=true")
+    has_log_probs = OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs")
+    if "rollout_log_probs_BT" in estimator.needs and not has_log_probs:
+        raise ConfigError(
+            f"estimator {name!r} needs the log-probs of the policy that sampled, got "
+            f"actor_rollout_ref.rollout.calculate_log_probs={has_log_probs}; set it to true, or take the estimator "
+            f"{'turn_gae' if 'turn_ids_BT' in estimator.needs else 'vapo_gae'}, which needs none"
+        )
 
 
 def _check_sections(config: DictConfig) -> None:

@@ -26,6 +26,7 @@ SECTION = "algorithm.self_teacher"
 # What `teacher_network` reads and gives in the workers; no other adapter imports it.
 _TEACHER_TAU = "teacher_tau"
 _TEACHER_PASS = "teacher_pass"
+_MARK = "LASTMESSAGE"
 _TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
 
 
@@ -68,12 +69,14 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
     solutions = _solutions(batch.keys, outcome_B, masks)
-    most = most_tokens(trainer.config)
+    most, closing = most_tokens(trainer.config), closing_ids(trainer.tokenizer)
     # Every row is computed, taught or not: a batch has to be divisible by the ranks.
     rows, is_taught = [], []
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
         solution = solutions[place]
-        told = prompt if solution is None else _told(trainer.tokenizer, prompt, responses[solution], masks[solution])
+        told = prompt
+        if solution is not None:
+            told = _told(trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing)
         is_taught.append(solution is not None and len(told) + len(response) <= most)
         rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
     told_keys = [f"told-{key}" for key in batch.keys]
@@ -103,10 +106,51 @@ def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[
     ]
 
 
-def _told(tokenizer: Any, prompt: torch.Tensor, solution: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Returns the prompt with a solution at the end of its last message."""
+def _told(
+    tokenizer: Any, prompt: torch.Tensor, solution: torch.Tensor, mask: torch.Tensor, *, closing: Sequence[int]
+) -> torch.Tensor:
+    """Returns the prompt with a solution at the end of its last message.
+
+    Args:
+        tokenizer: of the model.
+        prompt: `[P]` int64.
+        solution: `[R]` int64: the response of a row that did the task.
+        mask: `[R]` which of its tokens were sampled.
+        closing: see `closing_ids`.
+    """
     text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
     added = tokenizer(_TOLD.format(solution=text), add_special_tokens=False)["input_ids"]
-    ends = (prompt == tokenizer.eos_token_id).nonzero()
-    place = int(ends[-1]) if len(ends) else len(prompt)
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
+    place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
     return torch.cat([prompt[:place], torch.tensor(added, dtype=prompt.dtype), prompt[place:]])
+
+
+def closing_ids(tokenizer: Any) -> list[int]:
+    """Returns what the chat template writes behind the last message of a prompt: its end, and the policy's header.
+
+    Empty without a chat template.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return []
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
+    )
+    return list(tokenizer(text.rpartition(_MARK)[2], add_special_tokens=False)["input_ids"])
+
+
+def _end_of_last_message(prompt: Sequence[int], *, closing: Sequence[int], ends: Sequence[int]) -> int:
+    """Returns where the last message of a prompt ends; the end of the prompt, where nothing closes messages.
+
+    Args:
+        prompt: its tokens.
+        closing: see `closing_ids`.
+        ends: tokens that close a message, for prompts that end otherwise.
+    """
+    if closing and list(prompt[-len(closing) :]) == list(closing):
+        return len(prompt) - len(closing)
+    # A header of another kind (of a model that thinks): its message is closed by the same token.
+    for token in ends:
+        if token in prompt:
+            return len(prompt) - 1 - list(reversed(prompt)).index(token)
+    return len(prompt)

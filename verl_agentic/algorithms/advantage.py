@@ -25,6 +25,15 @@ Tensor = torch.Tensor
 _PACKAGE = "verl_agentic.algorithms.advantages"
 
 Step = Literal["token", "turn"]
+_SOURCES = {
+    "rollout_log_probs_BT": "set actor_rollout_ref.rollout.calculate_log_probs=true",
+    "values_BT": "set critic.enable=true",
+    "old_log_probs_BT": "set algorithm.rollout_correction.bypass_mode=false",
+}
+_OF_OUR_TRAINERS = (
+    "verl's own trainers do not hand it over: set trainer.v1.trainer_mode to agentic_sync (agentic_colocate_async, "
+    "agentic_separate_async) and play episodes with env_agent"
+)
 OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
 """Columns that a batch may lack."""
 
@@ -71,11 +80,8 @@ class AdvantageType:
         """
         self.check_options(options)
         if missing := sorted(name for name in self.needs if _is_missing(getattr(batch, name))):
-            raise ConfigError(
-                f"estimator {self.name!r} needs {missing}, which verl's own trainer does not hand over; set "
-                "trainer.v1.trainer_mode to agentic_sync (agentic_colocate_async, agentic_separate_async) and play "
-                "episodes with env_agent"
-            )
+            advice = "; ".join(dict.fromkeys(_SOURCES.get(name, _OF_OUR_TRAINERS) for name in missing))
+            raise ConfigError(f"estimator {self.name!r} needs {missing}, got none; {advice}")
         with torch.no_grad():
             chain = batch.chain()
             given = self.function(chain, **options)
