@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.report import Comparison, Curve, chart, write_report
+from verl_agentic.diagnostics.report import Comparison, Curve, chart, draw, write_report
 
 EVIL = '</pre><script>alert("x")</script><img src=http://evil.example/x.png onerror=alert(1)>'
 
@@ -165,7 +165,7 @@ def test_a_control_is_drawn_beside_the_run_that_learns(tmp_path: Path, is_contro
     assert "40 %" in page.texts["b"] and ("must not learn" in html) is is_control
     # The run that learns has the same colour on both pages.
     lines = [attrs for tag, attrs in page.tags if tag == "polyline"]
-    assert [attrs["class"] for attrs in lines][:2] == ["line learning", "line control"]
+    assert [attrs["stroke"] for attrs in lines][:2] == ["var(--learning)", "var(--control)"]
 
 
 def test_without_a_viewer_there_is_no_link(tmp_path: Path) -> None:
@@ -179,14 +179,21 @@ def points(svg: str) -> list[tuple[float, float]]:
 
 
 def curve(*values: tuple[float, float]) -> Curve:
-    return Curve(label="label", points=values, style="learning")
+    return Curve(label="label", points=values, colour="#000")
 
 
 def test_a_curve_rises_from_left_to_right_inside_the_picture() -> None:
     # The plot is 720 x 260 with 40 left, 12 right, 28 above, 24 below: step 5 of 5 at x = 708, 1.0 at y = 28.
-    assert points(chart([curve((0, 0.0), (5, 1.0))])) == [(40.0, 236.0), (708.0, 28.0)]
-    assert [y for _, y in points(chart([curve((1, -3.0), (2, 7.0))]))] == [236.0, 28.0]
-    assert chart([curve()]) == ""
+    assert points(draw([curve((0, 0.0), (5, 1.0))])) == [(40.0, 236.0), (708.0, 28.0)]
+    assert [y for _, y in points(draw([curve((1, -3.0), (2, 7.0))]))] == [236.0, 28.0]
+    assert draw([curve()]) == ""
+
+
+def test_a_chart_of_metrics_leaves_out_what_no_step_has() -> None:
+    metrics = [{"step": 0, "m": 0.0}, {"step": 1, "m": None}, {"step": 5, "m": 1.0}]
+    svg = chart(metrics, {"label": ("m", "#0b6e4f"), "other": ("absent", "#000")})
+    assert points(svg) == [(40.0, 236.0), (708.0, 28.0)]
+    assert 'stroke="#0b6e4f"' in svg and "label: 1.00" in svg and "other" not in svg
 
 
 def test_values_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:

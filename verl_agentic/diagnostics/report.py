@@ -24,8 +24,10 @@ class Curve:
 
     label: str
     points: Sequence[tuple[float, float]]
-    style: str
-    """A class of the page's style: `learning`, `paid` or `control`."""
+    colour: str
+    """As CSS has it; a page may give one of its variables."""
+    dashes: str = ""
+    """Lengths of dashes and gaps; empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def write_report(
         figures=figures,
         is_control=is_control,
         tiles=_tiles(figures, is_control=is_control, other=other),
-        chart=chart(_curves(metrics, is_control=is_control, other=other)),
+        chart=draw(_curves(metrics, is_control=is_control, other=other)),
         has_other=other is not None,
         pairs=(better or pairs)[:_NUM_PAIRS],
         count={"tasks": len(pairs), "better": len(better), "worse": worse},
@@ -79,7 +81,19 @@ def write_report(
     path.write_text(page, encoding="utf-8")
 
 
-def chart(curves: Iterable[Curve]) -> str:
+def chart(metrics: Sequence[Mapping[str, Any]], curves: Mapping[str, tuple[str, str]]) -> str:
+    """Returns an SVG of metrics over steps; see `draw`.
+
+    Args:
+        metrics: one mapping per step; values that are no finite numbers are left out.
+        curves: label -> (metric, colour); a metric that no step has is left out.
+    """
+    return draw(
+        Curve(label=label, points=_points(metrics, key), colour=colour) for label, (key, colour) in curves.items()
+    )
+
+
+def draw(curves: Iterable[Curve]) -> str:
     """Returns an SVG of curves over steps; the vertical axis spans 0, 1 and all values. Empty without a point."""
     curves = [curve for curve in curves if curve.points]
     if not curves:
@@ -92,8 +106,10 @@ def chart(curves: Iterable[Curve]) -> str:
     for curve in curves:
         line = " ".join(f"{axes.x(step):.1f},{axes.y(value):.1f}" for step, value in curve.points)
         legend = f"{curve.label}: {curve.points[-1][1]:.2f}"
-        parts.append(f'<polyline points="{line}" class="line {curve.style}"/>')
-        parts.append(f'<line x1="{at:.0f}" x2="{at + 18:.0f}" y1="10" y2="10" class="line {curve.style}"/>')
+        look = f'fill="none" stroke="{curve.colour}" stroke-width="2" stroke-linejoin="round"'
+        look += f' stroke-dasharray="{curve.dashes}"' if curve.dashes else ""
+        parts.append(f'<polyline points="{line}" {look}/>')
+        parts.append(f'<line x1="{at:.0f}" x2="{at + 18:.0f}" y1="10" y2="10" {look}/>')
         parts.append(f'<text x="{at + 24:.0f}" y="14">{legend}</text>')
         at += 50 + 6.8 * len(legend)
     names = ", ".join(curve.label for curve in curves)
@@ -102,17 +118,20 @@ def chart(curves: Iterable[Curve]) -> str:
 
 def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Comparison | None) -> list[Curve]:
     success, paid = _points(metrics, _SUCCESS), _points(metrics, _PAID)
-    learning, control = Curve(label="rewards as earned", points=success, style="learning"), None
     theirs = _points(other.metrics, _SUCCESS) if other is not None else []
-    if is_control:
-        learning, control = Curve(label="rewards as earned", points=theirs, style="learning"), success
-    else:
-        control = theirs
-    curves = [learning, Curve(label="control: rewards shuffled", points=control, style="control")]
+    learning, control = (theirs, success) if is_control else (success, theirs)
+    curves = [
+        Curve(label="rewards as earned", points=learning, colour="var(--learning)"),
+        Curve(label="control: rewards shuffled", points=control, colour="var(--control)", dashes="7 4"),
+    ]
     is_same = len(paid) == len(success) and all(
         abs(a - b) <= _SAME for (_, a), (_, b) in zip(paid, success, strict=True)
     )
-    return curves if is_same else [*curves, Curve(label="reward that trains", points=paid, style="paid")]
+    return (
+        curves
+        if is_same
+        else [*curves, Curve(label="reward that trains", points=paid, colour="var(--paid)", dashes="2 4")]
+    )
 
 
 def _tiles(
