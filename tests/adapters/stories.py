@@ -39,6 +39,8 @@ class Story:
     is_rejected: bool = False
     """Whether the last row has lost its mask."""
     is_void: bool = False
+    is_guided: bool = False
+    """Whether its prompt has the environment's guidance."""
 
     @property
     def total(self) -> float:
@@ -77,7 +79,7 @@ def batch_of(stories: Sequence[Story], *, dtype: torch.dtype = torch.float32, fo
         forget: whether the queue knows no more of what was rejected than the batch.
     """
     queue, keys, lists = StoredRows(), [], {name: [] for name in ("rewards", "mask", "turn_ids", *_NUMBERS)}
-    sides, steps, totals = [], [], []
+    sides, steps, totals, guided = [], [], [], []
     for number, story in enumerate(stories):
         numbers = torch.rand((len(_NUMBERS), 4, 8, 8), generator=torch.Generator().manual_seed(story.seed))
         rows = _rows(story)
@@ -104,6 +106,7 @@ def batch_of(stories: Sequence[Story], *, dtype: torch.dtype = torch.float32, fo
             sides.append(is_side)
             steps.append([] if is_side else sorted({(turn, turn % 2, story.seed % 2) for turn, _, _, _ in row}))
             totals.append(story.total)
+            guided.append(float(story.is_guided))
     padded = {name: torch.tensor([row + [0] * (WIDTH - len(row)) for row in rows]) for name, rows in lists.items()}
     data = to_data(
         keys,
@@ -118,7 +121,7 @@ def batch_of(stories: Sequence[Story], *, dtype: torch.dtype = torch.float32, fo
         "sum_pi_squared_BT": padded["sum_pi_squared"] + 1.0,
         "is_side_B": torch.tensor(sides),
         "steps": steps_of(steps),
-        "parts": {"acc": total_B, "constant": torch.full_like(total_B, 0.9)},
+        "parts": {"acc": total_B, "constant": torch.full_like(total_B, 0.9), "guided": torch.tensor(guided)},
         "baseline_B": torch.full_like(total_B, 0.5),
         "shared_BT": torch.full((len(keys), WIDTH), -1),
         "uses_B": torch.ones(len(keys), dtype=torch.int64),

@@ -263,3 +263,26 @@ def test_no_finite_input_gives_what_is_not_finite(
     batch.data.batch["old_log_probs"] *= min(size, 1e30)
     given = advantages_of(name, batch, queue=queue, with_trainer=with_trainer, norm_adv_by_std_in_grpo=True)
     assert all(row.isfinite().all() for row in given.values())
+
+
+COMPARING = sorted({name for name, with_trainer in CASES if with_trainer} - NOT_COMPARING - {"batch_baseline"})
+OVER_THE_BATCH = {"gpg", "lite_ppo", "safe_gdpo", "gdpo", "reinforce_plus_plus_baseline"}
+"""They scale by a spread of the whole batch, guided or not."""
+
+
+@pytest.mark.parametrize("name", COMPARING)
+@few
+@given(plain=groups(), outcomes=st.lists(OUTCOMES, min_size=2, max_size=3))
+def test_guided_and_unguided_siblings_are_not_compared(
+    queue: Any, name: str, plain: Sequence[Story], outcomes: list[float]
+) -> None:
+    guided = [Story(outcome=outcome, seed=number, is_guided=True) for number, outcome in enumerate(outcomes)]
+    together = advantages_of(name, batch_of([*plain, *guided]), queue=queue)
+    apart = [replace(story, uid="guided") for story in guided]
+    wanted = advantages_of(name, batch_of([*plain, *apart]), queue=queue)
+    for place, row in wanted.items():
+        torch.testing.assert_close(together[place], row, atol=2e-5, rtol=1e-4)
+    if name not in OVER_THE_BATCH:
+        alone = advantages_of(name, batch_of(plain), queue=queue)
+        for place, row in alone.items():
+            torch.testing.assert_close(together[place], row, atol=2e-5, rtol=1e-4)

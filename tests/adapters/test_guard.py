@@ -156,6 +156,11 @@ def test_the_interpolation_of_a_recipe_resolves_only_with_the_plugin() -> None:
             guard.install_resolver(plugin.check)
 
 
+def test_guidance_needs_a_trainer_that_knows_who_was_guided() -> None:
+    with pytest.raises(ConfigError, match=r"agentic\.guidance needs a trainer of ours, got .*None"):
+        guard.demanded(_config(actor_rollout_ref__rollout__custom__agentic__guidance=True))
+
+
 @pytest.mark.parametrize(("name", "instead"), [("vtrace", "vapo_gae"), ("retrace", "turn_gae")])
 def test_estimators_off_the_policy_need_the_log_probs_of_the_rollout(name: str, instead: str, device: Any) -> None:
     guard.install_check(lambda names: None)

@@ -25,7 +25,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
-from verl_agentic.adapters.session_rows import split_key, stored_rows
+from verl_agentic.adapters.session_rows import group_keys, split_key, stored_rows
 from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, is_advantage, load_advantage
 from verl_agentic.algorithms.batch_health import batch_health
 from verl_agentic.algorithms.credit import Advantages, CreditBatch, last_valid_rows, masked, on_sampled_tokens
@@ -142,7 +142,7 @@ def to_batch(
         rewards_BT = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards_BT, torch.nan)
     given = {
         "mask": mask_BT,
-        "groups": [uid for uid, _, _ in parsed],
+        "groups": group_keys(batch_keys, columns.get("parts", {})),
         "sessions": [(uid, session) for uid, session, _ in parsed],
         "order": [index for _, _, index in parsed],
         **{ours: data.batch[theirs] for ours, theirs in in_batch.items() if theirs in data.batch},
@@ -189,6 +189,8 @@ def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str]
             columns["values"] = where_known(batch.values_BT, batch.mask_BT)
         columns = {key: joined.join(column) if joined else column[rows_N] for key, column in columns.items()}
         part.batch = TensorDict(columns, batch_size=len(rows_N))
+        if name in BY_SESSION:
+            part.non_tensor_batch["uid"] = batch.group_B[rows_N].cpu().numpy().astype(object)
         _complete(name, part, batch, rows_N)
         part = call(part, batch_keys=[batch_keys[row] for row in rows_N.tolist()])
         advantages_BT, returns_BT = (

@@ -153,6 +153,8 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     has = {key: OmegaConf.select(config, f"algorithm.{key}") is not None for key in sections}
     needing = [f"algorithm.{key}" for key in has if has[key]]
     needing += ["actor_rollout_ref.actor.policy_loss.per_session"] if is_per_session else []
+    # Who was guided is a number that verl's own trainers do not hand over.
+    needing += ["actor_rollout_ref.rollout.custom.agentic.guidance"] if _section(rollout).get("guidance") else []
     if needing and not is_our_trainer:
         raise ConfigError(
             f"{needing[0]} needs a trainer of ours, got trainer.v1.trainer_mode="

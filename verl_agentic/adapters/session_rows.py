@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,21 @@ def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, 
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
     columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else []
     return {key: getattr(column, "data", column) for key, column in zip(keys, columns, strict=bool(columns))}
+
+
+def group_keys(keys: Sequence[str], parts: Mapping[str, torch.Tensor]) -> list[tuple[str, bool]]:
+    """Returns which rows may be compared: those of one prompt that were all told the same.
+
+    What a session with guidance earns says nothing about one without, and the other way round: their states differ
+    from the first token on.
+
+    Args:
+        keys: of the rows.
+        parts: numbers of their sessions, `[B]`; `guided` is 1 where the environment gave guidance.
+    """
+    guided = parts.get("guided")
+    told = [False] * len(keys) if guided is None else [value == 1.0 for value in guided.tolist()]
+    return [(split_key(key)[0], is_told) for key, is_told in zip(keys, told, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

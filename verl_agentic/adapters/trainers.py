@@ -30,7 +30,7 @@ from verl_agentic.adapters.implicit_reward import (
 from verl_agentic.adapters.prompt_information import measure_prompt_information
 from verl_agentic.adapters.run_sections import length_lr, prompt_information
 from verl_agentic.adapters.self_teacher import store_teacher_log_probs
-from verl_agentic.adapters.session_rows import split_key, stored_rows
+from verl_agentic.adapters.session_rows import group_keys, split_key, stored_rows
 from verl_agentic.adapters.stored_columns import stored_columns
 from verl_agentic.agent_loops.settings import GREEDY_SESSION
 from verl_agentic.algorithms.handover import Handover, handed_over
@@ -210,9 +210,9 @@ def _baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
 
 def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
     """Returns the batch with what policy losses may need and verl does not pass on: who is a sibling, and outcomes."""
-    uids = [split_key(key)[0] for key in batch.keys]
-    numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
-    group_B = torch.tensor([numbers[uid] for uid in uids])
+    groups = group_keys(batch.keys, columns.get("parts", {}))
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    group_B = torch.tensor([numbers[group] for group in groups])
     fields = {"credit_group": group_B, "credit_group_size": group_B.bincount()[group_B]}
     fields["credit_session"] = _session_numbers(batch)
     if "acc" in columns.get("parts", {}):

@@ -56,7 +56,8 @@ class Setting:
     exploration: Exploration = field(default_factory=Exploration)
     guidance: bool = False
     """Whether an episode that failed (outcome below 1) is played again with the environment's guidance, if it gives
-    any. What is trained is the second attempt, with the prompt that the policy saw, guidance included."""
+    any. What is trained is the second attempt, with the prompt that the policy saw, guidance included. Only sessions
+    that were guided are its siblings, for estimators and losses."""
     has_rubric: bool = False
     """Whether a rubric scores the episode later, so that the environment need not."""
 
