@@ -23,7 +23,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 import verl_agentic.adapters.foreign_scores
 import verl_agentic.adapters.rubric_manager  # noqa: F401
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.scored import PENDING, SAMPLE
+from verl_agentic.rewards.component import Graded
+from verl_agentic.rewards.scored import PENDING, PLACE, SAMPLE, from_pending
 
 RUBRIC = {"components": [{"use": "exact_match"}]}
 COMPONENTS = """
@@ -163,6 +164,17 @@ async def test_calls_results_and_turns_are_known_and_paid_where_they_were_made(
     ends = [i for i, m in enumerate(mask) if m and not [*mask, 0][i + 1]]
     assert {i: r for i, r in enumerate(rewards) if r} == {ends[0]: 0.125, ends[1]: 1.0}
     assert columns["turn_ids"].tolist()[ends[0]] == 0 and columns["turn_ids"].tolist()[ends[1]] == 1
+
+
+@pytest.mark.parametrize("loop", ["single_turn_agent", "tool_agent"])
+async def test_rows_wait_for_components_that_see_the_group(
+    tiny_chat: Chat, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    rubric = {"components": [{"use": "exact_match"}, {"use": "consistency", "kind": "shaping", "weight": 0.2}]}
+    columns = await play(tiny_chat, monkeypatch, ["42"], loop=loop, reward=reward_section(rubric=rubric))
+    (known, verdicts) = from_pending(columns["extra_fields"][PENDING])
+    assert known.final_answer == "42" and verdicts["exact_match"] == Graded(value=1.0)
+    assert columns["extra_fields"][PLACE] == "last" and len(columns["turn_ids"]) == len(columns["response_mask"])
 
 
 @pytest.mark.parametrize("loop", ["single_turn_agent", "tool_agent"])

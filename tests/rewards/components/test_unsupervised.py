@@ -7,7 +7,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import graded, group_values, sample, turn, value
 
@@ -58,8 +58,8 @@ def test_spellings_of_one_answer_are_one_answer(spellings: list[str]) -> None:
     assert group_values(consistency, group, form="share")[2] == pytest.approx(share)
 
 
-@given(st.fractions(max_denominator=50), st.fractions(max_denominator=50))
-@settings(max_examples=30, deadline=None)
+@given(st.fractions(-1000, 1000, max_denominator=50), st.fractions(-1000, 1000, max_denominator=50))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_two_fractions_are_one_answer_only_where_they_are_equal(one: Fraction, other: Fraction) -> None:
     group = answers(f"{one}", rf"\boxed{{\frac{{{3 * other.numerator}}}{{{3 * other.denominator}}}}}")
     assert group_values(consistency, group) == [1, float(one == other)]
@@ -104,6 +104,13 @@ def test_confidence_is_that_of_the_vector() -> None:
 def test_confidence_weighs_turns_by_their_tokens() -> None:
     episode = sample([turn("x", mean_log_prob=-1.0, num_tokens=1), turn("y", mean_log_prob=-2.0, num_tokens=3)])
     assert value(confidence, episode, form="log_prob") == pytest.approx(-1.75)
+
+
+@pytest.mark.parametrize("chances", [(1.0,), (0.5, 0.5), (0.5, 0.25, 0.25), (0.1, 0.2, 0.3, 0.4)])
+def test_the_mean_log_prob_is_on_average_minus_the_entropy(chances: tuple[float, ...]) -> None:
+    paid = [value(confidence, sample([turn("x", mean_log_prob=math.log(p))]), form="log_prob") for p in chances]
+    entropy = -sum(p * math.log(p) for p in chances)
+    assert sum(p * (one or 0.0) for p, one in zip(chances, paid, strict=True)) == pytest.approx(-entropy)
 
 
 def test_confidence_has_a_least_value() -> None:

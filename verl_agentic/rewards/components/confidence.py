@@ -32,8 +32,11 @@ def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: fl
     Abstains when a turn has no log-prob. The least value for an episode without an answer and without a call. It pays
     for being sure, right or wrong, and drives the entropy down: for the first steps only, with little weight.
 
+    The mean log-prob is also the estimate of minus the entropy per token from one sample, since E[log p] = -H. The
+    entropy itself is not known to rewards: verl's servers return the log-probs of sampled tokens alone.
+
     Args:
-        form: `probability` for the exp, in [0, 1]; `log_prob` for the mean itself.
+        form: `probability` for the exp, in [0, 1]; `log_prob` for the mean itself, the estimate of minus the entropy.
         least_log_prob: the mean is not lower than this.
     """
     spoken = [turn for turn in sample.turns if turn.num_tokens > 0]
