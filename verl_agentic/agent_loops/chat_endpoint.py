@@ -16,10 +16,23 @@ from verl_agentic.agent_loops.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.clipping import TextTokenizer
 from verl_agentic.agent_loops.codec import Codec, ContextTokens, Schema
 from verl_agentic.agent_loops.endpoint import Endpoint, Sampling, finish_of, first_choice, usage_of
+from verl_agentic.agent_loops.markers import Guard
 from verl_agentic.agent_loops.policy import Completion
 from verl_agentic.agent_loops.reading import UNREADABLE, call_with, fit_arguments, load_json, parameters_of, reason_of
 from verl_agentic.errors import PolicyError
 from verl_agentic.types import Action, Message, ToolCall
+
+
+class _AnyTokenizer:
+    """Stands for the tokenizer of a server that is not known here: what ends and begins turns in common families."""
+
+    all_special_tokens = (
+        *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<s>", "</s>", "[INST]", "[/INST]", "<bos>", "<eos>"),
+        *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"),
+        *("<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>", "<|user|>", "<|assistant|>", "<|system|>"),
+        *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>", "<|return|>", "<|constrain|>"),
+        *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
+    )
 
 
 class ChatConversation:
@@ -52,6 +65,7 @@ class ChatConversation:
         self.tokenizer: TextTokenizer = tokenizer or ByteTokenizer()
         self._codec = codec
         self._max_tokens_field = max_tokens_field
+        self._guard: Guard = getattr(codec, "guard", None) or Guard(_AnyTokenizer())
         self._tools: list[dict[str, Any]] = []
         self._said: dict[tuple[int, ...], Message] = {}
         """Ids of a turn -> what the server said in it."""
@@ -67,12 +81,13 @@ class ChatConversation:
     ) -> Completion:
         """Lets the server say one turn; see `Policy.generate`."""
         body = {
-            "messages": [self._to_wire(message) for message in messages],
+            "messages": [self._to_wire(message) for message in self._guard.prompt(messages)],
             self._max_tokens_field: max_tokens,
             **self._sampling.to_body(),
         }
         if self._tools:
-            body["tools"] = self._tools
+            body["tools"] = self._guard.tools(self._tools)
+        # The server renders these with a template of its own, and encodes special tokens in them as such.
         answer = await self._endpoint.post("/chat/completions", body)
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
@@ -119,7 +134,8 @@ class ChatConversation:
     def _call_to_wire(self, call: ToolCall) -> dict[str, Any]:
         arguments: Mapping[str, Any] = call.arguments
         if call.call_id in self._unreadable:  # servers read the arguments of the history: it must be JSON
-            arguments = {"malformed_arguments": self._unreadable[call.call_id]}
+            safe, _ = self._guard.observed(Message("tool", self._unreadable[call.call_id]))
+            arguments = {"malformed_arguments": safe.content}
         function = {"name": call.name or "unknown", "arguments": json.dumps(dict(arguments), ensure_ascii=False)}
         return {"id": call.call_id, "type": "function", "function": function}
 
