@@ -158,7 +158,7 @@ def _tiles(
 
 def _interval(success: float, count: int) -> str:
     low, high = proportion_interval(success * count, count)
-    return f"95 % interval: {100 * low:.0f} to {100 * high:.0f}"
+    return f"95 %: {100 * low:.0f} to {100 * high:.0f}"
 
 
 def _percent(share: float) -> str:
