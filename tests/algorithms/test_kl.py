@@ -116,6 +116,18 @@ def test_the_kl_of_a_trajectory_is_the_vector() -> None:
     assert float(trajectory_kl(k1, torch.zeros(1, 4), torch.ones_like(mask_BT))) == pytest.approx(0.27)
 
 
+def test_the_gradient_of_the_kl_of_a_trajectory_is_its_sum_at_every_token() -> None:
+    """Also that of the expectation: sum over texts of pi(text) * sum(k1) * grad log pi(text)."""
+    p_BT = torch.tensor([[0.1, -0.05, 0.2, 0.02]], requires_grad=True)
+    mask_BT = torch.tensor([[1, 1, 0, 1]]).bool()
+    value_BT = kl_per_token(
+        "trajectory", log_prob_BT=p_BT, ref_log_prob_BT=torch.zeros(1, 4), old_log_prob_BT=p_BT, mask_BT=mask_BT
+    )
+    (slope_BT,) = torch.autograd.grad(value_BT.sum(), p_BT)
+    assert float(value_BT.detach().sum()) == pytest.approx(0.07)
+    assert slope_BT.tolist() == [pytest.approx([0.07, 0.07, 0.0, 0.07])]
+
+
 def test_the_k3_of_a_sequence_is_the_vector() -> None:
     difference = torch.tensor([[0.05, -0.1, 0.0, 0.1]])
     mask_BT = torch.ones(1, 4, dtype=torch.bool)

@@ -4,13 +4,14 @@
     k2 = (p - q)^2 / 2            its gradient p - q is that of the KL, on samples of the policy itself
     k3 = e^(q - p) - (q - p) - 1  never negative; its gradient 1 - e^(q - p) is not that of the KL
     k3_is                         k3 weighted by pi / pi_old; its gradient is that of the KL, off policy too
+    trajectory                    sum of k1 over the row: one number; its gradient is that of the KL of whole rows
 
 B rows, T response tokens; masked tokens are exactly 0 in value and gradient.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -19,7 +20,7 @@ from verl_agentic.algorithms.ppo import MAX_LOG_RATIO, log_ratios
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor
-Estimator = Literal["k1", "k2", "k3", "k3_is"]
+Estimator = Literal["k1", "k2", "k3", "k3_is", "trajectory"]
 
 MAX_K3 = 10.0
 """verl's bound of k3; a token above it has no gradient."""
@@ -34,7 +35,9 @@ def kl_per_token(
     difference of the two large terms of which it is the rest.
 
     Args:
-        estimator: `k1`, `k2`, `k3` or `k3_is`.
+        estimator: `k1`, `k2`, `k3`, `k3_is` or `trajectory`. The last one's tokens have the value of k1, so that those
+            of a row sum up to `trajectory_kl`; the gradient of every token is that sum, cut at 10, so that each is
+            held responsible for all of the row.
         log_prob_BT: `[B, T]` float: p.
         ref_log_prob_BT: `[B, T]` float: q.
         old_log_prob_BT: `[B, T]` float: used by `k3_is` only.
@@ -57,7 +60,11 @@ def kl_per_token(
         with_gradient_BT = 0.5 * ratio_BT * difference_BT.square()
         value_BT = ratio_BT * _k3(difference_BT.detach())
         return with_gradient_BT - with_gradient_BT.detach() + value_BT
-    raise ConfigError(f"unknown KL estimator, got {estimator!r}; use one of k1, k2, k3, k3_is")
+    if estimator == "trajectory":
+        total_B = trajectory_kl(log_prob_BT, ref_log_prob_BT, mask_BT).detach().clamp(-MAX_K3, MAX_K3)
+        with_gradient_BT = total_B.unsqueeze(-1) * difference_BT
+        return with_gradient_BT - with_gradient_BT.detach() + difference_BT.detach()
+    raise ConfigError(f"unknown KL estimator, got {estimator!r}; use one of {get_args(Estimator)}")
 
 
 def trajectory_kl(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def masked_ppo(batch: LossBatch, *, kl: Literal["none"] | Estimator = "none", kl
 
     Args:
         kl: estimator of the divergence from the reference policy, see `algorithms/kl.py`; `k3_is`, weighted with
-            `pi / pi_old`, is the one that verl lacks.
+            `pi / pi_old`, and `trajectory`, one sum of k1 a row, are those that verl lacks.
         kl_coef: its weight; verl's default.
 
     Raises:

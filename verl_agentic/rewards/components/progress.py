@@ -30,7 +30,9 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
         estimator: `package.module:function` of a `ProgressEstimator`: sample -> contribution of each turn.
         alpha: weight of the contribution.
         beta: weight of a turn whose calls could all be carried out.
-        cap: most that an episode earns or loses; the original has no bound, and pays `beta` for every step.
+        cap: most that an episode earns or loses. The original has no bound, and pays `beta` for every step: with the
+            defaults, an episode of success in n grounded turns sums up to `alpha + beta * n` there, and all of its
+            turns are divided by that here. Set the cap to `alpha + beta * max_turns` for the original's numbers.
 
     Raises:
         ScoringError: the estimator did not give one number for each turn.
