@@ -378,12 +378,14 @@ except Exception as error:
     assert len(running) >= 3 + 8  # the zygote, two boxes, and eight of the program
     os.kill(process.pid if is_trainer else int(zygote), signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while any(_lives(pid) for pid in running):
-        assert time.monotonic() < deadline, "processes live on"
+    while (left := {pid for pid in running if _lives(pid)}) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
     process.kill()
     process.wait()
     process.stdout.close()
+    assert not left
     reaper.reap()
     assert not [name for name in os.listdir("/tmp") if owner.strip() in name]
 
