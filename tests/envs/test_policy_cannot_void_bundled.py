@@ -1,0 +1,93 @@
+"""Whatever a policy answers or calls in a bundled environment, it is scored: no turn of it voids the episode."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verl_agentic.adapters.chat import load_codec
+from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.data.collect import scripted
+from verl_agentic.data.probes import example_call
+from verl_agentic.env_package import known_envs, load_env_package
+from verl_agentic.types import Message, ToolCall
+
+LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=30_000, max_turns=3, max_retries=0)
+VALUES = (
+    *(
+        "\x00",
+        "x" * 3_000,
+        "9" * 5_000,
+        "\u2028",
+        "é" * 99,
+        "\ufffd",
+        r"\boxed{" * 300,
+        "(" * 500,
+        "[" * 900,
+        "10**10**10",
+    ),
+    *("import os; os.kill(os.getpid(), 9)", "raise SystemExit(3)", "print('\\ud800')", "def solve(:", "```python\n```"),
+    *(None, True, -1, 0, 2**62, 1e308, [], {}, ["a", [1]], {"a": {"b": None}}),
+)
+ANSWERS = (
+    *(
+        r"\boxed{9" + "9" * 5_000 + "}",
+        r"\boxed{" + "(" * 400 + "}",
+        r"\boxed{\frac{1}{0}}",
+        r"\boxed{nan}",
+        r"\boxed{1e999}",
+    ),
+    *(
+        "```python\n" + "(" * 900 + "\n```",
+        "```python\nwhile 1: pass\n```",
+        "\x00",
+        "\u2028",
+        "...",
+        "{" * 2_000,
+        "é\ufffd",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def chat(tiny_model: Path) -> tuple[Any, Any]:
+    tokenizer, codec = load_codec(str(tiny_model))
+    tokenizer.model_max_length = 10**9
+    return tokenizer, codec
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    env_id=st.sampled_from(known_envs()),
+    values=st.lists(st.sampled_from(VALUES), min_size=1, max_size=4),
+    answer=st.sampled_from(ANSWERS),
+    index=st.integers(0, 7),
+)
+def test_every_turn_is_answered_and_every_answer_is_scored(
+    chat: Any, env_id: str, values: list[Any], answer: str, index: int
+) -> None:
+    tokenizer, codec = chat
+    package = load_env_package(env_id)
+    assert package.make_rows is not None
+    row = package.make_rows(split="train", count=8, seed=0)[index]
+    tools = [tool.schema for tool in package.make_env(row).tools]
+    left = list(values)
+
+    def script(messages: Any) -> Message | str:
+        if not left or not tools:
+            return answer
+        value, schema = left.pop(), tools[len(left) % len(tools)]
+        call = example_call(schema)
+        spoilt = dict(call.arguments) | dict.fromkeys(list(call.arguments)[:1], value) or {"x": value}
+        return Message("assistant", "", tool_calls=(ToolCall(call.name, spoilt),))
+
+    chosen = scripted(script, codec=codec, tokenizer=tokenizer, limits=LIMITS)
+    episode = asyncio.run(run_episode(row, make_env=package.make_env, setting=chosen, request_id="r"))
+    assert not episode.is_void, episode.error
+    assert 0.0 <= episode.reward.outcome <= 1.0
