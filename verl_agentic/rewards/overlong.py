@@ -12,7 +12,7 @@ def is_overlong(sample: Sample, *, max_tokens: int = 0) -> bool:
     """Returns whether overlong filtering masks the loss of this episode, instead of punishing it.
 
     It does when a token budget cut the episode off, or it has more than `max_tokens` model tokens: what stands in tool
-    answers is not the policy's doing. verl's `grpo` still counts a masked row's 0 in the group's mean.
+    answers is not the policy's doing. Estimators leave a masked row out of the group's mean.
 
     Args:
         sample: the episode.
