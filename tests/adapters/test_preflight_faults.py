@@ -1,0 +1,178 @@
+"""Faults that preflight finds, each shown to end a start.
+
+A start is the code of `main_ppo` up to Ray, then that of its task runner and workers, in this process: guard,
+validation, trainer, sections of the workers, data loader, estimator and loss by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import get_trainer_cls, trainer_base
+from verl.utils import device
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+from verl_agentic.adapters import preflight, preflight_compose
+from verl_agentic.adapters.preflight_compose import Composed, compose
+from verl_agentic.data.prepare import make_rows, to_records, write_parquet
+from verl_agentic.diagnostics.preflight.result import judge
+from verl_agentic.env_package import load_env_package
+
+BROKEN = Path(__file__).parents[1] / "fixtures" / "broken_configs"
+SEARCH = "hydra.searchpath=[pkg://verl_agentic.config]"
+AG, LOSS = "++actor_rollout_ref.rollout.custom.agentic", "actor_rollout_ref.actor.policy_loss"
+SAMPLER, CURRICULUM = "trainer.v1.sampler", "++data.curriculum"
+KWARGS, CREDIT = f"++{SAMPLER}.sampler_kwargs", "++algorithm.credit"
+OURS = "trainer.v1.trainer_mode=agentic_sync"
+GATED = (
+    f"{SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.gated_buffer",
+    f"{SAMPLER}.custom_sampler.name=GatedReplayBuffer",
+)
+RUBRIC = "reward.reward_manager.name=rubric"
+SELF = "++algorithm.self_teacher={tau: 0.05}"
+SDPO = f"{LOSS}.loss_mode=sdpo"
+
+ENDS: list[tuple[str, tuple[str, ...]]] = [
+    ("sections", (f"{AG}.health.actions.gradient=halt",)),
+    ("sections", (f"{AG}.health.actions.gradiant=stop",)),
+    ("sections", (f"{AG}.health.actions.gradient=rollback", "trainer.save_freq=-1")),
+    ("sections", (f"{AG}.health.thresholds.gradientt={{patience: 3}}",)),
+    ("sections", (f"{AG}.health.thresholds.gradient={{patienc: 3}}",)),
+    ("sections", (f"{AG}.health.thresholds.gradient={{patience: long}}",)),
+    ("sections", (f"{AG}.health.evry=2",)),
+    ("sections", (f"{AG}.waiting.stuck_afer_s=60",)),
+    ("sections", (f"{AG}.waiting.stuck_after_s=soon",)),
+    ("sections", (f"{AG}.waiting.report_every_s=0",)),
+    ("sections", (f"{AG}.log.dri=x",)),
+    ("sections", (f"{AG}.log.file_mb=0",)),
+    ("sections", (f"{AG}.audit=halt",)),
+    ("sections", (f"{AG}.limits.max_turns=zero",)),
+    ("sections", (f"{AG}.limits.max_turn=3",)),
+    ("sections", (f"{AG}.compaction={{strategy: sumary}}",)),
+    ("sections", (f"{AG}.compaction={{strategy: summary, keep: 3}}",)),
+    ("sections", (f"{AG}.exploration.epsilon=0.1",)),
+    ("sections", (f"{AG}.temperature_schedule={{start: 1.0, end: 0.0, steps: 5}}",)),
+    ("sections", (f"{AG}.max_turns_schedule={{stages: [2, 4], evry: 5}}",)),
+    ("sections", (f"{AG}.max_void_share=2",)),
+    ("sections", (f"{AG}.external_sessions=99",)),
+    ("sections", (f"{AG}.branching={{initial: 99}}",)),
+    ("sections", (f"{AG}.protocol_options.repair=maybe",)),
+    ("sections", (f"{AG}.guidance=perhaps",)),
+    ("sections", (f"{AG}.helth={{every: 2}}",)),
+    ("sections", (f"{CURRICULUM}={{name: learnabilty}}", "data.dataloader_num_workers=0")),
+    ("sections", (f"{CURRICULUM}={{name: learnability}}", "data.dataloader_num_workers=4")),
+    ("sections", (f"{CURRICULUM}={{name: learnability, flor: 0.1}}", "data.dataloader_num_workers=0")),
+    ("sections", (f"{CURRICULUM}={{name: learnability, group_size: {{least: 1, most: 4}}}}",)),
+    ("sections", (*GATED, f"{KWARGS}={{gates: [zero_varience]}}")),
+    ("sections", (*GATED, f"{KWARGS}={{replay: {{capcity: 4}}}}")),
+    ("sections", (f"{KWARGS}={{gates: [zero_variance]}}",)),
+    ("sections", (f"{KWARGS}={{poll_interval: 0.1}}",)),
+    ("sections", (f"{KWARGS}={{poll_interval_s: 0}}",)),
+    ("sections", (f"{CREDIT}={{clip: -1}}",)),
+    ("sections", (f"{CREDIT}={{clp: 5}}",)),
+    ("sections", (f"{CREDIT}={{options: {{gama: 0.9}}}}", "algorithm.adv_estimator=turn_group", OURS)),
+    ("sections", (f"{CREDIT}={{options: {{gamma: 0.9}}}}",)),
+    ("sections", ("++algorithm.length_lr={reference_token: 64}", OURS)),
+    ("sections", ("++algorithm.prompt_information={evry: 5}", OURS)),
+    ("sections", ("++algorithm.self_teacher={tau: 2}", SDPO, OURS)),
+    ("sections", (SELF, OURS)),
+    ("sections", ("++algorithm.implicit_reward={model_path: phi, beta: -1}", OURS)),
+    ("sections", (f"++{LOSS}.options={{kl_coeff: 0.1}}", f"{LOSS}.loss_mode=masked_ppo")),
+    ("sections", (f"++{LOSS}.options={{low: 0.1}}",)),
+    ("sections", ("++critic.categorical={low: 1, high: 0, bins: 4}",)),
+    ("sections", ("++critic.categorical={low: 0, high: 1}",)),
+    ("sections", ("++critic.target={tau: 0.1}", OURS)),
+    ("sections", (RUBRIC, "++reward.rubric={components: [{use: math, wieght: 1}]}")),
+    ("sections", (RUBRIC, "++reward.rubric={components: [{use: maths}]}")),
+    ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefil_tokens: 64}",)),
+    ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: many}",)),
+    ("plugin", ("algorithm.adv_estimator=turn_gae", OURS)),
+    ("plugin", ("++algorithm.length_lr={reference_tokens: 64}",)),
+    ("estimator", ("algorithm.adv_estimator=grop",)),
+    ("policy_loss", (f"{LOSS}.loss_mode=vanila",)),
+]
+"""The check that finds a fault, and the fault, which ends a start."""
+
+
+@functools.cache
+def base() -> bytes:
+    return pickle.dumps(compose(BROKEN, "base", [SEARCH]))
+
+
+def composed_with(overrides: Sequence[str]) -> Composed:
+    """Returns what hydra would compose, which takes longer than all that is looked at here."""
+    composed = pickle.loads(base())
+    for override in overrides:
+        key, _, value = override.partition("=")
+        OmegaConf.update(composed.config, key.lstrip("+"), yaml.safe_load(value), merge=True, force_add=True)
+    return dataclasses.replace(composed, plain=dict(preflight_compose._plain(composed.config, "", [])))
+
+
+@pytest.fixture(autouse=True)
+def _light(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Rows are there; the model is not looked at."""
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    monkeypatch.setattr(preflight, "_has_model", lambda run, notes: False)
+    monkeypatch.setattr(preflight_compose, "compose", lambda config_dir, name, overrides: composed_with(overrides))
+    folder = tmp_path_factory.getbasetemp() / "faults"
+    if not (folder / "train.parquet").is_file():
+        rows = make_rows(load_env_package("python_math"), split="train", count=28, seed=0, options=None)
+        records = to_records(rows, env_id="python_math", split="train", agent_name="env_agent")
+        write_parquet(records[:24], folder / "train.parquet")
+        write_parquet(records[24:], folder / "test.parquet")
+        write_parquet(records[:4], folder / "copied.parquet")
+    for name, value in {"CONFIGS": BROKEN, "MODEL": tiny_model, "DATA": folder}.items():
+        monkeypatch.setenv(f"PREFLIGHT_{name}", str(value))
+
+
+def found(*overrides: str) -> dict[str, str]:
+    """Check -> the worst of what it found."""
+    results = judge(preflight.plan(BROKEN, "base", overrides))
+    order = {"ok": 0, "warn": 1, "fail": 2}
+    worst: dict[str, str] = {}
+    for result in results:
+        if order[result.status] > order.get(worst.get(result.check, "ok"), 0):
+            worst[result.check] = result.status
+    return worst
+
+
+def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs what a start runs, as far as it needs neither Ray nor weights."""
+    config = composed_with(overrides).config
+    device.auto_set_device(config)
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    OmegaConf.resolve(config)
+    for section in ("actor", "rollout", "ref"):
+        omega_conf_to_dataclass(copy.deepcopy(config.actor_rollout_ref[section]))
+    trainer: Any = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    trainer.tokenizer = trainer.processor = None
+    monkeypatch.setattr(trainer_base, "create_rl_dataset", lambda *args, **kwargs: [{}] * 24)
+    trainer._init_dataloader()
+    range(trainer.total_training_steps)
+    get_adv_estimator_fn(config.algorithm.adv_estimator)
+    get_policy_loss_fn(OmegaConf.select(config, f"{LOSS}.loss_mode"))
+
+
+@pytest.mark.parametrize(("check", "overrides"), ENDS, ids=lambda one: one if isinstance(one, str) else one[0][-60:])
+def test_a_fault_that_ends_a_start_is_found(
+    check: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if check == "sections":  # verl has nothing to do with it
+        monkeypatch.setattr(preflight_compose, "_of_verl", lambda config: ())
+    assert found(*overrides).get(check) == "fail"
+    with pytest.raises(Exception, match=r"."):  # verl's own are of many kinds
+        start(overrides, monkeypatch)
