@@ -1,4 +1,4 @@
-"""Faults that preflight finds, each shown to end a start.
+"""Faults that preflight finds, each shown to end or spoil a start, and sound configurations, which pass.
 
 A start is the code of `main_ppo` up to Ray, then that of its task runner and workers, in this process: guard,
 validation, trainer, sections of the workers, data loader, estimator and loss by name.
@@ -10,11 +10,13 @@ import copy
 import dataclasses
 import functools
 import pickle
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 pytest.importorskip("verl")
@@ -25,9 +27,12 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls, trainer_base
 from verl.utils import device
 from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from verl_agentic.adapters import preflight, preflight_compose
 from verl_agentic.adapters.preflight_compose import Composed, compose
+from verl_agentic.algorithms.advantage import load_advantage
+from verl_agentic.algorithms.discounting import sparse_value
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.result import judge
 from verl_agentic.env_package import load_env_package
@@ -45,6 +50,8 @@ GATED = (
 )
 RUBRIC = "reward.reward_manager.name=rubric"
 SELF = "++algorithm.self_teacher={tau: 0.05}"
+KL = "actor_rollout_ref.actor.use_kl_loss=true"
+DISTILLED = ("distillation.enabled=true", "distillation.teacher_models.teacher_model.model_path=some/teacher")
 SDPO = f"{LOSS}.loss_mode=sdpo"
 
 ENDS: list[tuple[str, tuple[str, ...]]] = [
@@ -103,6 +110,24 @@ ENDS: list[tuple[str, tuple[str, ...]]] = [
     ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: many}",)),
     ("plugin", ("algorithm.adv_estimator=turn_gae", OURS)),
     ("plugin", ("++algorithm.length_lr={reference_tokens: 64}",)),
+    ("estimator", ("algorithm.adv_estimator=grop",)),
+    ("policy_loss", (f"{LOSS}.loss_mode=vanila",)),
+    ("verl_validation", ("trainer.v1.trainer_mode=synk",)),
+    ("verl_validation", ("trainer.v1.trainer_mode=separate_async",)),
+    ("verl_validation", (f"{SAMPLER}.max_off_policy_threshold=0",)),
+    ("verl_validation", (f"{SAMPLER}.max_off_policy_strategy=wiat",)),
+    ("verl_validation", ("actor_rollout_ref.actor.loss_agg_mode=token_mean",)),
+    ("verl_validation", (KL, "actor_rollout_ref.ref.fsdp_config.strategy=fdsp")),
+    ("verl_validation", (KL, "actor_rollout_ref.ref.loss_agg_mode=token_mean")),
+    ("verl_validation", ("distillation.enabled=true",)),
+    ("verl_validation", (*DISTILLED, "distillation.distillation_loss.loss_mode=k9")),
+    ("verl_validation", (*DISTILLED, KL, "distillation.distillation_loss.loss_mode=k9")),
+    ("dynamic_sampling", ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=null")),
+    ("value_types", ("trainer.total_epochs=many", "trainer.total_training_steps=null")),
+    ("value_types", ("trainer.total_epochs=[1]",)),
+    ("value_types", ("data.train_batch_size=lots",)),
+    ("unknown_keys", ("++actor_rollout_ref.actor.clip_ration=0.1",)),
+    ("unknown_keys", ("++actor_rollout_ref.rollout.temprature=0.5",)),
 ]
 """The check that finds a fault, and the fault, which ends a start."""
 
@@ -149,14 +174,36 @@ def found(*overrides: str) -> dict[str, str]:
     return worst
 
 
+class WeightsAsked(Exception):
+    """A worker has read its sections and loads weights now."""
+
+
+def make_worker(config: Any, role: str) -> None:
+    """Runs what a worker runs before it loads weights."""
+
+    def load(config: Any) -> None:
+        raise WeightsAsked
+
+    worker: Any = object.__new__(ActorRolloutRefWorker)
+    worker.config, worker.role = config, role
+    worker.distillation_enabled, worker._omega_profiler_config = False, config[role].get("profiler")
+    worker.ref_worker_cls = worker.actor_worker_cls = load
+    with pytest.raises(WeightsAsked):
+        worker.init_model()
+
+
 def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs what a start runs, as far as it needs neither Ray nor weights."""
+    """Runs what a start runs, as far as it needs neither Ray nor weights; warnings end no start."""
+    warnings.simplefilter("ignore")  # until the end of the test, as pytest has it
     config = composed_with(overrides).config
     device.auto_set_device(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     OmegaConf.resolve(config)
-    for section in ("actor", "rollout"):
-        omega_conf_to_dataclass(copy.deepcopy(config.actor_rollout_ref[section]))
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    for role in ("ref", "actor") if need_reference_policy(config) else ("actor",):
+        make_worker(copy.deepcopy(config.actor_rollout_ref), role)
+    if config.distillation.enabled:
+        omega_conf_to_dataclass(config.distillation)
     trainer: Any = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
     trainer.tokenizer = trainer.processor = None
     monkeypatch.setattr(trainer_base, "create_rl_dataset", lambda *args, **kwargs: [{}] * 24)
@@ -173,5 +220,84 @@ def test_a_fault_that_ends_a_start_is_found(
     if check == "sections":  # verl has nothing to do with it
         monkeypatch.setattr(preflight_compose, "_of_verl", lambda config: ())
     assert found(*overrides).get(check) == "fail"
-    with pytest.raises(AgenticError):
+    ours = check in ("sections", "plugin")
+    with pytest.raises(AgenticError if ours else Exception):  # verl's are of many kinds
         start(overrides, monkeypatch)
+
+
+SOUND: list[tuple[str, ...]] = [
+    (),
+    ("algorithm.adv_estimator=dr_grpo",),
+    ("algorithm.adv_estimator=lite_ppo", OURS),
+    ("algorithm.adv_estimator=turn_group", OURS, f"{CREDIT}={{options: {{gamma: 1.0}}, clip: 5}}"),
+    ("algorithm.adv_estimator=batch_baseline", "actor_rollout_ref.rollout.n=1"),
+    ("algorithm.adv_estimator=remax", OURS),
+    ("algorithm.adv_estimator=reinforce_plus_plus", "actor_rollout_ref.rollout.n=1"),
+    (f"{AG}.health.actions={{default: log, gradient: stop}}", f"{AG}.health.thresholds.gradient={{patience: 3}}"),
+    (f"{AG}.waiting={{stuck_after_s: 60, report_every_s: 2.5}}",),
+    (f"{AG}.log={{dir: somewhere, file_mb: 1}}", f"{AG}.audit=warn"),
+    (f"{AG}.temperature_schedule={{start: 1.2, end: 0.7, steps: 10}}", f"{AG}.max_void_share=0.2"),
+    (f"{AG}.compaction={{strategy: drop_observations}}",),
+    (f"{CURRICULUM}={{name: learnability}}", "data.dataloader_num_workers=0"),
+    (*GATED, f"{KWARGS}={{gates: [void_groups, zero_variance], keep_surplus: 1}}"),
+    (f"{KWARGS}={{poll_interval_s: 0.1}}",),
+    (f"{LOSS}.loss_mode=masked_ppo", f"++{LOSS}.options={{kl: k1}}"),
+    (f"{LOSS}.loss_mode=gspo",),
+    (f"{LOSS}.loss_mode=pacs", OURS),
+    ("++algorithm.length_lr={reference_tokens: 64}", OURS),
+    ("++algorithm.prompt_information={every: 5}", OURS),
+    (RUBRIC, "++reward.rubric={components: [{use: math, weight: 1}]}"),
+    ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: 64}",),
+    ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=reward"),
+    (KL,),
+    ("algorithm.use_kl_in_reward=true",),
+    DISTILLED,
+    ("trainer.total_training_steps=7", "trainer.max_actor_ckpt_to_keep=2", "data.seed=1"),
+]
+
+
+@pytest.mark.parametrize("overrides", SOUND, ids=lambda one: one[0][-60:] if one else "base")
+def test_a_sound_configuration_has_no_fault_and_starts(
+    overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = found(*overrides)
+    assert "fail" not in checks.values(), checks
+    start(overrides, monkeypatch)
+
+
+def test_at_temperature_0_log_probs_are_no_numbers() -> None:
+    assert found("actor_rollout_ref.rollout.temperature=0").get("sampling") == "fail"
+    assert not torch.tensor([0.0, 1.0]).div(0.0).log_softmax(dim=-1).isfinite().any()  # as verl's engines divide logits
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "lite_ppo", "turn_group", "hierarchical", "spa", "token_baseline"])
+def test_a_group_of_one_is_found(name: str) -> None:
+    """`test_properties.py` shows for each of them that such a group teaches nothing."""
+    estimator = found(f"algorithm.adv_estimator={name}", OURS, "actor_rollout_ref.rollout.n=1")["estimator"]
+    assert estimator == "fail" and (name == "grpo" or load_advantage(name).compares_siblings)
+
+
+@pytest.mark.parametrize("name", ["monte_carlo", "vapo_gae", "vtrace"])
+def test_a_discount_that_eats_the_outcome_is_warned_of(name: str) -> None:
+    options = f"{CREDIT}={{options: {{gamma: 0.95}}}}"
+    assert found(f"algorithm.adv_estimator={name}", "critic.enable=true", OURS, options).get("discount") == "warn"
+    assert sparse_value(1.0, gamma=0.95, steps_left=160) < 0.001  # of the recipe's response
+
+
+def test_validation_rows_that_were_copied_are_warned_of() -> None:
+    assert found().get("holdout") is None
+    copied = "data.val_files=${oc.env:PREFLIGHT_DATA}/copied.parquet"
+    assert found(copied).get("holdout") == "warn"
+
+
+def test_a_misspelt_key_leaves_the_one_that_was_meant_as_it_is() -> None:
+    misspelt = {
+        "algorithm.norm_adv_by_std_in_grpo": "++algorithm.norm_adv_by_std_in_grop=false",
+        "trainer.save_freq": "++trainer.save_freqency=10",
+        "data.shuffle": "++data.shufle=false",
+    }
+    for override in misspelt.values():
+        assert found(override).get("unknown_keys") == "fail", override
+    sound, faulty = (compose(BROKEN, "base", [SEARCH, *some]).plain for some in ([], misspelt.values()))
+    for section, key in (meant.split(".") for meant in misspelt):
+        assert faulty[section][key] == sound[section][key]

@@ -150,7 +150,7 @@ def _of_plugin(config: DictConfig) -> Iterator[str]:
 def _of_verl(config: DictConfig) -> Iterator[tuple[str, str]]:
     """Yields `verl`, or `unchecked` for what needs a package that is not here, and a message."""
     told: set[str] = set()
-    for look in (_validate, _make_sections, _make_trainer):
+    for look in (_validate, _make_rollout, _make_reference, _make_distillation, _make_trainer):
         try:
             look(deepcopy(config))
         except Exception as refused:
@@ -169,16 +169,35 @@ def _validate(config: DictConfig) -> None:
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
 
 
-def _make_sections(config: DictConfig) -> None:
-    """Makes what verl's workers make of their sections first, minutes later."""
+def _make_rollout(config: DictConfig) -> None:
+    """Makes what verl's workers make of their sections first, minutes later; so do the next two."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout.checkpoint_engine)
+
+
+def _make_reference(config: DictConfig) -> None:
+    """Makes the section of the reference model; verl's worker first names its batch sizes as the actor's are."""
     from verl.trainer.ppo.utils import need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass
 
-    actor_rollout_ref = config.actor_rollout_ref
-    omega_conf_to_dataclass(actor_rollout_ref.rollout)
-    omega_conf_to_dataclass(actor_rollout_ref.rollout.checkpoint_engine)
-    if need_reference_policy(config):
-        omega_conf_to_dataclass(actor_rollout_ref.ref)
+    reference, model = config.actor_rollout_ref.ref, config.actor_rollout_ref.model
+    has_adapter = model.get("lora_rank", 0) > 0 or model.get("lora", {}).get("rank", 0) > 0
+    if not need_reference_policy(config) or has_adapter or model.get("lora_adapter_path") is not None:
+        return  # with an adapter, the reference is the actor without it
+    with open_dict(reference):
+        for key in [key for key in reference if str(key).startswith("log_prob_")]:
+            value = reference.pop(key)
+            name = str(key).removeprefix("log_prob_")
+            reference[name if name == "use_dynamic_bsz" else f"ppo_{name}"] = value
+        reference.ppo_mini_batch_size = config.actor_rollout_ref.actor.ppo_mini_batch_size
+    omega_conf_to_dataclass(reference)
+
+
+def _make_distillation(config: DictConfig) -> None:
+    from verl.utils.config import omega_conf_to_dataclass
+
     if OmegaConf.select(config, "distillation.enabled"):
         omega_conf_to_dataclass(config.distillation)
 
