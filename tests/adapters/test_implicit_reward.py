@@ -35,7 +35,7 @@ def to_config(name: str = "monte_carlo", **changes: Any) -> DictConfig:
                 },
                 "model": {"path": "policy", "lora_rank": 0},
             },
-            "trainer": {"v1": {"trainer_mode": "agentic_sync"}, "critic_warmup": 0},
+            "trainer": {"v1": {"trainer_mode": "agentic_sync"}, "critic_warmup": 0, "default_local_dir": "out"},
         }
     )
     for key, value in changes.items():
@@ -45,6 +45,8 @@ def to_config(name: str = "monte_carlo", **changes: Any) -> DictConfig:
 
 class Verl:
     """verl's trainer as far as advantages need it."""
+
+    global_steps = 1
 
     def __init__(self, config: Any) -> None:
         self.config = config

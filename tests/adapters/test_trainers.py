@@ -37,13 +37,15 @@ def to_config(name: str = "grpo", *, loss: str = "vanilla", n: int = 2, **sectio
                 },
                 "actor": actor,
             },
-            "trainer": {"v1": {"trainer_mode": "agentic_sync"}, "critic_warmup": 0},
+            "trainer": {"v1": {"trainer_mode": "agentic_sync"}, "critic_warmup": 0, "default_local_dir": "out"},
         }
     )
 
 
 class Verl:
     """verl's trainer as far as a mixin sees it: it writes down what it is called with."""
+
+    global_steps = 1
 
     def __init__(self, config: Any) -> None:
         self.config, self.seen = config, []

@@ -89,5 +89,5 @@ def test_a_void_branch_has_no_vote() -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'hard' or 'soft'"):
+    with pytest.raises(ConfigError, match=r"must be one of \['hard', 'soft'\]"):
         arpo(branches([NONE] * 4), mode="firm")

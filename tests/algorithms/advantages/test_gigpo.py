@@ -81,5 +81,5 @@ def test_a_turn_without_a_step_gets_what_the_session_has() -> None:
 
 
 def test_an_unknown_norm_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'mean' or 'mean_std'"):
+    with pytest.raises(ConfigError, match=r"must be one of \['mean', 'mean_std'\]"):
         gigpo(turn_batch(REWARDS, states=STATES), norm="none")

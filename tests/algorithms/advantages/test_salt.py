@@ -129,5 +129,5 @@ def test_a_turn_without_a_step_gets_what_the_session_has() -> None:
 def test_options_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="history"):
         salt(graph(), history=-1)
-    with pytest.raises(ConfigError, match="'grpo', 'dr_grpo' or 'rloo'"):
+    with pytest.raises(ConfigError, match=r"must be one of \['grpo', 'dr_grpo', 'rloo'\]"):
         salt(graph(), base="gae")

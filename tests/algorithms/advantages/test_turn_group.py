@@ -146,5 +146,5 @@ def test_rows_of_sub_agents_have_no_vote_and_get_what_the_first_turn_gets() -> N
 
 
 def test_an_unknown_norm_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'others', 'mean' or 'mean_std'"):
+    with pytest.raises(ConfigError, match=r"must be one of \['others', 'mean', 'mean_std'\]"):
         ours([[1]], norm="median")
