@@ -207,6 +207,31 @@ def test_a_group_that_earned_the_same_gets_exactly_0(
             assert not row.count_nonzero(), row
 
 
+@pytest.mark.parametrize("name", sorted(OF_SESSIONS - NOT_COMPARING - {"batch_baseline"}))
+@few
+@given(
+    total=st.sampled_from([0.0, 0.1, 0.9]),
+    parts=st.lists(st.sampled_from([0.0, 0.001, 0.3, 7.7, 1000.7]), min_size=2, max_size=6),
+    by_source=st.booleans(),
+)
+def test_a_group_that_earned_the_same_in_other_parts_gets_exactly_0(
+    queue: Any, name: str, total: float, parts: list[float], by_source: bool
+) -> None:
+    """Sums of rounded parts differ by more than the rounding of what they sum up to."""
+    same = [
+        Story(turns=(1, 2), outcome=total - part, earlier=part, seed=number, cuts=(1,) * (number % 2))
+        for number, part in enumerate(parts)
+    ]
+    # With by_source, the mean of all is what these earned: their z-scores are near 0.
+    others = [Story(uid="w", outcome=total + more, seed=number) for number, more in enumerate((-0.5, 0.5, -0.2, 0.2))]
+    batch = batch_of([*same, *others])
+    batch.columns["source_B"] = torch.zeros(len(batch.keys), dtype=torch.int64)
+    given = advantages_of(name, batch, queue=queue, norm_adv_by_std_in_grpo=True, credit={"by_source": by_source})
+    for (session, _), row in given.items():
+        if session < len(same):
+            assert not row.count_nonzero(), row
+
+
 NORMED: dict[str, dict[str, Any]] = {
     name: {"credit": {"options": {"norm": "mean_std", "gamma": 1.0}}} for name in ("gigpo", "spa", "turn_group")
 }

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from verl_agentic.algorithms.groups import group_lowest, resolution
 from verl_agentic.errors import DataError
 
 Tensor = torch.Tensor
 
 _TOKENS_PER_THREAD = 2**19
+_CLOSE = 0.01
+"""Of the largest outcome of a batch, or of 1. Closer siblings may differ by rounding alone."""
 _LARGEST = 1e30
 """Returns beyond this are no rewards: sums, and differences with values, would overflow float32."""
 
@@ -86,6 +89,9 @@ class CreditBatch:
     """`[B]` int64: hash of the row's sampled tokens (`diversity.sequence_keys`)."""
     uses_B: Tensor | None = None
     """`[B]` int64: how often the row's group is in use (1, or more when it is replayed)."""
+    sizes_S: Tensor | None = None
+    """`[S]` float64: what the rewards of every session add up to without their signs, before anything was taken off
+    them; None: nothing was."""
 
     @classmethod
     def of(
@@ -190,8 +196,30 @@ class CreditBatch:
 
     @cached_property
     def outcomes_S(self) -> Tensor:
-        """`[S]` float32: what every session earned over all of its rows; 0 for those that are not valid."""
-        return self.sum_per_session(self.returns_B.double()).float()
+        """`[S]` float32: what every session earned over all of its rows; 0 for those that are not valid.
+
+        Where siblings differ by less than the rounding of what they were paid bit by bit, all earned the lowest of it.
+        """
+        earned_S = self.sum_per_session(self.returns_B.double()).float()
+        among = {"group_N": self.group_S, "valid_N": self.valid_S, "num_groups": self.num_groups}
+        lowest_S = group_lowest(earned_S, **among)
+        spread_S = -group_lowest(-earned_S, **among) - lowest_S
+        if not len(earned_S):
+            return earned_S
+        # Only these need a look at all tokens.
+        is_close_S = (spread_S > 0) & (spread_S < _CLOSE * earned_S.abs().max().clamp(min=1.0))
+        if not bool(is_close_S.any()):
+            return earned_S
+        sizes_S = self.reward_sizes(is_close_S) if self.sizes_S is None else self.sizes_S
+        is_equal_S = is_close_S & (spread_S <= resolution(-group_lowest(-sizes_S, **among)))
+        return torch.where(is_equal_S & self.valid_S, lowest_S.float(), earned_S)
+
+    def reward_sizes(self, wanted_S: Tensor) -> Tensor:
+        """Returns `[S]` float64: what the rewards of some sessions add up to without their signs; 0 for the others."""
+        sizes_B = torch.zeros_like(self.returns_B, dtype=torch.float64)
+        rows_N = wanted_S[self.session_B].nonzero().squeeze(-1)
+        sizes_B[rows_N] = torch.linalg.vector_norm(self.rewards_BT[rows_N], ord=1, dim=-1, dtype=torch.float64)
+        return self.sum_per_session(sizes_B)
 
     def sum_per_session(self, values_B: Tensor) -> Tensor:
         """Returns `[S]` sums of `[B]` values over the rows of every session."""

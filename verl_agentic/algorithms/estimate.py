@@ -127,7 +127,8 @@ def scaled_by_source(batch: CreditBatch) -> CreditBatch:
     baseline_B = batch.baseline_B
     if baseline_B is not None:
         baseline_B = baseline_B / divisors_B - shifts_S[batch.session_B]
-    return replace(batch, rewards_BT=rewards_BT, baseline_B=baseline_B)
+    sizes_S = batch.reward_sizes(batch.valid_S) / divisors_S
+    return replace(batch, rewards_BT=rewards_BT, baseline_B=baseline_B, sizes_S=sizes_S)
 
 
 def _kept(values_BT: Tensor, batch: CreditBatch, what: str) -> Tensor:

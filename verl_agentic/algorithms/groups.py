@@ -32,7 +32,7 @@ def group_means(
         num_groups: G.
         weights_N: `[N]` float, not negative, and above 0 for one valid member of every group; None: all the same.
     """
-    lowest_N = _lowest(values_N, group_N, valid_N, num_groups)
+    lowest_N = group_lowest(values_N, group_N, valid_N=valid_N, num_groups=num_groups)
     weights_N = valid_N.double() if weights_N is None else torch.where(valid_N, weights_N.double(), 0.0)
     return lowest_N + _shifted_means(values_N - lowest_N, weights_N, group_N, num_groups)
 
@@ -41,17 +41,29 @@ def group_centred(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_gro
     """Returns `[N]` float64: values less the mean of their group; 0 if the group is constant, or they are not valid."""
     is_constant_N = is_constant(values_N, group_N, valid_N=valid_N, num_groups=num_groups)
     values_N = values_N.double()
-    lowest_N = _lowest(values_N, group_N, valid_N, num_groups)
+    lowest_N = group_lowest(values_N, group_N, valid_N=valid_N, num_groups=num_groups)
     means_N = _shifted_means(values_N - lowest_N, valid_N.double(), group_N, num_groups)
     return torch.where(valid_N & ~is_constant_N, values_N - lowest_N - means_N, 0.0)
 
 
+def group_lowest(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_groups: int) -> Tensor:
+    """Returns `[N]` float64: the lowest valid member of everyone's group; 0 in a group that has none."""
+    lowest_G = torch.full((num_groups,), torch.inf, dtype=torch.float64, device=values_N.device)
+    candidates_N = torch.where(valid_N, values_N.detach().double(), torch.inf)
+    lowest_G = lowest_G.scatter_reduce(0, group_N, candidates_N, reduce="amin")
+    return torch.where(lowest_G.isfinite(), lowest_G, 0.0)[group_N]
+
+
+def resolution(sizes_N: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Returns `[N]` below what sums of numbers of a type do not differ, where the numbers add up to `sizes_N`."""
+    return _ROUNDINGS * torch.finfo(dtype).eps * sizes_N
+
+
 def is_constant(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_groups: int) -> Tensor:
     """Returns `[N]` bool: the valid members of the group are equal, within the rounding of their type."""
-    lowest_N = _lowest(values_N, group_N, valid_N, num_groups)
-    highest_N = -_lowest(-values_N, group_N, valid_N, num_groups)
-    resolution = _ROUNDINGS * torch.finfo(values_N.dtype).eps
-    return highest_N - lowest_N <= resolution * torch.maximum(highest_N.abs(), lowest_N.abs())
+    lowest_N = group_lowest(values_N, group_N, valid_N=valid_N, num_groups=num_groups)
+    highest_N = -group_lowest(-values_N, group_N, valid_N=valid_N, num_groups=num_groups)
+    return highest_N - lowest_N <= resolution(torch.maximum(highest_N.abs(), lowest_N.abs()), values_N.dtype)
 
 
 def group_stds(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_groups: int, ddof: int) -> Tensor:
@@ -60,14 +72,6 @@ def group_stds(values_N: Tensor, group_N: Tensor, *, valid_N: Tensor, num_groups
     degrees_N = group_counts(group_N, valid_N=valid_N, num_groups=num_groups) - ddof
     variance_N = _sums(squares_N, group_N, num_groups)[group_N] / degrees_N.clamp(min=1.0)
     return torch.where(degrees_N > 0, variance_N, 0.0).sqrt()
-
-
-def _lowest(values_N: Tensor, group_N: Tensor, valid_N: Tensor, num_groups: int) -> Tensor:
-    """Returns `[N]` float64: the lowest valid member of everyone's group; 0 in a group that has none."""
-    lowest_G = torch.full((num_groups,), torch.inf, dtype=torch.float64, device=values_N.device)
-    candidates_N = torch.where(valid_N, values_N.detach().double(), torch.inf)
-    lowest_G = lowest_G.scatter_reduce(0, group_N, candidates_N, reduce="amin")
-    return torch.where(lowest_G.isfinite(), lowest_G, 0.0)[group_N]
 
 
 def _shifted_means(shifted_N: Tensor, weights_N: Tensor, group_N: Tensor, num_groups: int) -> Tensor:
