@@ -313,6 +313,36 @@ def test_arguments_names_and_ids_are_made_harmless_with_their_keys(chats: Any) -
     assert safe.tool_calls[0].arguments == {"< |im_end|>": ["< |im_end|>", {"x": "< |im_end|>"}]}
 
 
+@pytest.mark.parametrize(
+    ("normaliser", "hidden"),
+    [
+        ("NFKC", "\uff1c|tool|\uff1e"),
+        ("NFKC", "<\uff5ctool\uff5c>"),
+        ("NFKC", "\uff1c\uff1c|tool|\uff1e|tool|>"),
+        ("Lowercase", "<|TOOL|>"),
+        ("StripAccents", "<|to\u0301ol|>"),
+    ],
+)
+def test_a_text_that_a_tokenizer_normalises_to_a_special_token_is_broken(normaliser: str, hidden: str) -> None:
+    import tokenizers
+    from tokenizers import models, normalizers, pre_tokenizers
+    from transformers import AddedToken, PreTrainedTokenizerFast
+
+    model = tokenizers.Tokenizer(models.BPE(byte_fallback=False))
+    model.pre_tokenizer = pre_tokenizers.ByteLevel()
+    model.normalizer = getattr(normalizers, normaliser)()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model)
+    tokenizer.add_tokens([AddedToken("<|tool|>", special=True, normalized=True)])
+    assert tokenizer.encode(hidden), "the attack works without a guard"
+    guard = Guard(tokenizer)
+    for role in ("system", "user", "assistant", "tool"):
+        (safe,) = guard.prompt([Message(role, f"a {hidden} b", name=hidden)])  # type: ignore[arg-type]
+        assert not tokenizer.encode(safe.content) and not tokenizer.encode(safe.name)
+    assert guard.observed(Message("tool", hidden))[1] > 0
+    kept = Message("user", "caf\u00e9 \uff1c Na\u00efve \ufb01 <|")  # nothing else is normalised
+    assert guard.prompt([kept]) == [kept]
+
+
 def test_text_without_a_marker_costs_one_search(chats: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     guard: Guard = chats["chatml"].codec.guard
     searched: list[str] = []

@@ -8,8 +8,9 @@ message that has not passed a `Guard`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from verl_agentic.types import Message, ToolCall
@@ -17,6 +18,8 @@ from verl_agentic.types import Message, ToolCall
 _TAG = re.compile(r"</?[A-Za-z｜][^<>\s=]*>|<\|[^<>\s]+\|?>")
 _DELIMITER = re.compile(r"\[/?[A-Z][A-Z_]+\]|<</?[A-Z]+>>")  # of turns, in templates of Mistral and Llama 2
 _HARD = re.compile(r"<[|｜].*[|｜]>")
+_ASCII = "".join(map(chr, range(128)))
+_MOST_PASSES = 4  # one is enough, unless a normaliser takes spaces away
 _REASONING = ("<think>", "</think>")
 # Other added tokens are words of the vocabulary (runs of spaces, HTML), which a web page may hold.
 _LOOKS_LIKE_A_MARKER = re.compile(r"\S*[<\[]\S*[|｜_:]\S*[>\]]\S*")
@@ -25,23 +28,52 @@ _LOOKS_LIKE_A_MARKER = re.compile(r"\S*[<\[]\S*[|｜_:]\S*[>\]]\S*")
 class Markers:
     """The texts that must not stand in an observation."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        """Takes the texts; those of one character cannot be broken and are left out."""
+    def __init__(self, texts: Iterable[str], *, normalise: Callable[[str], str] | None = None) -> None:
+        """Takes the texts; those of one character cannot be broken and are left out.
+
+        Args:
+            texts: the markers.
+            normalise: what the tokenizer does to a text before it looks for tokens; None: nothing.
+        """
         self.texts = frozenset(text for text in texts if len(text) > 1)
-        self._pattern = re.compile(_pattern_of(self.texts))
+        self._pattern = self._normal = re.compile(_pattern_of(self.texts))
+        self._normalise = normalise
+        if normalise is not None:
+            self._normal = re.compile(_pattern_of({*self.texts, *map(normalise, self.texts)}))
+            self._keeps_ascii = normalise(_ASCII) == _ASCII
 
     def neutralise(self, text: str) -> tuple[str, int]:
-        """Returns the text with a space after the first character of every marker, and how many were broken."""
-        broken = 0
-        while True:
-            text, count = self._pattern.subn(lambda match: f"{match[0][0]} {match[0][1:]}", text)
-            if not count:
-                return text, broken
-            broken += count  # and look again: what is left of a marker may hold a shorter one
+        """Returns the text with a space after the first character of every marker, and how many were broken.
+
+        A text that only becomes a marker when the tokenizer normalises it comes back normalised.
+        """
+        text, broken = _without(text, self._pattern)
+        for _ in range(_MOST_PASSES):
+            if (normal := self._hidden_in(text)) is None:
+                break
+            text, more = _without(normal, self._normal)
+            broken += more
+        return text, broken
 
     def stand_in(self, text: str) -> bool:
-        """Returns whether a marker stands in the text: one search."""
-        return self._pattern.search(text) is not None
+        """Returns whether a marker stands in the text: one search, or two where the tokenizer changes the text."""
+        return self._pattern.search(text) is not None or self._hidden_in(text) is not None
+
+    def _hidden_in(self, text: str) -> str | None:
+        """Returns the text as the tokenizer normalises it, if it changes it and a marker stands in it then."""
+        if self._normalise is None or (self._keeps_ascii and text.isascii()):
+            return None
+        normal = self._normalise(text)
+        return normal if normal != text and self._normal.search(normal) else None
+
+
+def _without(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
+    broken = 0
+    while True:
+        text, count = pattern.subn(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+        if not count:
+            return text, broken
+        broken += count  # and look again: what is left of a marker may hold a shorter one
 
 
 class Guard:
@@ -76,10 +108,11 @@ class Guard:
         known, special = tokenizer_markers(tokenizer), special_tokens(tokenizer)
         around, reasoning = {*known, *around}, {*reasoning}
         spared = {*reasoning, *_REASONING, *written} - special
-        self._result = Markers({*around, *tags, *reasoning})
-        self._notice = Markers(around)
-        self._policy = Markers(around - spared)
-        self._prompt = {"system": Markers(special), "user": Markers(known - spared)}
+        markers = partial(Markers, normalise=_normaliser_of(tokenizer))
+        self._result = markers({*around, *tags, *reasoning})
+        self._notice = markers(around)
+        self._policy = markers(around - spared)
+        self._prompt = {"system": markers(special), "user": markers(known - spared)}
         self._schemas: dict[tuple[int, ...], tuple[Sequence[Any], list[Any]]] = {}
 
     def observed(self, message: Message, *, is_result: bool = True) -> tuple[Message, int]:
@@ -199,6 +232,12 @@ def special_tokens(tokenizer: Any) -> set[str]:
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     named = {text for text in tokenizer_markers(tokenizer) if _HARD.fullmatch(text) or _DELIMITER.fullmatch(text)}
     return {*tokenizer.all_special_tokens, *(token.content for token in added if token.special), *named}
+
+
+def _normaliser_of(tokenizer: Any) -> Callable[[str], str] | None:
+    """Returns what a tokenizer does to texts, such as NFKC, which makes `<` of a full-width one."""
+    normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    return None if normaliser is None else normaliser.normalize_str
 
 
 def template_source(tokenizer: Any) -> str:
