@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -27,12 +29,14 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls, trainer_base
 from verl.utils import device
 from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.torch_functional import masked_whiten
+from verl.workers.engine.fsdp.transformer_impl import _scale_logits_by_temperature
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from verl_agentic.adapters import preflight, preflight_compose
 from verl_agentic.adapters.preflight_compose import Composed, compose
 from verl_agentic.algorithms.advantage import load_advantage
-from verl_agentic.algorithms.discounting import sparse_value
+from verl_agentic.algorithms.credit import CreditBatch
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.result import judge
 from verl_agentic.env_package import load_env_package
@@ -52,6 +56,7 @@ RUBRIC = "reward.reward_manager.name=rubric"
 SELF = "++algorithm.self_teacher={tau: 0.05}"
 KL = "actor_rollout_ref.actor.use_kl_loss=true"
 DISTILLED = ("distillation.enabled=true", "distillation.teacher_models.teacher_model.model_path=some/teacher")
+DYNAMIC = "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz"
 SDPO = f"{LOSS}.loss_mode=sdpo"
 
 ENDS: list[tuple[str, tuple[str, ...]]] = [
@@ -117,6 +122,7 @@ ENDS: list[tuple[str, tuple[str, ...]]] = [
     ("verl_validation", (f"{SAMPLER}.max_off_policy_threshold=0",)),
     ("verl_validation", (f"{SAMPLER}.max_off_policy_strategy=wiat",)),
     ("verl_validation", ("actor_rollout_ref.actor.loss_agg_mode=token_mean",)),
+    ("batch_sizes", ("actor_rollout_ref.actor.use_dynamic_bsz=true", f"{DYNAMIC}=false")),
     ("verl_validation", (KL, "actor_rollout_ref.ref.fsdp_config.strategy=fdsp")),
     ("verl_validation", (KL, "actor_rollout_ref.ref.loss_agg_mode=token_mean")),
     ("verl_validation", ("distillation.enabled=true",)),
@@ -252,6 +258,19 @@ SOUND: list[tuple[str, ...]] = [
     (KL,),
     ("algorithm.use_kl_in_reward=true",),
     DISTILLED,
+    *(
+        (
+            f"{CREDIT}={{options: {{{option}}}}}",
+            f"algorithm.adv_estimator={name}",
+            OURS,
+            "actor_rollout_ref.rollout.n=1",
+        )
+        for name, option in (
+            ("spa", "norm: none"),
+            ("token_baseline", "keep_alone: true"),
+            ("safe_grpo", "singleton: raw"),
+        )
+    ),
     ("trainer.total_training_steps=7", "trainer.max_actor_ckpt_to_keep=2", "data.seed=1"),
 ]
 
@@ -265,29 +284,54 @@ def test_a_sound_configuration_has_no_fault_and_starts(
     start(overrides, monkeypatch)
 
 
-def test_at_temperature_0_log_probs_are_no_numbers() -> None:
+def test_at_temperature_0_the_tokens_that_are_sampled_have_no_gradient() -> None:
     assert found("actor_rollout_ref.rollout.temperature=0").get("sampling") == "fail"
-    assert not torch.tensor([0.0, 1.0]).div(0.0).log_softmax(dim=-1).isfinite().any()  # as verl's engines divide logits
+    for temperature, teaches in ((0.0, False), (1.0, True)):
+        logits = torch.tensor([0.0, 1.0], requires_grad=True)
+        divided = _scale_logits_by_temperature(logits, torch.tensor(temperature), is_unit_temperature=False)
+        divided.log_softmax(dim=-1)[1].backward()  # the likeliest one
+        assert logits.grad is not None and bool(logits.grad.any()) == teaches
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "lite_ppo", "turn_group", "hierarchical", "spa", "token_baseline"])
+ALONE = ("lite_ppo", "salt", "gigpo", "arpo", "vspo", "hierarchical", "spa", "token_baseline", "gdpo", "grpo")
+
+
+@pytest.mark.parametrize("name", ALONE)
 def test_a_group_of_one_is_found(name: str) -> None:
-    """`test_properties.py` shows for each of them that such a group teaches nothing."""
-    estimator = found(f"algorithm.adv_estimator={name}", OURS, "actor_rollout_ref.rollout.n=1")["estimator"]
-    assert estimator == "fail" and (name == "grpo" or load_advantage(name).compares_siblings)
+    """`test_properties.py` shows for each of ours that such a group teaches nothing; for verl's, see below."""
+    alone = (f"algorithm.adv_estimator={name}", OURS, "actor_rollout_ref.rollout.n=1")
+    assert found(*alone)["estimator"] == "fail"
+    assert name in ("gdpo", "grpo") or load_advantage(name).compares({})
+
+
+def test_verls_group_estimators_take_nothing_off_where_a_group_is_one() -> None:
+    rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    mask, alone, pairs = torch.ones_like(rewards), np.arange(4), np.arange(4) // 2
+    bare = rewards.sum(dim=1, keepdim=True) * mask
+    for name, uncompared in (("grpo", bare), ("gdpo", masked_whiten(bare, mask))):
+        compute: Any = get_adv_estimator_fn(name)
+        torch.testing.assert_close(compute(rewards, mask, index=alone)[0], uncompared, rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(compute(rewards, mask, index=pairs)[0], uncompared, atol=0.1)
 
 
 @pytest.mark.parametrize("name", ["monte_carlo", "vapo_gae", "vtrace"])
 def test_a_discount_that_eats_the_outcome_is_warned_of(name: str) -> None:
     options = f"{CREDIT}={{options: {{gamma: 0.95}}}}"
     assert found(f"algorithm.adv_estimator={name}", "critic.enable=true", OURS, options).get("discount") == "warn"
-    assert sparse_value(1.0, gamma=0.95, steps_left=160) < 0.001  # of the recipe's response
+    estimator, nothing = load_advantage(name), torch.zeros(1, 160)  # the recipe's response
+    rewards, columns = nothing.index_fill(1, torch.tensor([159]), 1.0), dict.fromkeys(estimator.needs, nothing)
+    batch = CreditBatch.of(rewards=rewards, mask=nothing.long() + 1, groups=[0], sessions=[0], order=[0], **columns)
+    assert estimator(batch, gamma=0.95).returns_BT[0, 0] < 0.001
+    assert estimator(batch, gamma=1.0).returns_BT[0, 0] == 1
 
 
 def test_validation_rows_that_were_copied_are_warned_of() -> None:
     assert found().get("holdout") is None
     copied = "data.val_files=${oc.env:PREFLIGHT_DATA}/copied.parquet"
     assert found(copied).get("holdout") == "warn"
+    train, val = (composed_with([copied]).config.data[f"{split}_files"] for split in ("train", "val"))
+    prompts = [pq.read_table(files)["prompt"].to_pylist() for files in (train, val)]
+    assert prompts[1] and all(prompt in prompts[0] for prompt in prompts[1])
 
 
 def test_a_misspelt_key_leaves_the_one_that_was_meant_as_it_is() -> None:

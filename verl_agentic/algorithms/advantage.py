@@ -51,6 +51,8 @@ class AdvantageType:
     """Optional columns that it works without, and otherwise with."""
     compares_siblings: bool = False
     """Whether a session alone in its group teaches nothing: `rollout.n` must be above 1."""
+    unless: Mapping[str, Any] = field(default_factory=dict)
+    """Option -> the value with which such a session teaches all the same."""
     discounts: Mapping[str, Step] = field(default_factory=dict)
     """Option that is a discount -> what it discounts by: `token` or `turn`."""
 
@@ -59,6 +61,10 @@ class AdvantageType:
         named = [name for name, by in self.discounts.items() if by == step]
         defaults = inspect.signature(self.function).parameters
         return math.prod(float(options.get(name, defaults[name].default)) for name in named)
+
+    def compares(self, options: Mapping[str, Any]) -> bool:
+        """Tells whether a session alone in its group teaches nothing with these options."""
+        return self.compares_siblings and not any(options.get(name) == value for name, value in self.unless.items())
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises when the estimator has no such options.
@@ -95,6 +101,7 @@ def advantage(
     needs: tuple[str, ...] = (),
     takes: tuple[str, ...] = (),
     compares_siblings: bool = False,
+    unless: Mapping[str, Any] | None = None,
     discounts: Mapping[str, Step] | None = None,
 ) -> Callable[[Callable[..., Any]], AdvantageType]:
     """Makes an estimator of a function `(batch, *, options) -> [B, T] advantages | Advantages`.
@@ -103,6 +110,7 @@ def advantage(
         needs: optional columns of `CreditBatch` without which it cannot work.
         takes: others that change what it gives; `critic.target` is refused where nobody takes `target_values_BT`.
         compares_siblings: whether a session alone in its group teaches nothing.
+        unless: options, and the values with which it teaches all the same.
         discounts: options that are discounts, and what they discount by.
     """
     assert {*needs, *takes} <= OPTIONAL, (needs, takes)
@@ -115,6 +123,7 @@ def advantage(
             needs_critic="values_BT" in needs,
             takes=frozenset(takes),
             compares_siblings=compares_siblings,
+            unless=dict(unless or {}),
             discounts=dict(discounts or {}),
         )
 

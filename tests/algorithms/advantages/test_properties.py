@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -154,8 +156,21 @@ def test_a_gpu_computes_the_same(data) -> None:
     torch.testing.assert_close(estimated(name, rows.to("cuda")).cpu(), estimated(name, rows))
 
 
-@every
-def test_an_estimator_says_whether_a_session_without_siblings_teaches_nothing(name) -> None:
+STRINGS = {"std_of": ("outcomes", "centred"), "singleton": ("zero", "raw")}
+"""What options may be whose annotation does not say it."""
+
+
+def choices(name: str) -> Iterator[dict[str, Any]]:
+    """Yields every value of every option that is a choice, and no option."""
+    yield {}
+    for option, hint in get_type_hints(load_advantage(name).function).items():
+        values = STRINGS[option] if hint is str else (False, True) if hint is bool else get_args(hint)
+        if get_origin(hint) is Literal or hint in (str, bool):
+            yield from ({option: value} for value in values)
+
+
+@pytest.mark.parametrize(("name", "options"), [(name, one) for name in advantage_names() for one in choices(name)])
+def test_an_estimator_says_whether_a_session_without_siblings_teaches_nothing(name, options) -> None:
     mask, alone_B = torch.ones(4, 3, dtype=torch.int64), torch.arange(4)
     generator = torch.Generator().manual_seed(0)
     rows = Rows(
@@ -169,7 +184,7 @@ def test_an_estimator_says_whether_a_session_without_siblings_teaches_nothing(na
             for column in sorted(load_advantage(name).needs | {"turn_ids_BT"})
         },
     )
-    assert load_advantage(name).compares_siblings == (not estimated(name, rows).any())
+    assert load_advantage(name).compares(options) == (not estimated(name, rows, **options).any())
 
 
 @every

@@ -199,6 +199,8 @@ def test_a_group_of_one_fails_for_every_estimator_that_compares_siblings(name: s
     assert statuses(estimator(planned({**values, f"{ROLLOUT}.n": 2}))) == ["ok"]
     distilled = {"distillation.enabled": True, "distillation.distillation_loss.use_task_rewards": False}
     assert statuses(estimator(planned({**values, **distilled}))) == ["ok"]
+    for option, value in load_advantage(name).unless.items():
+        assert statuses(estimator(planned({**values, f"algorithm.credit.options.{option}": value}))) == ["ok"]
 
 
 @pytest.mark.parametrize("name", ["gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"])

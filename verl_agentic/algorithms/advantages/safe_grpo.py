@@ -12,7 +12,7 @@ from verl_agentic.errors import ConfigError
 Tensor = torch.Tensor
 
 
-@advantage(compares_siblings=True)
+@advantage(compares_siblings=True, unless={"singleton": "raw"})
 def safe_grpo(
     batch: CreditBatch,
     *,

@@ -14,7 +14,7 @@ from verl_agentic.algorithms.step_groups import SessionTurns
 Tensor = torch.Tensor
 
 
-@advantage(needs=("turn_ids_BT",), compares_siblings=True, discounts={"gamma": "turn"})
+@advantage(needs=("turn_ids_BT",), compares_siblings=True, unless={"norm": "none"}, discounts={"gamma": "turn"})
 def spa(
     batch: CreditBatch, *, gamma: float = 1.0, norm: Literal["none", "others", "mean", "mean_std"] = "others"
 ) -> Tensor:

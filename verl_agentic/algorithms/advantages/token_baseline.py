@@ -32,7 +32,12 @@ def score_norms(log_probs_BT: Tensor, sum_pi_squared_BT: Tensor | None) -> Tenso
     return (1.0 - 2.0 * pi_BT + sum_pi_squared_BT.double()).clamp(min=0.0)
 
 
-@advantage(needs=("old_log_probs_BT",), takes=("sum_pi_squared_BT", "is_weights_BT"), compares_siblings=True)
+@advantage(
+    needs=("old_log_probs_BT",),
+    takes=("sum_pi_squared_BT", "is_weights_BT"),
+    compares_siblings=True,
+    unless={"keep_alone": True},
+)
 def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantages:
     """Returns `G[n] - b[n]` of every sampled token, n counting the sampled tokens of the session.
 

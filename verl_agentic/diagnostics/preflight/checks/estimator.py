@@ -65,8 +65,8 @@ def _compares(run: PlannedRun, name: str) -> bool:
     if not is_advantage(name):
         return name in run.registered.get("group_estimator", frozenset())
     try:
-        return load_advantage(name).compares_siblings
-    except ConfigError:
+        return load_advantage(name).compares(run.get("algorithm.credit.options", {}) or {})
+    except (ConfigError, AttributeError):  # no such estimator, or options that are none: told elsewhere
         return False
 
 

@@ -9,7 +9,7 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def sampling(run: PlannedRun) -> list[Verdict]:
-    """Returns what makes the samples of a prompt equal, or their log-probs no numbers."""
+    """Returns what makes the samples of a prompt equal; at temperature 0, their log-probs have no gradient either."""
     temperature, top_p = run.number(f"{_ROLLOUT}.temperature", 1.0), run.number(f"{_ROLLOUT}.top_p", 1.0)
     found = []
     if temperature <= 0:
