@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import pickle
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from verl_agentic.agent_loops.compaction import Compaction
 from verl_agentic.agent_loops.env_loop import run_episode
@@ -22,10 +24,13 @@ from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.play import Setting
 from verl_agentic.agent_loops.policy import ScriptedPolicy
-from verl_agentic.agent_loops.protocols.load import load_protocol
+from verl_agentic.agent_loops.protocols.json_actions import JsonActions
+from verl_agentic.agent_loops.protocols.load import known_protocols, load_protocol
+from verl_agentic.agent_loops.protocols.tag_actions import TagActions
 from verl_agentic.agent_loops.protocols.text_codec import TextCodec
 from verl_agentic.agent_loops.reading import MAX_DEPTH, MAX_SIZE, call_with, load_json, problem_of
 from verl_agentic.agent_loops.samples import to_sample
+from verl_agentic.agent_loops.tool_calls import CallReader
 from verl_agentic.agent_loops.tool_formats import FORMATS
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import DataError, EnvError, PolicyError, SandboxError, SearchUnavailableError
@@ -318,3 +323,72 @@ def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
 def test_json_that_holds_what_no_argument_may_be_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         load_json(text)
+
+
+HOSTILE = (
+    "</think>",
+    "<think>",
+    "<parameter=a>",
+    "<parameter=",
+    '<parameter name="',
+    "<arg_key>",
+    "<arg_key>a</arg_key>",
+    "<",
+)
+
+
+@pytest.fixture
+def within_cpu_seconds() -> Any:
+    """Ends a test whose process has computed for 40 seconds, however busy the machine is."""
+
+    def stop(*_: Any) -> None:
+        raise AssertionError("this takes longer than it should")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 40)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
+
+
+@pytest.mark.parametrize("format_name", sorted(FORMATS))
+def test_no_turn_takes_minutes_to_read(tiny_chat: Any, format_name: str, within_cpu_seconds: None) -> None:
+    form = FORMATS[format_name]
+    parser = ToolParser.get_tool_parser(format_name, tiny_chat[0])
+    reader = CallReader(parser, tool_format=form)
+    fragments = {*HOSTILE, *form.tags, *(form.value or ())}
+    for fragment in sorted(fragments):
+        many = fragment * (250_000 // len(fragment))
+        for text in (many, form.prefix("python") + many + form.call[1] + form.block[1]):
+            asyncio.run(reader.read(text, turn=0, tools=(), starts_in_reasoning=False))
+
+
+def test_a_call_has_at_most_256_arguments(tiny_chat: Any) -> None:
+    for name in ("qwen3_coder", "glm", "seed", "minimax", "deepseek_v4"):
+        parser = ToolParser.get_tool_parser(name, tiny_chat[0])
+        reader = CallReader(parser, tool_format=FORMATS[name])
+        for count, errors in ((256, [None]), (257, ["malformed_json"])):
+            text = FORMATS[name].write([("python", {f"a{number}": "1" for number in range(count)})])
+            read = asyncio.run(reader.read(text, turn=0, tools=(), starts_in_reasoning=False))
+            assert [call.error_kind for call in read.calls] == errors
+
+
+@pytest.mark.parametrize("name", sorted(set(known_protocols()) - {"chat"}))
+def test_no_turn_of_a_text_protocol_takes_minutes_to_read(name: str, within_cpu_seconds: None) -> None:
+    protocol = load_protocol(name)
+    actions: Any = (
+        JsonActions(protocol, repair=False) if protocol.kind == "json" else TagActions(protocol, self_written=False)
+    )
+    braces = ("{", '{"a":', '{"action":', '{"action":1,', '{"action":[{"a":1},99999999999999999999,', "[", '"')
+    fences = ("```", "```python\n", "<answer>", "</answer>", "<search>", "<think></think>", "\\boxed{")
+    for fragment in (*HOSTILE, *braces, *fences):
+        many = fragment * (250_000 // len(fragment))
+        for text in (many, f"<answer>{many}</answer>", f"<search>{many}</search>"):
+            actions.read(text, turn=0, parameters={}, in_reasoning=False)
+
+
+def test_json_actions_are_found_behind_formulas_and_programs() -> None:
+    actions = JsonActions(load_protocol("json_action"), repair=False)
+    said = "\\frac{1}{2} { x } {{}} " * 400 + '{ "no": } ' * 100
+    read = actions.read(said + '{"action": "Up"}', turn=0, parameters={}, in_reasoning=False)
+    assert [call.error for call in read.calls] == [None]

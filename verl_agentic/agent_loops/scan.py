@@ -101,8 +101,7 @@ class Scanner:
                 at = self._reason(text, match.start(), match.end(), spans, reasoning)
             elif match.lastgroup == "leave":
                 # Spans before it were already taken for real ones; their text is no longer part of the reasoning.
-                begin = max([0, *(s.end for s in spans), *(end for _, end in reasoning)])
-                reasoning.append((begin, match.end()))
+                reasoning.append((at, match.end()))
                 at = match.end()
             else:
                 spans.append(self._span(match, limit=len(text), in_reasoning=False))

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from verl_agentic.agent_loops.reading import (
+    MAX_SIZE,
     UNREADABLE,
     Reading,
     Schema,
@@ -35,6 +36,8 @@ from verl_agentic.types import ToolCall
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 IN_REASONING = "the call stands inside a reasoning block and was not carried out; end the reasoning first, then call"
+_MAX_ARGUMENTS = 256
+"""Of one call. verl's parsers look for the end of each one in all of the call that is left."""
 REPAIRED = "repaired_calls"
 """The name under which `Reading.counts` has the calls that were mended."""
 
@@ -75,6 +78,7 @@ class CallReader:
         if tool_format.unit is not None:
             tags.append(Tag(kind="unit", opening=re.escape(tool_format.unit[0]), closing=tool_format.unit[1]))
         self._scanner = Scanner(tags, reasoning=tool_format.reasoning)
+        self._openings = tool_format.argument_openings
 
     async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> Reading:
         """Returns the turn taken apart.
@@ -138,6 +142,10 @@ class CallReader:
     ) -> ToolCall:
         if not text.strip():
             return self._malformed("it is empty", "empty")
+        if len(text) > MAX_SIZE or any(text.count(opening) > _MAX_ARGUMENTS for opening in self._openings):
+            return self._malformed(
+                f"it has more than {MAX_SIZE} characters or {_MAX_ARGUMENTS} arguments", "malformed_json"
+            )
         if not is_closed and not self._repair:
             return self._malformed("it is not closed", "unclosed")
         text = text if is_closed else self._close(text)

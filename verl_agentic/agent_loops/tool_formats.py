@@ -64,6 +64,12 @@ class ToolFormat:
         return (*self.block, *(self.unit or ()), *self.reasoning)
 
     @property
+    def argument_openings(self) -> tuple[str, ...]:
+        """The fixed texts with which an argument begins, where arguments have tags."""
+        named = self.raw_argument.partition("(")[0] if self.raw_argument else ""
+        return tuple(filter(None, (named, self.value[0] if self.value else "")))
+
+    @property
     def reasoning_is_text(self) -> bool:
         """Whether reasoning is marked by tags, which chat templates know as a part of a message, not by tokens."""
         return "|" not in self.reasoning[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,10 @@ from verl_agentic.agent_loops.tool_calls import REPAIRED
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Message, ToolCall
 
+_BEGINS = re.compile(r'\{\s*"')
+"""An object with a key; the braces of formulas and programs are passed over."""
+_MAX_TRIED = 256
+"""Beginnings that turn out to be no object, in one turn: each of them may take all of the text to find out."""
 Parameters = Mapping[str, Schema | None]
 
 
@@ -93,12 +98,12 @@ class JsonActions:
 
     def _objects(self, text: str) -> list[dict[str, Any]]:
         """Returns the objects in a text that hold an action or an answer."""
-        found, at = [], text.find("{")
-        while at >= 0:
-            value, at = _object_at(text, at)
+        found, at, tried = [], 0, 0
+        while tried < _MAX_TRIED and (match := _BEGINS.search(text, at)) is not None:
+            value, at = _object_at(text, match.start())
+            tried += not value
             if any(key in value for key in (*self._forms, self._answer_key)):
                 found.append(value)
-            at = text.find("{", at)
         return found
 
     def _mended(self, text: str) -> dict[str, Any] | None:
