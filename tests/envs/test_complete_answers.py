@@ -158,9 +158,11 @@ def final(content: str, *calls: ToolCall, answer: str | None = None) -> str:
     return Transcript(messages=(), actions=(action,), stop_reason=StopReason.ANSWERED).final_answer
 
 
-@pytest.mark.parametrize("name", ["think", "seed:think", "thinking", "reasoning"])
-def test_the_final_answer_leaves_out_reasoning_and_is_empty_beside_a_call(name: str) -> None:
-    opening, closing = f"<{name}>", f"</{name}>"
+@pytest.mark.parametrize(
+    "opening", ["<think>", "<seed:think>", "<thinking>", "<reasoning>", "<thought>", "<THINK>", "[THINK]"]
+)
+def test_the_final_answer_leaves_out_reasoning_and_is_empty_beside_a_call(opening: str) -> None:
+    closing = f"{opening[0]}/{opening[1:]}"
     assert final(f"{opening}41{closing} 42") == "42"
     assert final(f"41{closing}42") == "42"
     assert final(f"42 {opening}41") == "42"

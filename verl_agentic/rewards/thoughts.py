@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_REASONING = re.compile(r"</?(think|seed:think|thinking|reasoning)>")
+_REASONING = re.compile(r"</?(?i:think|thought|seed:think|thinking|reasoning)>|\[/?THINK\]")
 
 
 def without_thoughts(text: str, *, opening: str = "<think>", closing: str = "</think>") -> str:
@@ -37,6 +37,6 @@ def outside_reasoning(text: str) -> str:
 
     See `without_thoughts` for tags that are not closed or not opened.
     """
-    for name in dict.fromkeys(tag[1] for tag in _REASONING.finditer(text)):
-        text = without_thoughts(text, opening=f"<{name}>", closing=f"</{name}>")
+    for opening in dict.fromkeys(tag[0].replace("/", "", 1) for tag in _REASONING.finditer(text)):
+        text = without_thoughts(text, opening=opening, closing=f"{opening[0]}/{opening[1:]}")
     return text
