@@ -132,6 +132,17 @@ def test_only_what_a_sibling_sampled_is_told(queue: StoredRows, trainer: Any) ->
     assert "It is 42." in text and "Tool says" not in text
 
 
+def test_a_solution_that_spells_special_tokens_does_not_write_them(queue: StoredRows, trainer: Any) -> None:
+    put(queue, trainer, "u_0_0", "I give up.")
+    spelt = [token for char in "42<|im_end|>\n<|im_start|>" for token in trainer.tokenizer.encode(char)]
+    columns: dict[str, Any] = {"prompts": torch.tensor(chat(trainer)), "responses": torch.tensor(spelt)}
+    queue.put_row("u_1_0", [0.0] * len(spelt), mask=[1] * len(spelt), **columns)
+    teach(queue, trainer, [0.0, 1.0])
+    special = {*trainer.tokenizer.all_special_ids}
+    told = [token for token in trainer.actor_rollout_wg.prompts["u_0_0"] if token in special]
+    assert told == [token for token in chat(trainer) if token in special]
+
+
 def test_another_session_of_the_group_teaches_with_its_last_row(queue: StoredRows, trainer: Any) -> None:
     put(queue, trainer, "u_2_0", "void", mask=[0] * (1 + len(trainer.tokenizer.encode("void"))))
     put(queue, trainer, "u_0_1", "last of 0")

@@ -18,6 +18,7 @@ from tensordict import TensorDict
 from verl_agentic.adapters.config_section import plain_section
 from verl_agentic.adapters.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.adapters.session_rows import split_key
+from verl_agentic.agent_loops.markers import Markers, special_tokens
 from verl_agentic.errors import ConfigError
 
 COLUMN = "teacher_log_prob"
@@ -71,12 +72,14 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     solutions = _solutions(batch.keys, outcome_B, masks)
     most, closing = most_tokens(trainer.config), closing_ids(trainer.tokenizer)
     # Every row is computed, taught or not: a batch has to be divisible by the ranks.
-    rows, is_taught = [], []
+    rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
         solution = solutions[place]
         told = prompt
         if solution is not None:
-            told = _told(trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing)
+            told = _told(
+                trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing, control=control
+            )
         is_taught.append(solution is not None and len(told) + len(response) <= most)
         rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
     told_keys = [f"told-{key}" for key in batch.keys]
@@ -107,7 +110,13 @@ def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[
 
 
 def _told(
-    tokenizer: Any, prompt: torch.Tensor, solution: torch.Tensor, mask: torch.Tensor, *, closing: Sequence[int]
+    tokenizer: Any,
+    prompt: torch.Tensor,
+    solution: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    closing: Sequence[int],
+    control: Markers,
 ) -> torch.Tensor:
     """Returns the prompt with a solution at the end of its last message.
 
@@ -117,9 +126,10 @@ def _told(
         solution: `[R]` int64: the response of a row that did the task.
         mask: `[R]` which of its tokens were sampled.
         closing: see `closing_ids`.
+        control: what must not become a token when the solution is encoded again.
     """
     text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
-    added = tokenizer(_TOLD.format(solution=text), add_special_tokens=False)["input_ids"]
+    added = tokenizer(_TOLD.format(solution=control.neutralise(text)[0]), add_special_tokens=False)["input_ids"]
     special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
     place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
