@@ -202,10 +202,12 @@ USES = (
     Use(adapter="preflight", symbol="verl.experimental.reward_loop.reward_manager.registry:REWARD_MANAGER"),
     Use(adapter="preflight", symbol="verl.trainer.main_ppo:"),
     Use(adapter="preflight", symbol="verl.trainer.ppo.core_algos:ADV_ESTIMATOR_REGISTRY"),
+    Use(adapter="preflight", symbol="verl.trainer.ppo.core_algos:POLICY_LOSS_REGISTRY"),
     Use(adapter="preflight", symbol="verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY"),
     Use(adapter="preflight", symbol="verl.utils.tracking:Tracking.supported_backend"),
     Use(adapter="preflight_compose", symbol="verl.trainer.ppo.utils:need_critic"),
     Use(adapter="preflight_compose", symbol="verl.trainer.ppo.utils:need_reference_policy"),
+    Use(adapter="preflight_compose", symbol="verl.trainer.ppo.v1:get_trainer_cls", call="name"),
     Use(adapter="preflight_compose", symbol="verl.trainer:"),
     Use(adapter="preflight_compose", symbol="verl.utils.config:omega_conf_to_dataclass"),
     Use(adapter="preflight_compose", symbol="verl.utils.config:validate_config"),
@@ -347,6 +349,10 @@ USES = (
         symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput",
         call="prompt_ids=, response_ids=, response_mask=, response_logprobs=, reward_score=, num_turns=, metrics=, "
         "extra_fields=",
+    ),
+    Use(
+        adapter="episode_rows",
+        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput",
         overrides={"as_dict": ""},
         has="response_mask, reward_score",
     ),
@@ -575,6 +581,7 @@ USES = (
         call="loss_mat=, loss_mask=, loss_agg_mode=, dp_size=, batch_num_tokens=, global_batch_size=, "
         "loss_scale_factor=",
     ),
+    Use(adapter="policy_losses", symbol="verl.trainer.ppo.core_algos:"),
     Use(adapter="policy_losses", symbol="verl.trainer.ppo.core_algos:register_policy_loss", call="name"),
     Use(adapter="policy_losses", symbol="verl.workers.utils.losses:"),
     Use(
