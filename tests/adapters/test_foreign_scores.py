@@ -254,16 +254,15 @@ def batch(tokenizer: Any, *parts: tuple[str, int], num_turns: int, has_mask: boo
         ([("I call", 1), ("42", 0)], 3, 0.0),
     ],
 )
-def test_the_manager_decodes_only_what_a_batch_masks_in(
+async def test_the_manager_decodes_only_what_a_batch_masks_in(
     tiny_chat: Chat, parts: list[tuple[str, int]], num_turns: int, score: float
 ) -> None:
     config = OmegaConf.create({"reward": reward_section(rubric=RUBRIC)})
     manager = get_reward_manager_cls("rubric")(config, tiny_chat[0], None)  # type: ignore[arg-type]
-    run = manager.loop.run_until_complete
-    assert run(manager.run_single(batch(tiny_chat[0], *parts, num_turns=num_turns)))["reward_score"] == score
+    assert (await manager.run_single(batch(tiny_chat[0], *parts, num_turns=num_turns)))["reward_score"] == score
     if num_turns == 2:
         bare = batch(tiny_chat[0], *parts, num_turns=num_turns, has_mask=False)
-        assert run(manager.run_single(bare))["reward_score"] == score
+        assert (await manager.run_single(bare))["reward_score"] == score
     else:
         with pytest.raises(DataError, match="num_turns"):
-            run(manager.run_single(batch(tiny_chat[0], *parts, num_turns=num_turns, has_mask=False)))
+            await manager.run_single(batch(tiny_chat[0], *parts, num_turns=num_turns, has_mask=False))

@@ -182,7 +182,7 @@ async def test_too_much_memory_is_a_result(limited: Sandbox) -> None:
     result = await _run(limited, "x = bytearray(300 << 20)\nprint('got it')", limits)
     assert not result.ok and "MemoryError" in result.stderr and not result.oom
     code = (
-        "import os, time\nfor _ in range(4):\n    if not os.fork():\n        x = bytearray(b'x' * (60 << 20))\n"
+        "import os, time\nfor _ in range(4):\n    if not os.fork():\n        x = bytearray(b'x') * (60 << 20)\n"
         "        time.sleep(5)\n        os._exit(0)\nfor _ in range(4):\n    os.wait()"
     )
     assert (await _run(limited, code, limits)).oom
