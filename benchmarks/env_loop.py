@@ -122,7 +122,7 @@ def main() -> int:
 
 @dataclass
 class Result:
-    """What is reported."""
+    """Ratios and figures of the report."""
 
     ratios: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -269,7 +269,7 @@ def _against_verl(stage: Stage, result: Result, *, episodes: int, repeats: int) 
 
 
 async def _bare(stage: Stage, episodes: int) -> None:
-    """What no loop can leave out: the prompt is rendered, turns are decoded and read, observations are encoded."""
+    """Plays episodes with only the work of every loop: render prompts, decode and read turns, encode observations."""
     server = Server(stage.tokenizer, _TURNS)
     tokenizer, loop = stage.tokenizer, asyncio.get_running_loop()
 

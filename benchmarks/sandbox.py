@@ -55,7 +55,7 @@ _BWRAP = [
 
 @dataclass
 class Result:
-    """What is reported."""
+    """Ratios and figures of the report."""
 
     ratios: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)

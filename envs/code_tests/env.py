@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from verl_agentic.adapters.pools import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
@@ -103,17 +105,9 @@ def make_env(
     public = CodeTests.from_json(row.extra.get("public_tests") or {})
     rules = CodeRules(prelude=prelude, checker=checker, tolerance=tolerance)
     runner = pool_of(pool, sandbox, at_least=at_least)
-    tools: list[Tool] = [
-        RunTestsTool(
-            runner,
-            public,
-            test_s=test_s,
-            memory_mb=memory_mb,
-            rules=rules,
-            shown_failures=shown_failures,
-            shown_chars=_SHOWN_CHARS,
-        )
-    ]
+    judging: dict[str, Any] = {"test_s": test_s, "memory_mb": memory_mb, "rules": rules}
+    shown: dict[str, Any] = {"shown_failures": shown_failures, "shown_chars": _SHOWN_CHARS}
+    tools: list[Tool] = [RunTestsTool(runner, public, **judging, **shown)]
     all_s = test_s * len(public.inputs)
     if python:
         limits = Limits(wall_s=all_s, cpu_s=int(all_s) + 1, memory_mb=memory_mb, output_bytes=2_000)
@@ -123,9 +117,7 @@ def make_env(
         tools,
         hidden=hidden,
         runner=runner,
-        test_s=test_s,
-        memory_mb=memory_mb,
-        rules=rules,
+        **judging,
         pass_rate_weight=pass_rate_weight,
         tool_timeout_s=all_s + _WAIT_S,
     )

@@ -49,7 +49,7 @@ class Story:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What verl's trainer holds, what the queue stores, and which row is which."""
+    """A batch of verl's trainer, the rows that the queue stores, and the session of each row."""
 
     keys: list[str]
     data: DataProto

@@ -1,4 +1,4 @@
-"""What the adapters take from verl, symbol by symbol: a new verl fails here, by name, before it fails in a run."""
+"""The symbols that the adapters use from verl: a new verl fails here, by name, before it fails in a run."""
 
 from __future__ import annotations
 

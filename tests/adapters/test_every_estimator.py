@@ -1,4 +1,4 @@
-"""What holds for every estimator, ours and verl's, under our trainers and verl's, whatever a session is cut into."""
+"""Properties of every estimator, ours and verl's, under our trainers and verl's, for sessions of any rows."""
 
 from __future__ import annotations
 
