@@ -1,17 +1,18 @@
-"""The Docker engine that tests of several files use."""
+"""The Docker engine and the sandbox that tests of several files use."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.sandbox.base import Backend, Sandbox
 
 _IMAGE_SCRIPT = Path(__file__).parents[2] / ".ci" / "docker_image.py"
 
@@ -51,3 +52,11 @@ def api(docker_image: str) -> Iterator[Any]:
         client.import_image_from_data(rootfs, name, tag or "latest")
     yield client
     client.close()
+
+
+@pytest.fixture
+async def sandbox(backend: Backend) -> AsyncIterator[Sandbox]:
+    """A sandbox of the backend that a file of tests names."""
+    sandbox = await backend.create()
+    yield sandbox
+    await sandbox.close()
