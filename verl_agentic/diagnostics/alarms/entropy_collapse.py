@@ -17,7 +17,7 @@ def entropy_collapse(
     solved: float = ENTROPY_SOLVED,
     window: int = 10,
 ) -> Seen | None:
-    """The entropy of the policy has fallen and nothing was gained by it, or there is none left to learn with.
+    """The entropy of the policy has fallen and nothing was gained by it, or no entropy is left to learn with.
 
     Entropy falls in every run that learns: surety is what it is paid for. It is a collapse where the reward has not
     risen by 0.05 (or 5 % of its size), or where so little is left that siblings are alike before the tasks are solved.

@@ -26,7 +26,7 @@ _TIME = (
     also=("episode/error/*", "episode/stop/timeout", "episode/retries"),
 )
 def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 0.5, window: int = 5) -> Seen | None:
-    """Many episodes are void, or had to begin anew: environment, sandbox, server or scorer fail, or time runs out.
+    """Many episodes are void, or had to be retried: environment, sandbox, server or scorer fail, or time runs out.
 
     Args:
         history: of a run.

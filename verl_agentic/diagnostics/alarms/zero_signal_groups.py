@@ -31,7 +31,7 @@ def zero_signal_groups(
     zero_signal: float = ZERO_SIGNAL.warn,
     window: int = 5,
 ) -> Seen | None:
-    """Most groups have siblings of one result, which give no advantage: told apart in all 0 and all 1.
+    """Most groups have siblings of one result, which give no advantage. All 0 and all 1 are judged separately.
 
     Args:
         history: of a run.
