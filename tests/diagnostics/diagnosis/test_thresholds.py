@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.diagnostics import thresholds
-from verl_agentic.diagnostics.alarm import History
+from verl_agentic.diagnostics.alarm import History, Seen
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.verdict import Verdict
 from verl_agentic.diagnostics.health import ALARMS
 from verl_agentic.diagnostics.thresholds import Limit
 from verl_agentic.registry import load_from
@@ -24,7 +25,7 @@ _JUST = 0.01
 """How far from a limit values lie, as a share of it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Pair:
     """One thing that is judged twice."""
 
@@ -33,128 +34,72 @@ class Pair:
     """Of the alarm."""
     check: str
     limit: Limit
-    metrics: Callable[[float], Mapping[str, float]]
-    """Of every step of the second half, given the judged value."""
-    before: Mapping[str, float] | None = None
-    """Of every step of the first half; None: as in the second."""
+    per_value: Mapping[str, float]
+    """Metrics of every step of the second half, each as a multiple of the judged value."""
+    beside: Mapping[str, float] = field(default_factory=dict)
+    """Metrics that are the same at every step."""
+    before: float | None = None
+    """The judged value at every step of the first half; None: as in the second."""
+
+    def metrics(self, value: float) -> dict[str, float]:
+        """Returns the metrics of a step, given the judged value."""
+        return {**{name: factor * value for name, factor in self.per_value.items()}, **self.beside}
 
 
 _NO_GAIN = {"episode/acc": 0.3}
+_SIGNALS = {"all_0": thresholds.ALL_0, "all_1": thresholds.ALL_1, "zero_signal": thresholds.ZERO_SIGNAL}
 PAIRS = [
+    Pair("kl_blowup", "reference", "kl_entropy", thresholds.KL_REFERENCE, {"actor/kl_loss": 1}),
+    Pair("kl_blowup", "reference", "kl_entropy", thresholds.KL_REFERENCE, {"actor/reward_kl_penalty": 1}),
+    Pair("kl_blowup", "update", "kl_entropy", thresholds.KL_UPDATE, {"actor/ppo_kl": -1}),
+    Pair("kl_blowup", "rollout", "kl_entropy", thresholds.KL_ROLLOUT, {"batch/approx_kl": 1}),
     Pair(
-        alarm="kl_blowup",
-        option="reference",
-        check="kl_entropy",
-        limit=thresholds.KL_REFERENCE,
-        metrics=lambda value: {"actor/kl_loss": value},
+        *("entropy_collapse", "fallen_to", "kl_entropy", thresholds.ENTROPY_LEFT),
+        {"actor/entropy": 0.5},
+        beside=_NO_GAIN,
+        before=1.0,
     ),
     Pair(
-        alarm="kl_blowup",
-        option="reference",
-        check="kl_entropy",
-        limit=thresholds.KL_REFERENCE,
-        metrics=lambda value: {"actor/reward_kl_penalty": value},
-    ),
-    Pair(
-        alarm="kl_blowup",
-        option="update",
-        check="kl_entropy",
-        limit=thresholds.KL_UPDATE,
-        metrics=lambda value: {"actor/ppo_kl": -value},
-    ),
-    Pair(
-        alarm="kl_blowup",
-        option="rollout",
-        check="kl_entropy",
-        limit=thresholds.KL_ROLLOUT,
-        metrics=lambda value: {"batch/approx_kl": value},
-    ),
-    Pair(
-        alarm="entropy_collapse",
-        option="fallen_to",
-        check="kl_entropy",
-        limit=thresholds.ENTROPY_LEFT,
-        metrics=lambda value: {"actor/entropy": 0.5 * value, **_NO_GAIN},
-        before={"actor/entropy": 0.5, **_NO_GAIN},
-    ),
-    Pair(
-        alarm="truncation",
-        option="share",
-        check="length_truncation",
-        limit=thresholds.TRUNCATED,
-        metrics=lambda value: {"episode/stop/max_tokens": 0.5 * value, "episode/stop/context_full": 0.5 * value},
+        *("truncation", "share", "length_truncation", thresholds.TRUNCATED),
+        {"episode/stop/max_tokens": 0.5, "episode/stop/context_full": 0.5},
     ),
     *(
         Pair(
-            alarm="zero_signal_groups",
-            option=name,
-            check="group_std",
-            limit=limit,
-            metrics=lambda value, name=name, prefix=prefix: {
-                **{f"{prefix}/{other}_group_frac": 0.0 for other in ("all_0", "all_1")},
-                f"{prefix}/zero_signal_group_frac": value,
-                f"{prefix}/{name}_group_frac": value,
-            },
+            *("zero_signal_groups", name, "group_std", limit),
+            {f"{prefix}/zero_signal_group_frac": 1, f"{prefix}/{name}_group_frac": 1},
+            beside={f"{prefix}/{other}_group_frac": 0.0 for other in ("all_0", "all_1") if other != name},
         )
-        for name, limit in (
-            ("all_0", thresholds.ALL_0),
-            ("all_1", thresholds.ALL_1),
-            ("zero_signal", thresholds.ZERO_SIGNAL),
-        )
+        for name, limit in _SIGNALS.items()
         for prefix in ("credit", "batch")
     ),
     Pair(
-        alarm="invalid_calls",
-        option="unknown_tool",
-        check="tool_distribution",
-        limit=thresholds.UNKNOWN_TOOL,
-        metrics=lambda value: {"episode/tool_calls": 2.0, "episode/call_error/unknown_tool": 2.0 * value},
+        *("invalid_calls", "unknown_tool", "tool_distribution", thresholds.UNKNOWN_TOOL),
+        {"episode/call_error/unknown_tool": 2},
+        beside={"episode/tool_calls": 2.0},
     ),
     Pair(
-        alarm="tool_use_collapse",
-        option="fallen_to",
-        check="tool_distribution",
-        limit=thresholds.TOOL_CALLS_LEFT,
-        metrics=lambda value: {"episode/tool_calls": 1.5 * value},
-        before={"episode/tool_calls": 1.5},
+        *("tool_use_collapse", "fallen_to", "tool_distribution", thresholds.TOOL_CALLS_LEFT),
+        {"episode/tool_calls": 1.5},
+        before=1.0,
     ),
     Pair(
-        alarm="base_too_weak",
-        option="never_solved",
-        check="prompt_variance",
-        limit=thresholds.NEVER_SOLVED,
-        metrics=lambda value: {"curriculum/never_solved_share": value, "curriculum/always_solved_share": 0.0},
+        *("base_too_weak", "never_solved", "prompt_variance", thresholds.NEVER_SOLVED),
+        {"curriculum/never_solved_share": 1},
+        beside={"curriculum/always_solved_share": 0.0},
     ),
     *(
-        Pair(
-            alarm="infra_errors",
-            option="void",
-            check="infrastructure",
-            limit=thresholds.VOID,
-            metrics=lambda value, name=name: {name: value},
-        )
+        Pair("infra_errors", "void", "infrastructure", thresholds.VOID, {name: 1})
         for name in ("episode/void", "credit/void_session_frac", "batch/void_session_frac")
     ),
+    Pair("rollout_mismatch", "mean", "rollout_mismatch", thresholds.MISMATCH, {"batch/log_prob_diff/mean": 1}),
     Pair(
-        alarm="rollout_mismatch",
-        option="mean",
-        check="rollout_mismatch",
-        limit=thresholds.MISMATCH,
-        metrics=lambda value: {"batch/log_prob_diff/mean": value},
+        *("rollout_mismatch", "probs", "rollout_mismatch", thresholds.MISMATCH_PROBS),
+        {"training/rollout_probs_diff_mean": 1},
     ),
     Pair(
-        alarm="rollout_mismatch",
-        option="probs",
-        check="rollout_mismatch",
-        limit=thresholds.MISMATCH_PROBS,
-        metrics=lambda value: {"training/rollout_probs_diff_mean": value},
-    ),
-    Pair(
-        alarm="reward_part_takeover",
-        option="share",
-        check="reward_parts",
-        limit=thresholds.PART_SHARE,
-        metrics=lambda value: {"batch/shaping_share/format": value, "batch/outcome_share": 0.2, **_NO_GAIN},
+        *("reward_part_takeover", "share", "reward_parts", thresholds.PART_SHARE),
+        {"batch/shaping_share/format": 1},
+        beside={"batch/outcome_share": 0.2, **_NO_GAIN},
     ),
 ]
 
@@ -164,12 +109,20 @@ def pair(request: pytest.FixtureRequest) -> Pair:
     return request.param
 
 
+def _both(
+    alarm: str, check: str, rows: Sequence[Mapping[str, float]], run_of: Callable[..., RunEvidence]
+) -> tuple[Seen | None, Verdict]:
+    """Returns what the alarm and the line say of the metrics of all steps."""
+    verdict = load_from(_CHECKS, check)(run_of(metrics={name: [row[name] for row in rows] for name in rows[0]}))
+    return ALARMS[alarm](History(rows)), verdict
+
+
 def _judged(pair: Pair, value: float, run_of: Callable[..., RunEvidence]) -> tuple[bool, str]:
     """Returns whether the alarm holds, and what the line says."""
-    after = pair.metrics(value)
-    rows = [dict(pair.before or after) if step < _STEPS // 2 else dict(after) for step in range(_STEPS)]
-    verdict = load_from(_CHECKS, pair.check)(run_of(metrics={name: [row[name] for row in rows] for name in after}))
-    return ALARMS[pair.alarm](History(rows)) is not None, verdict.status
+    half = _STEPS // 2
+    first = pair.metrics(value if pair.before is None else pair.before)
+    seen, verdict = _both(pair.alarm, pair.check, [first] * half + [pair.metrics(value)] * half, run_of)
+    return seen is not None, verdict.status
 
 
 def _beside(limit: float, pair: Pair, *, worse: bool) -> float:
@@ -223,8 +176,7 @@ def test_memory_of_a_window_is_judged_alike(gained_gb: float, run_of: Callable[.
     grown = [50.0 + gained_gb * step / (window - 1) for step in range(window)]
     values = [50.0] * window + grown
 
-    verdict = load_from(_CHECKS, "memory")(run_of(metrics={"perf/cpu_memory_used_gb": values}))
-    seen = ALARMS["memory_growth"](History({"perf/cpu_memory_used_gb": value} for value in values))
+    seen, verdict = _both("memory_growth", "memory", [{"perf/cpu_memory_used_gb": value} for value in values], run_of)
 
     # A fifth of 50 GB is 10.
     assert (seen is not None, verdict.status) == ((True, "warn") if gained_gb > 10 else (False, "ok"))
@@ -236,8 +188,7 @@ def test_tools_that_were_never_called_are_judged_alike(
 ) -> None:
     row = {"episode/tool_calls": 0.0, "episode/tools_offered": float(offered), "episode/acc": outcome}
 
-    verdict = load_from(_CHECKS, "tool_distribution")(run_of(metrics={name: [v] * 20 for name, v in row.items()}))
-    seen = ALARMS["tool_use_collapse"](History([row] * 20))
+    seen, verdict = _both("tool_use_collapse", "tool_distribution", [row] * 20, run_of)
 
     assert (seen is not None, verdict.status) == ((True, "fail") if is_bad else (False, "ok"))
     assert seen is None or ("2 tools are offered" in seen.what and seen.kind == "never")
@@ -247,8 +198,7 @@ def test_tools_that_were_never_called_are_judged_alike(
 def test_a_policy_without_entropy_is_judged_alike(outcome: float, run_of: Callable[..., RunEvidence]) -> None:
     row = {"actor/entropy": 0.001, "episode/acc": outcome}
 
-    verdict = load_from(_CHECKS, "kl_entropy")(run_of(metrics={name: [v] * 30 for name, v in row.items()}))
-    seen = ALARMS["entropy_collapse"](History([row] * 30))
+    seen, verdict = _both("entropy_collapse", "kl_entropy", [row] * 30, run_of)
 
     assert (seen is not None, verdict.status) == ((True, "warn") if outcome < 0.95 else (False, "ok"))
 
@@ -257,8 +207,7 @@ def test_a_policy_without_entropy_is_judged_alike(outcome: float, run_of: Callab
 def test_attempts_at_reward_hacking_are_judged_alike(share: float, run_of: Callable[..., RunEvidence]) -> None:
     row = {"episode/hacking/any": share, "episode/hacking/git_history": 2 * share, "episode/hacking/network": 0.0}
 
-    verdict = load_from(_CHECKS, "reward_hacking")(run_of(metrics={name: [v] * 20 for name, v in row.items()}))
-    seen = ALARMS["reward_hacking"](History([row] * 20))
+    seen, verdict = _both("reward_hacking", "reward_hacking", [row] * 20, run_of)
 
     assert (seen is not None, verdict.status) == ((True, "warn") if share > 0.1 else (False, "ok"))
     assert "git_history" in verdict.found and "network" not in verdict.found
@@ -270,16 +219,15 @@ def test_later_turns_are_judged_alike(later: float, run_of: Callable[..., RunEvi
     names = {"mean": 0.02, "turn_0": 0.01, "turn_1": later}
     row = {f"batch/log_prob_diff/{name}": value for name, value in names.items()}
 
-    verdict = load_from(_CHECKS, "rollout_mismatch")(run_of(metrics={name: [v] * 20 for name, v in row.items()}))
-    seen = ALARMS["rollout_mismatch"](History([row] * 20))
+    seen, verdict = _both("rollout_mismatch", "rollout_mismatch", [row] * 20, run_of)
 
     assert (seen is not None, verdict.status) == ((True, "warn") if later >= 0.04 else (False, "ok"))
 
 
 def test_outcomes_that_are_all_zero_are_judged_alike(run_of: Callable[..., RunEvidence]) -> None:
-    verdict = load_from(_CHECKS, "prompt_variance")(run_of(metrics={"episode/acc": [0.0] * 20}))
+    seen, verdict = _both("base_too_weak", "prompt_variance", [{"episode/acc": 0.0}] * 20, run_of)
 
-    assert verdict.status == "fail" and ALARMS["base_too_weak"](History([{"episode/acc": 0.0}] * 20)) is not None
+    assert verdict.status == "fail" and seen is not None
 
 
 @given(warn=st.floats(0.1, 1), fail=st.floats(0.1, 1), values=st.lists(st.floats(0, 2), min_size=2, max_size=2))
