@@ -21,7 +21,7 @@ from verl_agentic.agent_loops.compaction import REMOVED, SUMMARY_REQUEST, Compac
 from verl_agentic.agent_loops.env_loop import run_episode
 from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.markers import Guard, tokenizer_markers
+from verl_agentic.agent_loops.markers import Guard, tags_in, tokenizer_markers
 from verl_agentic.agent_loops.play import Setting
 from verl_agentic.agent_loops.policy import Completion
 from verl_agentic.agent_loops.protocols.load import known_protocols, load_protocol
@@ -268,7 +268,7 @@ def test_guidance(chats: Any, name: str, text: str) -> None:
 )
 def test_text_protocols(chats: Any, name: str, protocol: str, how: str, text: str, said: str) -> None:
     chat = chats[name]
-    codec = TextCodec(load_protocol(protocol), tokenizer=chat.tokenizer, builder=chat.builder)
+    codec = codec_of(chat, protocol)
     tool, argument = TEXT_PROTOCOLS[protocol]
 
     def run(text: str, said: str) -> tuple[Episode, Any]:
@@ -290,6 +290,42 @@ def test_text_protocols(chats: Any, name: str, protocol: str, how: str, text: st
         ):
             counted = [[chat.text(prompt).count(tag) for prompt in prompts] for _, prompts in (attacked, harmless)]
             assert counted[0] == counted[1]
+
+
+def codec_of(chat: Chat, protocol: str) -> Any:
+    if protocol == "chat":
+        return chat.codec
+    return TextCodec(load_protocol(protocol), tokenizer=chat.tokenizer, builder=chat.builder)
+
+
+def tags_of(protocol: str) -> set[str]:
+    """Returns all tags of a protocol: of calls, answers, reasoning, observations and notices."""
+    if protocol == "chat":
+        return {*FORMATS["hermes"].tags, *FORMATS["hermes"].reasoning}
+    loaded = load_protocol(protocol)
+    written = [tag for form in (*loaded.calls, loaded.answer) if form for tag in form.tags if "<" in tag]
+    return {*written, *(loaded.reasoning or ()), *tags_in(loaded.observation), *tags_in(loaded.notice)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    protocol=st.sampled_from(["chat", *sorted(TEXT_PROTOCOLS)]),
+    role=st.sampled_from(["system", "user"]),
+    token=st.sampled_from(["", *SPECIAL]),
+    text=attacks,
+)
+def test_quoted_text_holds_no_control_token_and_no_tag(
+    chats: Any, name: str, protocol: str, role: Any, token: str, text: str
+) -> None:
+    chat = chats[name]
+    own, text = f"Go. {token[: len(token) // 2]}", token[len(token) // 2 :] + text  # a token that begins before it
+    (safe,) = codec_of(chat, protocol).guard.prompt([Message(role, own + text, quoted=text)])
+    forbidden = {*chat.tokenizer.all_special_tokens, *tags_of(protocol)}
+    assert not [marker for marker in forbidden if marker in safe.content]
+    special = set(chat.tokenizer.all_special_ids)
+    assert not special & set(chat.tokenizer.encode(safe.content, add_special_tokens=False))
+    assert safe.content.replace(" ", "") == (own + text).replace(" ", "")  # nothing but spaces is put in
 
 
 # What is kept.
