@@ -1,6 +1,8 @@
 # make quickstart   install into .venv and train a tiny model to use a tool (SEED=n, OUT=folder)
 # make results-credit  compare estimators, sampling and ablations (hours; goes on where it stopped; OUT=folder)
-# make test         install, build the wheel, run the tests against it from another folder
+# make test         install, build the wheel, run the tests against it from another folder (WORKERS=n side by side)
+# make test-fast    the same without the tests that train
+# make test-nightly all tests, benchmarks and studies too, with new random examples
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make check        lint, format, types, import contracts
@@ -8,12 +10,13 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
 SEED ?= 0
 OUT ?= outputs/quickstart
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: quickstart quickstart-control results-credit test check bench bench-accept install clean
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly wheel-env check bench bench-accept install clean
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -39,7 +42,7 @@ $(VENV)/.installed: pyproject.toml
 
 # The wheel goes into an environment of its own that only borrows the dependencies: an editable install would hide
 # what was forgotten in the wheel.
-test: install
+wheel-env: install
 	rm -rf build/wheel build/env
 	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir build/wheel .
 	$(PYTHON) -m venv --without-pip build/env
@@ -47,7 +50,15 @@ test: install
 	cp build/dependencies.pth "$$(build/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	$(BIN)/python -m pip --python build/env/bin/python install --quiet --no-deps --ignore-installed build/wheel/*.whl
 	mkdir -p build/elsewhere
-	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs $(PYTEST_ARGS)
+
+test: MARKS := not nightly
+test-fast: MARKS := not slow and not nightly
+test-nightly: MARKS := slow or not slow
+test-nightly: export HYPOTHESIS_PROFILE := default
+# A file's tests stay in one process; files keep their order, the long ones first.
+test test-fast test-nightly: wheel-env
+	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \
+		-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(MARKS)' $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check .

@@ -29,6 +29,7 @@ def cluster() -> Iterator[None]:
         ray.shutdown()
 
 
+@pytest.mark.slow
 # pytest takes back the filter that the adapter sets: such tensors are for reading.
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 async def test_every_worker_gets_the_masters_weights_again_and_again(cluster: None) -> None:

@@ -37,7 +37,7 @@ async def namespaces() -> None:
     await backend.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("namespaces")
 def test_of_episodes_that_go_wrong_each_ends_as_it_must_in_time_and_leaves_nothing() -> None:
     printed, done = run("faults")
@@ -50,7 +50,7 @@ def test_of_episodes_that_go_wrong_each_ends_as_it_must_in_time_and_leaves_nothi
     assert sum(of_kinds.values()) == figures["episodes"] and figures["kinds_of_faults"] > 30
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
     printed, done = run("env_loop")
     assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target
@@ -61,7 +61,7 @@ def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
     assert printed["figures"]["response_tokens"] > 1_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_tokens() -> None:
     printed, done = run("credit_results", timeout_s=900)
     assert done.returncode == 0, done.stderr[-4_000:]
@@ -73,7 +73,7 @@ def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_t
     assert all(float(row[6]) > 0 and row[7:9] == ["2", "32"] for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_log_and_audit_cost_is_measured_beside_the_least_step() -> None:
     printed, done = run("trajectory_log")
     assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target

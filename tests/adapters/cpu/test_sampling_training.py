@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,14 @@ def test_earlier_groups_take_the_place_of_those_without_signal(tmp_path: Path) -
     assert resumed["step"] == 7 and resumed[GATE + "replay/stored_groups"] >= steps[-1][GATE + "replay/stored_groups"]
 
 
-def test_a_curriculum_and_its_group_sizes_survive_the_end_of_a_run(tmp_path: Path) -> None:
+def test_a_curriculum_its_group_sizes_and_a_target_critic_survive_the_end_of_a_run(tmp_path: Path) -> None:
     run = make_outcome_run(tmp_path, "{hopeless: 100, every: 2}")
     run.settings |= {
+        "trainer.v1.trainer_mode": "agentic_sync",
+        "algorithm.adv_estimator": "archer",
+        "critic.enable": True,
+        "critic.optim.lr": 1e-3,
+        "+critic.target": "{tau: 0.1}",
         "data.train_max_samples": 4,
         "data.seed": 1,
         "data.dataloader_num_workers": 0,
@@ -133,6 +139,11 @@ def test_a_curriculum_and_its_group_sizes_survive_the_end_of_a_run(tmp_path: Pat
     before, after = (saved_rates(run, step) for step in (3, 4))
     assert before["groups"].sum() == 12 and after["groups"].sum() == 16
     assert (after["groups"] >= before["groups"]).all()
+    # The target lags behind the critic; one that had started from the critic again would be it.
+    gaps = [step["credit/target_gap"] for step in (*steps, resumed)]
+    assert gaps[0] == pytest.approx(0.0, abs=1e-6) and min(gaps[1:]) > 1e-4
+    assert all(math.isfinite(step["critic/grad_norm"]) and step["critic/grad_norm"] > 0 for step in (*steps, resumed))
+    assert (run.checkpoints / "global_step_3/critic/target_world_size_1_rank_0.pt").is_file()
 
 
 def saved_rates(run: Run, step: int) -> dict[str, Any]:

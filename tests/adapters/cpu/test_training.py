@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+import json
 import math
-from importlib.resources import files
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
-import yaml
+from safetensors import safe_open
 from verl_runs import make_run, wait_for
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_trainer_agrees_with_the_server_and_hardly_waits(tmp_path: Path) -> None:
-    steps = make_run(tmp_path).finish()
-    assert [s["step"] for s in steps] == [1, 2]
-    for step in steps:
-        assert step["training/rollout_probs_diff_max"] < 1e-4
-        assert sum(value for name, value in step.items() if name.startswith("episode/stop/")) == pytest.approx(1)
-    # One poll at most is waited for when the batch is ready: the interval, which tests/adapters/test_replay_buffer.py
-    # shows to be the one of the YAML, bounds the wait.
-    config = yaml.safe_load(files("verl_agentic.config").joinpath("agentic/cpu.yaml").read_text())
-    poll_s = config["trainer"]["v1"]["sampler"]["sampler_kwargs"]["poll_interval_s"]
-    assert poll_s / steps[-1]["timing_s/step"] < 0.15
-
-
-def test_two_ranks_train_an_actor_with_a_reference_and_a_critic(tmp_path: Path) -> None:
+def test_two_ranks_train_an_actor_with_a_reference_and_a_critic_with_bins(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {
         "trainer.n_gpus_per_node": 2,
         "algorithm.adv_estimator": "gae",
         "actor_rollout_ref.actor.use_kl_loss": True,
         "critic.optim.lr": 1e-3,
+        "critic.ppo_epochs": 4,
+        "critic.checkpoint.save_contents": "[model, hf_model]",
+        "critic.checkpoint.load_contents": "[model]",
+        "+critic.categorical": "{low: -0.5, high: 1.5, bins: 16}",
         "trainer.save_freq": 2,
     }
-    steps = run.finish()
-    for step in steps:
+    first, second = run.finish()
+    for step in (first, second):
         assert step["training/rollout_probs_diff_max"] < 1e-4
-        assert step["critic/vf_loss"] > 0 and math.isfinite(step["critic/vf_loss"])
+        assert step["critic/returns_outside_bins"] == 0
+        assert math.isfinite(step["critic/grad_norm"]) and step["critic/grad_norm"] > 0
     # The reference is the first actor: it agrees before the first update, and not after it.
-    assert abs(steps[0]["actor/kl_loss"]) < 1e-6 < abs(steps[1]["actor/kl_loss"])
+    assert abs(first["actor/kl_loss"]) < 1e-6 < abs(second["actor/kl_loss"])
+    # The new head takes all bins for equally likely: the cross-entropy is ln 16, the value the middle, 0.5.
+    assert first["critic/values/mean"] == pytest.approx(0.5, abs=0.1)
+    assert 0 < second["critic/vf_loss"] < first["critic/vf_loss"] < math.log(16) + 0.2
+    # A random model earns nothing.
+    assert abs(second["critic/values/mean"]) < abs(first["critic/values/mean"])
     assert {p.name for p in (run.checkpoints / "global_step_2").iterdir()} >= {"actor", "critic"}
+    (folder,) = run.checkpoints.glob("global_step_2/critic/huggingface")
+    assert json.loads((folder / "config.json").read_text())["value_bins"] == {"low": -0.5, "high": 1.5, "bins": 16}
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        assert weights.get_slice("score.weight").get_shape()[0] == 16
 
 
 def test_lora_trains_in_the_mode_colocate_async(tmp_path: Path) -> None:
