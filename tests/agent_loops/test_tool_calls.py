@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser, ToolParser
 
 from verl_agentic.agent_loops.codec import MALFORMED_CALL, ChatTemplateCodec
 from verl_agentic.agent_loops.gemma_arguments import read_gemma, write_gemma
@@ -333,6 +333,30 @@ def test_no_text_makes_a_reader_fail_and_every_call_can_be_carried_out_or_says_w
     if form.reasoning[0] not in text and not thinks and form.block_pattern is None:
         attempts = text.count(form.block[0]) + (text.count(form.unit[0]) if form.unit else 0)
         assert bool(reading.calls) == bool(attempts), "an attempt is never dropped"
+
+
+class SameHermesParser(HermesToolParser):
+    """Of another module than verl's, so that it is asked for every call."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.one_of(
+        st.fixed_dictionaries(
+            {"name": st.text(max_size=4), "arguments": st.dictionaries(st.text(max_size=3), json_values, max_size=3)}
+        ),
+        st.dictionaries(st.sampled_from(["name", "arguments", "id"]), json_values),
+        json_values,
+    ),
+    st.booleans(),
+)
+def test_calls_that_are_only_json_are_read_as_verls_parser_reads_them(value: Any, is_ascii: bool) -> None:
+    assume("</tool_call>" not in json.dumps(value))
+    text = f"<tool_call>\n{json.dumps(value, ensure_ascii=is_ascii)}\n</tool_call>"
+    asked = CallReader(SameHermesParser(TextTokenizer()), tool_format=FORMATS["hermes"])
+    options: dict[str, Any] = {"turn": 0, "tools": [PYTHON, MIXED], "starts_in_reasoning": False}
+    expected = asyncio.run(asked.read(text, **options))
+    assert asyncio.run(reader("hermes").read(text, **options)) == expected
 
 
 # Parsers that verl does not bring.

@@ -121,6 +121,40 @@ def test_a_shape_that_renders_otherwise_is_left_to_the_builder(make: Any) -> Non
         assert boundary._render_tokens([SAID], add_generation_prompt=True)[0] == 7
 
 
+def test_what_follows_a_known_beginning_is_encoded_as_in_the_whole_text(families: dict[str, Any]) -> None:
+    contents = ("42", " 42\n", "", "<|im_end|>\n", "é\u0301", "\n\n<tool_call>", "\u200b", "<|im_start|>x" * 3)
+    for chat in families.values():
+        fast = _remembering(chat.builder)
+        for role in ("user", "tool", "user"):
+            for content in contents:
+                before, after = [SAID], [{"role": role, "content": content, "name": "python"}]
+                options = {"add_generation_prompt": True}
+                expected = chat.builder.render_delta_token_id(before, after, **options)
+                assert fast.render_delta_token_id(before, after, **options) == expected, (chat, role, content)
+
+
+def test_a_known_beginning_is_not_encoded_again(families: dict[str, Any]) -> None:
+    chat = families["chatml"]
+    fast, encoded = _remembering(chat.builder), []
+    backend = chat.tokenizer.backend_tokenizer
+
+    class Backend:
+        truncation = padding = None
+
+        def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+            encoded.extend(texts)
+            return backend.encode_batch_fast(texts, **options)
+
+    class Tokenizer:
+        backend_tokenizer = Backend()
+        apply_chat_template = chat.tokenizer.apply_chat_template
+
+    fast._render_tokens._tokenizer = Tokenizer()
+    for content in ("41", "42"):
+        fast.render_delta_token_id([SAID], [{"role": "user", "content": content}])
+    assert encoded[-1] == "<|im_start|>user\n42<|im_end|>\n"
+
+
 def test_a_tokenizer_that_cuts_is_left_to_the_builder(make: Any) -> None:
     chat, _ = make(CHATML_WITH_TOOLS)
     boundary = _remembering(chat.builder)

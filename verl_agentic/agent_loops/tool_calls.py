@@ -36,6 +36,7 @@ from verl_agentic.types import ToolCall
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 IN_REASONING = "the call stands inside a reasoning block and was not carried out; end the reasoning first, then call"
+_VERL_PARSERS = "verl.experimental.agent_loop.tool_parser"
 _MAX_ARGUMENTS = 256
 """Of one call. verl's parsers look for the end of each one in all of the call that is left."""
 REPAIRED = "repaired_calls"
@@ -79,6 +80,8 @@ class CallReader:
             tags.append(Tag(kind="unit", opening=re.escape(tool_format.unit[0]), closing=tool_format.unit[1]))
         self._scanner = Scanner(tags, reasoning=tool_format.reasoning)
         self._openings = tool_format.argument_openings
+        # Where a call is JSON from its first character to its last, verl's own parser reads it as `json` does.
+        self._is_json = tool_format.json_after == "" and type(parser).__module__ == _VERL_PARSERS
 
     async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> Reading:
         """Returns the turn taken apart.
@@ -164,9 +167,9 @@ class CallReader:
 
     async def _parse(self, text: str) -> ToolCall:
         """Returns the one call that `text` is."""
-        problem = self._json_problem(text)
-        if problem is not None:
-            return problem
+        call = self._json_call(text)
+        if call is not None:
+            return call
         form = self._format
         whole = form.before_block + form.block[0] + text + form.block[1]
         try:
@@ -185,8 +188,9 @@ class CallReader:
             return self._malformed(reason_of(cause), "malformed_json", name=name)
         return call_with(match[1] if match else name, arguments, call_id=call_id)
 
-    def _json_problem(self, text: str) -> ToolCall | None:
-        """Returns a call with an error when the part of it that must be JSON is not what it must be."""
+    def _json_call(self, text: str) -> ToolCall | None:
+        """Returns the call where nothing of it but JSON must be read; one with an error when its JSON is not what it
+        must be; None where verl's parser has to read the rest."""
         if self._format.json_after is None:
             return None
         before, part, _ = self._json_part(text)
@@ -203,7 +207,9 @@ class CallReader:
             return self._malformed("a key is missing", "malformed_json", name=name)
         if not isinstance(value["name"], str):
             return self._malformed("the name is no text", "malformed_json")
-        return None if isinstance(value["arguments"], dict) else call_with(name, value["arguments"])
+        if not isinstance(value["arguments"], dict):
+            return call_with(name, value["arguments"])
+        return call_with(name.strip(), value["arguments"]) if self._is_json else None
 
     def _mend(self, text: str) -> str | None:
         """Returns what the text of a call was meant to be, or None."""

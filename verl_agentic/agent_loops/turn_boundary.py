@@ -9,7 +9,6 @@ token. What is missing is added here, after the sampled tokens, none of which is
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -167,20 +166,8 @@ def _remembering(builder: ContextBuilder) -> Any:
     """
     if not hasattr(builder, "_render_tokens"):
         return builder
-    render, known = _Renderer(builder), dict[str, list[int]]()
-
-    def render_tokens(messages: Sequence[ChatMessage], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
-        key = "" if add_generation_prompt or tools else json.dumps(messages, default=repr)
-        if not 0 < len(key) < _MAX_KEY_CHARS:
-            return render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
-        if key not in known:
-            if len(known) >= _MAX_REMEMBERED:
-                known.clear()
-            known[key] = render(messages, add_generation_prompt=False, tools=tools)
-        return list(known[key])
-
     remembering: Any = copy.copy(builder)
-    remembering._render_tokens = render_tokens
+    remembering._render_tokens = _Renderer(builder)
     return remembering
 
 
@@ -189,6 +176,9 @@ class _Renderer:
 
     The first rendering of every shape (roles, tools, generation prompt) is compared with the builder's own. One that
     differs, or cannot be made, leaves the shape to the builder.
+
+    The builder renders the same messages before all new ones. They are rendered once. Their text is encoded once, too,
+    where a special token follows it: tokenizers split a text there before anything else.
     """
 
     def __init__(self, builder: Any) -> None:
@@ -196,24 +186,49 @@ class _Renderer:
         self._tokenizer: Any = getattr(builder, "tokenizer", None)
         self._options = getattr(builder, "chat_template_kwargs", None) or {}
         self._is_same: dict[tuple[Any, ...], bool] = {}
+        self._known: dict[str, tuple[str, list[int]]] = {}
+        self._before: tuple[str, list[int]] = "", []
+        """Text and tokens of what was last put before new messages."""
+        self._starts = tuple(
+            token.content
+            for token in getattr(self._tokenizer, "added_tokens_decoder", {}).values()
+            if token.special and not (token.lstrip or token.single_word or token.normalized)
+        )
 
-    def __call__(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool, tools: Any) -> list[int]:
-        shape = (*(message["role"] for message in messages), add_generation_prompt, bool(tools))
-        options = {"add_generation_prompt": add_generation_prompt, "tools": tools}
+    def __call__(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
+        key = "" if add_generation_prompt or tools else repr(messages)
+        if not 0 < len(key) < _MAX_KEY_CHARS:
+            return self._rendered(messages, add_generation_prompt=add_generation_prompt, tools=tools)[1]
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MAX_REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._rendered(messages, add_generation_prompt=False, tools=tools)
+        self._before = known
+        return list(known[1])
+
+    def _rendered(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
+        """Returns text and tokens; no text where the builder alone knows it."""
+        shape = (*(message["role"] for message in messages), options["add_generation_prompt"], bool(options["tools"]))
         if self._is_same.get(shape) and not self._cuts():
-            return self._encode(messages, **options)
-        own = self._render(messages, **options)
+            return self._encoded(messages, **options)
+        text, own = "", self._render(messages, **options)
         if shape not in self._is_same:
             try:
-                self._is_same[shape] = self._encode(messages, **options) == own
+                text, ids = self._encoded(messages, **options)
+                self._is_same[shape] = ids == own
             except Exception as cause:
                 logger.info("verl's builder renders %s: %s", shape, cause)
                 self._is_same[shape] = False
-        return own
+        return text if self._is_same[shape] else "", own
 
-    def _encode(self, messages: Sequence[ChatMessage], **options: Any) -> list[int]:
+    def _encoded(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
         text = self._tokenizer.apply_chat_template(messages, tokenize=False, **options, **self._options)
-        return self._tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        before, ids = self._before
+        if not (before and text.startswith(before) and text.startswith(self._starts, len(before))):
+            before, ids = "", []
+        backend = self._tokenizer.backend_tokenizer
+        return text, ids + backend.encode_batch_fast([text[len(before) :]], add_special_tokens=False)[0].ids
 
     def _cuts(self) -> bool:
         """Tells whether somebody has set the tokenizer to cut or pad; transformers resets that before it encodes."""
