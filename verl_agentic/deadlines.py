@@ -38,7 +38,7 @@ async def within(awaitable: Awaitable[T], timeout_s: float, *, what: str) -> T:
         EnvError: it cancelled itself.
     """
     grace_s = min(max(timeout_s / 10, _GRACE_S[0]), _GRACE_S[1])
-    task = asyncio.ensure_future(_contained(awaitable, what))
+    task = asyncio.get_running_loop().create_task(_contained(awaitable, what))
     try:
         await _wait(task, timeout_s)
     except asyncio.CancelledError:
@@ -103,7 +103,7 @@ async def _wait(task: asyncio.Future[Any], timeout_s: float) -> None:
         if not waiter.done():
             waiter.set_result(None)
 
-    timer = loop.call_later(max(0.0, timeout_s), wake, None)
+    timer = loop.call_at(loop.time() + max(0.0, timeout_s), wake, None)
     task.add_done_callback(wake)
     try:
         await waiter

@@ -128,6 +128,8 @@ class boundary:
 
     def __exit__(self, _: object, cause: BaseException | None, __: object) -> None:
         """Raises `error` for a foreign exception."""
+        if cause is None:  # nearly always
+            return
         if isinstance(cause, (Exception, SystemExit)) and not isinstance(cause, AgenticError):
             raise self._error(f"{self._what} failed, got {type(cause).__name__}: {cause}") from cause
 

@@ -104,6 +104,8 @@ class Trajectory:
     def drop_tail(self, count: int) -> None:
         """Removes the last `count` response tokens (a chat template may own the separator that ended a turn)."""
         assert 0 <= count <= len(self.response_ids), (count, len(self.response_ids))
+        if not count:
+            return
         keep = len(self.response_ids) - count
         for name in _COLUMNS:
             del getattr(self, name)[keep:]

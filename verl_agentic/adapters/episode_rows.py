@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
@@ -17,15 +18,15 @@ from verl_agentic.rewards.scored import EPISODE_NUMBERS, PENDING, PLACE, SAMPLE,
 class EnvAgentOutput(AgentLoopOutput):
     """verl's output of one training row, with a reward per token and the turn of every token."""
 
-    token_rewards: list[float] = Field(default_factory=list)
-    turn_ids: list[int] = Field(default_factory=list)
-    shared_ids: list[int] | None = None
+    token_rewards: list[float] = Field(default_factory=list, exclude=True)
+    turn_ids: list[int] = Field(default_factory=list, exclude=True)
+    shared_ids: list[int] | None = Field(default=None, exclude=True)
     """Which tokens siblings share; stored where rollouts may branch."""
 
-    is_external: bool | None = None
+    is_external: bool | None = Field(default=None, exclude=True)
     """Whether a script wrote it; stored where some sessions are external."""
 
-    place: RowPlace = "last"
+    place: RowPlace = Field(default="last", exclude=True)
     """Of the row in its episode."""
     row: int = Field(default=0, exclude=True)
     """Its number in its episode."""
@@ -40,8 +41,7 @@ class EnvAgentOutput(AgentLoopOutput):
         """Returns the columns that are stored; the same ones for every row."""
         columns = super().as_dict()
         extra = columns["extra_fields"]
-        rewards, turn_ids, place = (columns.pop(name) for name in ("token_rewards", "turn_ids", "place"))
-        shared_ids, is_external = columns.pop("shared_ids"), columns.pop("is_external")
+        rewards, turn_ids, place = self.token_rewards, self.turn_ids, self.place
         numbers, record = extra.pop(EPISODE_NUMBERS), extra.pop(SAMPLE)
         extra |= {PENDING: None, PLACE: place}
         score: Mapping[str, float] | None = None if record is not None else self.env_score
@@ -63,10 +63,10 @@ class EnvAgentOutput(AgentLoopOutput):
             if place == "last":
                 self.log.finish(numbers=numbers, score=score, acc=None if score is None else numbers["acc"])
         extra["reward_extra_info"] = numbers
-        columns["rm_scores"] = torch.tensor(rewards, dtype=torch.float32)
-        columns["turn_ids"] = torch.tensor(turn_ids, dtype=torch.int64)
-        if shared_ids is not None:
-            columns["shared_ids"] = torch.tensor(shared_ids, dtype=torch.int64)
-        if is_external is not None:
-            columns[external_sessions.COLUMN] = torch.tensor(int(is_external))
+        columns["rm_scores"] = torch.from_numpy(np.array(rewards, dtype=np.float32))
+        columns["turn_ids"] = torch.from_numpy(np.array(turn_ids, dtype=np.int64))
+        if self.shared_ids is not None:
+            columns["shared_ids"] = torch.tensor(self.shared_ids, dtype=torch.int64)
+        if self.is_external is not None:
+            columns[external_sessions.COLUMN] = torch.tensor(int(self.is_external))
         return columns

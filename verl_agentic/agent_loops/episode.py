@@ -35,6 +35,8 @@ _COUNTED = (
     "branch_refused",
     "shared_tokens",
 )
+_ERRORS = [(f"error/{kind}", kind) for kind in get_args(ErrorKind)]
+_STOPS = [(f"stop/{reason.value}", reason) for reason in StopReason]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +135,8 @@ class Episode:
             "retries": float(self.retries),
             "generate_s": self.generate_s,
             "env_s": self.env_s,
-            **{f"error/{kind}": float(kind == self.error_kind) for kind in get_args(ErrorKind)},
-            **{f"stop/{reason.value}": float(reason is self.stop_reason) for reason in StopReason},
+            **{name: float(kind == self.error_kind) for name, kind in _ERRORS},
+            **{name: float(reason is self.stop_reason) for name, reason in _STOPS},
         }
 
 

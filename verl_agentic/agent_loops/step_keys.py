@@ -11,6 +11,8 @@ from verl_agentic.agent_loops.episode import Episode
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import Action, Message, SegmentKind
 
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
+
 
 def step_keys(episode: Episode) -> list[list[list[int]]]:
     """Returns for every training row its `[turn, state, action]`, one for each turn in which the policy sampled.
@@ -78,5 +80,5 @@ def _done(action: Action) -> list[Any]:
 
 def _key(kind: str, value: Any) -> int:
     """Returns 63 bits of the value as canonical JSON; what JSON does not know counts as its text."""
-    text = json.dumps([kind, value], sort_keys=True, default=str)
+    text = _JSON.encode([kind, value])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -8,6 +8,7 @@ from verl_agentic.rewards.sample import Call
 
 _UNREADABLE = frozenset({"malformed_json", "not_an_object", "unclosed", "empty", "in_reasoning", "invalid_action"})
 _TOO_DEEP = "..."
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def is_well_formed(call: Call) -> bool:
@@ -31,7 +32,7 @@ def call_key(call: Call) -> str:
     Arguments nested too deeply to be written out count as the same: that is no way to hide a repetition.
     """
     try:
-        arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)
+        arguments = _JSON.encode(dict(call.arguments))
     except (RecursionError, TypeError, ValueError):
         arguments = _TOO_DEEP
     return f"{call.name}\n{arguments}"

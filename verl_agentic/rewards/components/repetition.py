@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
+from collections import defaultdict
+from itertools import count
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import component
@@ -19,10 +20,12 @@ def repeated_share(texts: list[str], *, n: int) -> float:
     """Returns the share of n-grams that stood in one of the texts before, in [0, 1]; 0 when none is long enough."""
     seen: set[int] = set()
     total = 0
+    letters: defaultdict[str, int] = defaultdict(count().__next__)  # one for each word: n-grams become slices
     for text in texts:
-        words = _WORD.findall(text)
-        seen.update(map(hash, zip(*(islice(words, first, None) for first in range(n)), strict=False)))
-        total += max(0, len(words) - n + 1)
+        spelt = "".join([chr(letters[word]) for word in _WORD.findall(text)])
+        starts = range(len(spelt) - n + 1)
+        seen.update([hash(spelt[at : at + n]) for at in starts])
+        total += len(starts)
     return 1.0 - len(seen) / total if total else 0.0
 
 
