@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from verl_agentic.rewards.math import expression_of, judge, last_boxed
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.thoughts import outside_reasoning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class MathOutcome:
 
 
 async def math_outcome(sample: Sample, *, timeout_s: float, must_be_evaluated: bool = False) -> MathOutcome | None:
-    r"""Returns the verdict on the last complete `\boxed{...}` that the policy wrote; None without ground truth.
+    r"""Returns the verdict on the last complete `\boxed{...}` outside reasoning and calls; None without truth.
 
     Args:
         sample: the episode.
@@ -44,5 +45,5 @@ async def math_outcome(sample: Sample, *, timeout_s: float, must_be_evaluated: b
 
 
 def _last_boxed(sample: Sample) -> str | None:
-    found = (last_boxed(turn.text) for turn in reversed(sample.turns))
+    found = (last_boxed(outside_reasoning(turn.content)) for turn in reversed(sample.turns))
     return next((boxed for boxed in found if boxed is not None), None)

@@ -49,12 +49,15 @@ async def test_a_ground_truth_that_is_no_expression_is_refused(name: str, ground
         ([r"\boxed{42}", r"no, \boxed{41}"], "42", 0.0),
         ([r"\boxed{42}", "done"], "42", 1.0),
         ([r"\boxed{42} \boxed{}"], "42", 0.0),
+        ([r"<think>\boxed{42}</think> no idea"], "42", 0.0),
+        ([r"<think>perhaps \boxed{42}"], "42", 0.0),
+        ([r"<think>\boxed{41}</think> \boxed{42}"], "42", 1.0),
         (["42"], "42", 0.0),
         ([], "42", 0.0),
         ([turn("print(6 * 7)", Call(name="python", arguments={}, result=r"\boxed{42}")), "so"], "42", 0.0),
     ],
     ids=["right", "far-from-the-end", "equivalent", "last-is-wrong", "last-is-right", "last-turn", "earlier-turn",
-         "empty", "no-box", "nothing", "only-the-tool"],
+         "empty", "in-reasoning", "in-open-reasoning", "after-reasoning", "no-box", "nothing", "only-the-tool"],
 )  # fmt: skip
 async def test_the_last_box_that_the_policy_wrote_counts(turns: list[Any], truth: Any, score: float) -> None:
     assert await value("math", sample(turns, ground_truth=truth)) == score

@@ -12,8 +12,9 @@ async def math(sample: Sample, *, timeout_s: float = 5.0, must_be_evaluated: boo
     r"""Returns 1 when the last `\boxed{...}` that the policy wrote equals the ground truth, else 0.
 
     Plain numbers are compared exactly, in every notation; other answers are equal when math-verify finds them
-    equivalent: 2\sqrt{3} and \sqrt{12}. All of the policy's text is searched, from its end. Abstains without ground
-    truth. Its info `unjudged` is 1 where algebra could not finish the answer, which counts as wrong.
+    equivalent: 2\sqrt{3} and \sqrt{12}. All of the policy's text outside reasoning and calls is searched, from its end.
+    Abstains without ground truth. Its info `unjudged` is 1 where algebra could not finish the answer, which counts as
+    wrong.
 
     Args:
         sample: the episode.
