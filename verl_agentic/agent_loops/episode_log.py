@@ -125,7 +125,7 @@ class EpisodeLog:
             "num_response_tokens": len(response_ids),
             "prompt_ids": prompt_ids,
             "response_ids": response_ids,
-            "response_mask": row["response_mask"],
+            "response_mask": row["response_mask"].astype("int8"),  # as it is stored: arrow takes that whole
             "turn_ids": trajectory.turn_ids,
             "rollout_log_probs": trajectory.log_probs if trajectory.has_log_probs else [],
             "token_rewards": row["token_rewards"],
