@@ -289,7 +289,9 @@ def test_text_protocols(chats: Any, name: str, protocol: str, how: str, text: st
             form.observation.partition("{content}")[2].strip(),
         ):
             counted = [[chat.text(prompt).count(tag) for prompt in prompts] for _, prompts in (attacked, harmless)]
-            assert counted[0] == counted[1]
+            # The environment's own prompt may speak of tags.
+            added = [[count - counts[0] for count in counts] for counts in counted]
+            assert added[0] == added[1]
 
 
 def codec_of(chat: Chat, protocol: str) -> Any:

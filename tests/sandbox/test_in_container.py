@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import site
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ def _run(
     api: Any, image: str, *, user: int, arguments: Sequence[str] = (), security: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns what `in_container.py` reports from a container with Docker's defaults."""
-    (packages,) = (path for path in site.getsitepackages() if path.endswith("site-packages"))
+    packages = str(Path(pytest.__file__).parents[1])
     mounts = {str(ROOT): "/project", packages: "/packages"}
     container = api.create_container(
         image,
