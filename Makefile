@@ -14,7 +14,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
-export OMP_WAIT_POLICY ?= PASSIVE
+export GOMP_SPINCOUNT ?= 20000
 
 .PHONY: quickstart quickstart-control results-credit test test-fast test-nightly wheel-env check bench bench-accept install clean
 

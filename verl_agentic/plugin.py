@@ -66,6 +66,12 @@ ADAPTERS = (
         chosen_by="VERL_PLATFORM=cpu and critic.enable",
     ),
     Adapter(
+        module="cpu.log_probs",
+        needs="verl.utils.torch_functional",
+        gives="log-probs in large pieces",
+        chosen_by="VERL_PLATFORM=cpu",
+    ),
+    Adapter(
         module="cpu.engine",
         needs="verl.workers.engine",
         gives="FSDP2 engines for device cpu",

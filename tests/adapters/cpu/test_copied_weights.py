@@ -21,7 +21,7 @@ def run_ranks(script: str, folder: Path, *, num_facts: int) -> str:
     make_tiny_model(folder / "model", seed=0)
     done = subprocess.run(
         [sys.executable, *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"), HERE / script, folder],
-        env={**os.environ, "VERL_PLATFORM": "cpu", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "VERL_PLATFORM": "cpu", "GOMP_SPINCOUNT": "20000", "HF_HUB_OFFLINE": "1"},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -70,7 +70,7 @@ def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], section: st
     environment = {
         **os.environ,
         "VERL_PLATFORM": "cpu",
-        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "20000",
         "HF_HUB_OFFLINE": "1",
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
     }

@@ -87,7 +87,7 @@ class Run:
             environment = {
                 **os.environ,
                 "VERL_PLATFORM": "cpu",
-                "OMP_WAIT_POLICY": "PASSIVE",
+                "GOMP_SPINCOUNT": "20000",
                 "HF_HUB_OFFLINE": "1",
                 "VERL_FILE_LOGGER_PATH": str(self.folder / f"{name}.jsonl"),
             }

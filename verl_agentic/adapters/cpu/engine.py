@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWith
 
 from verl_agentic.adapters.cpu.platform import is_chosen
 from verl_agentic.errors import ConfigError
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 class _OnCpu(FSDPEngine):
@@ -34,6 +37,7 @@ class _OnCpu(FSDPEngine):
                 "put agentic/cpu behind the recipe, or set actor.strategy, ref.strategy and critic.strategy"
             )
         super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
+        _keep_freed_memory()
         # The weights are where an offload would put them.
         self._is_offload_param = self._is_offload_optimizer = False
 
@@ -72,6 +76,14 @@ def threads_of_a_rank() -> int:
     """Returns this machine's cores divided by the ranks on it; Ray's own choice is one thread for every worker."""
     ranks = int(os.environ.get("RAY_LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return max(1, len(os.sched_getaffinity(0)) // ranks)
+
+
+def _keep_freed_memory() -> None:
+    """Has glibc keep up to 1 GiB of freed memory, in which the next step finds its tensors without page faults."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+            mallopt(parameter, 1 << 30)
 
 
 if is_chosen():

@@ -15,7 +15,7 @@ import psutil
 
 from verl_agentic.errors import AgenticError
 
-_POLL_S = 0.5
+_POLL_S, _MEASURE_S = 0.5, 2.0
 _GRACE_S = 20.0  # for Ray, to end its own processes
 _SURVIVORS_S = 5.0
 
@@ -70,8 +70,12 @@ class MemoryMeter:
         return [*line[1:], pid]
 
     def _run(self) -> None:
-        while not self._stop.wait(2.0):
+        pause_s = _MEASURE_S
+        while not self._stop.wait(pause_s):
+            started = time.monotonic()
             self.measure()
+            # The kernel counts every page, which takes its time: at most 1/30 of a core.
+            pause_s = max(_MEASURE_S, 30 * (time.monotonic() - started))
 
 
 def _size(process: psutil.Process) -> int:

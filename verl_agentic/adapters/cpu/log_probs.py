@@ -1,0 +1,26 @@
+"""Log-probs of labels in large pieces: verl loops over single tokens, which costs a CPU more than the arithmetic."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from verl.utils import torch_functional
+
+from verl_agentic.adapters.cpu.platform import is_chosen
+
+_LOGITS_PER_PIECE = 1 << 24  # 64 MiB of float32
+
+
+def log_probs_of_labels(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the log-probs of `labels`, `[...]`, under `logits`, `[..., V]`, as `logprobs_from_logits_v2` does."""
+    flat, chosen = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    tokens = max(_LOGITS_PER_PIECE // flat.shape[-1], 1)
+    pieces = [
+        -torch.nn.functional.cross_entropy(piece, ids, reduction="none")
+        for piece, ids in zip(flat.split(tokens), chosen.split(tokens), strict=True)
+    ]
+    return torch.cat(pieces).view(labels.shape)
+
+
+if is_chosen():
+    torch_functional.logprobs_from_logits_v2 = log_probs_of_labels
