@@ -1,6 +1,6 @@
 """The solution, and demonstrations of mixed quality: enough of every move for RL to tell the good from the bad.
 
-Most demonstrations guess, some call the tool with a broken call, some copy an operand wrongly. A model that imitates
+Most demonstrations guess, a few call the tool with a broken call or copy an operand wrongly. A model that imitates
 them all can do everything that the task needs and mostly does not, which is what a policy gradient can mend.
 """
 
@@ -19,7 +19,7 @@ from .tasks import Task, to_task
 
 Kind = Literal["tool", "guess", "malformed", "wrong_operand"]
 _PRODUCT = re.compile(r"^What is (\d+\*\d+)\?$")
-MIXTURE: dict[Kind, float] = {"tool": 0.40, "guess": 0.50, "malformed": 0.05, "wrong_operand": 0.05}
+MIXTURE: dict[Kind, float] = {"tool": 0.40, "guess": 0.54, "malformed": 0.03, "wrong_operand": 0.03}
 """Share of each kind."""
 
 
