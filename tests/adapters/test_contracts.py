@@ -111,6 +111,7 @@ USES = (
     Use(adapter="plugin", symbol="verl.plugin.platform:"),
     Use(adapter="plugin", symbol="verl.utils.distributed:"),
     Use(adapter="plugin", symbol="verl.utils.model:"),
+    Use(adapter="plugin", symbol="verl.utils.torch_functional:"),
     Use(adapter="plugin", symbol="verl.workers.engine:"),
     Use(adapter="plugin", symbol="verl.workers.rollout.replica:"),
     Use(adapter="plugin", symbol="verl.experimental.agent_loop:"),
@@ -731,6 +732,12 @@ USES = (
         symbol="verl.utils.distributed:initialize_global_process_group",
         replaced="timeout_second",
         call="timeout_second",
+    ),
+    Use(adapter="cpu/log_probs", symbol="verl.utils.torch_functional:"),
+    Use(
+        adapter="cpu/log_probs",
+        symbol="verl.utils.torch_functional:logprobs_from_logits_v2",
+        replaced="logits, labels",
     ),
     Use(
         adapter="cpu/engine",
