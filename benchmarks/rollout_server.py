@@ -57,7 +57,7 @@ class Request:
 
 @dataclass
 class Result:
-    """What is reported."""
+    """The figures of the report."""
 
     ratios: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)

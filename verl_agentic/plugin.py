@@ -239,7 +239,7 @@ ADAPTERS = (
 
 @dataclass
 class PluginState:
-    """What happened in this process."""
+    """Lists the adapters that this process has loaded, and those that failed."""
 
     verl: str = ""
     loaded: list[str] = field(default_factory=list)

@@ -76,7 +76,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        """Where verl saves."""
+        """Returns the folder in which verl saves checkpoints."""
         return self.folder / "checkpoints"
 
     @contextlib.contextmanager

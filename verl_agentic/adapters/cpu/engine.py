@@ -23,7 +23,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 class _OnCpu(FSDPEngine):
-    """What an FSDP engine does otherwise on a CPU."""
+    """An FSDP2 engine without pinned memory, offloading and CUDA."""
 
     def __init__(self, model_config: Any, engine_config: Any, optimizer_config: Any, checkpoint_config: Any) -> None:
         """Builds nothing yet.
@@ -79,7 +79,7 @@ def threads_of_a_rank() -> int:
 
 
 def _keep_freed_memory() -> None:
-    """Has glibc keep up to 1 GiB of freed memory, in which the next step finds its tensors without page faults."""
+    """Lets glibc keep up to 1 GiB of freed memory, so that the next step causes fewer page faults."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):

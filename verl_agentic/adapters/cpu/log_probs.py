@@ -1,4 +1,4 @@
-"""Log-probs of labels in large pieces: verl loops over single tokens, which costs a CPU more than the arithmetic."""
+"""Computes log-probs of labels in large pieces. verl loops over single tokens, which is slow on a CPU."""
 
 from __future__ import annotations
 

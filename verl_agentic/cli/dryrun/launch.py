@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from verl_agentic.cli.dryrun.plan import Plan
-from verl_agentic.cli.quickstart.child import ChildFailedError, MemoryMeter, run_child
+from verl_agentic.cli.quickstart.child import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
 from verl_agentic.diagnostics.dryrun_events import (
     FOLDER_VARIABLE,
     MODEL_VARIABLE,
@@ -101,10 +101,7 @@ def _overdue(report: Report, timeout_s: float) -> Report:
 def _environment(folder: Path, metrics: Path, plan: Plan) -> dict[str, str]:
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     return {
-        "VERL_PLATFORM": "cpu",
-        "GOMP_SPINCOUNT": "20000",  # as in the quickstart
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONUNBUFFERED": "1",
+        **CPU_ENVIRONMENT,
         "HYDRA_FULL_ERROR": "1",
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "VERL_USE_EXTERNAL_MODULES": ",".join([*modules, _PROBE]),

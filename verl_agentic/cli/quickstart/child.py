@@ -15,6 +15,13 @@ import psutil
 
 from verl_agentic.errors import AgenticError
 
+CPU_ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    # Idle OpenMP threads spin for about 1 ms: longer starves other processes, and to sleep at once slows small models.
+    "GOMP_SPINCOUNT": "20000",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
 _POLL_S, _MEASURE_S = 0.5, 2.0
 _GRACE_S = 20.0  # for Ray, to end its own processes
 _SURVIVORS_S = 5.0
@@ -74,7 +81,7 @@ class MemoryMeter:
         while not self._stop.wait(pause_s):
             started = time.monotonic()
             self.measure()
-            # The kernel counts every page, which takes its time: at most 1/30 of a core.
+            # Counting pages is slow: spend at most 1/30 of a core on it.
             pause_s = max(_MEASURE_S, 30 * (time.monotonic() - started))
 
 

@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.child import MemoryMeter, run_child, termination_as_interrupt
+from verl_agentic.cli.quickstart.child import CPU_ENVIRONMENT, MemoryMeter, run_child, termination_as_interrupt
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.display import Display
 from verl_agentic.cli.quickstart.summary import Summary
 from verl_agentic.errors import ConfigError, DataError
 
-# Idle OpenMP threads spin for about 1 ms: longer starves the other processes, and to sleep at once slows small models.
-_ENVIRONMENT = {"VERL_PLATFORM": "cpu", "GOMP_SPINCOUNT": "20000", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run depends on, beside the recipes and the code."""
+    """Options of a run; recipes and code are hashed beside them."""
 
     recipe: str
     seed: int
@@ -152,7 +149,7 @@ class Quickstart:
                 "trainer.logger=[file]",
             ],
             log=logs / f"{recipe}.log",
-            environment={**_ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(metrics)},
+            environment={**CPU_ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(metrics)},
             meter=self._meter,
             on_poll=lambda: self._display.follow(metrics, steps, metric),
         )
