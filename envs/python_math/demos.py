@@ -19,7 +19,7 @@ from .tasks import Task, to_task
 
 Kind = Literal["tool", "guess", "malformed", "wrong_operand"]
 _PRODUCT = re.compile(r"^What is (\d+\*\d+)\?$")
-MIXTURE: dict[Kind, float] = {"tool": 0.40, "guess": 0.54, "malformed": 0.03, "wrong_operand": 0.03}
+MIXTURE: dict[Kind, float] = {"tool": 0.40, "guess": 0.58, "malformed": 0.01, "wrong_operand": 0.01}
 """Share of each kind."""
 
 
