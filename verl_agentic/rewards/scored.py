@@ -84,7 +84,7 @@ class Scored:
             mask: `[R]` 1 on tokens that the policy sampled.
             place: of the row in its episode.
         """
-        turns = set(turn_ids)
+        turns = set(turn_ids) if self.turn_rewards else set()
         is_paid = self.void is None and place != "side"
         return place_rewards(
             outcome=self.total - sum(self.turn_rewards.values()) if is_paid and place == "last" else 0.0,
