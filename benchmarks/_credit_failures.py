@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from verl_agentic.adapters.hooks import when_imported
+from verl_agentic.adapters.import_hooks import when_imported
 from verl_agentic.errors import SandboxError
 
 RATE = 0.6
@@ -20,7 +20,7 @@ RATE = 0.6
 
 
 def _lose_sandboxes() -> None:
-    loop: Any = importlib.import_module("verl_agentic.adapters.agent_loop")
+    loop: Any = importlib.import_module("verl_agentic.adapters.rollout.agent_loop")
     load_env = loop.load_env
 
     def load(env_id: str) -> Callable[..., Any]:
@@ -43,4 +43,4 @@ def _lose_sandboxes() -> None:
     loop.load_env = load
 
 
-when_imported("verl_agentic.adapters.agent_loop", _lose_sandboxes)
+when_imported("verl_agentic.adapters.rollout.agent_loop", _lose_sandboxes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _DYNAMIC = (
-    "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.gated_buffer",
+    "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
     "trainer.v1.sampler.custom_sampler.name=GatedReplayBuffer",
     "+trainer.v1.sampler.sampler_kwargs.gates=[zero_variance]",
 )

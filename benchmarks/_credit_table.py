@@ -8,7 +8,7 @@ from typing import Any
 
 from _credit_methods import ABLATIONS, METHODS
 
-from verl_agentic.diagnostics.report import chart
+from verl_agentic.diagnostics.quickstart_report import chart
 
 _TASK, _GAME = "quickstart", "text_game"
 _REFERENCE = "grpo"

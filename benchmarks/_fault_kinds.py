@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.episode import Episode
-from verl_agentic.agent_loops.policy import Completion
+from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.deadlines import in_thread
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.sandbox.base import Limits, Sandbox
-from verl_agentic.sandbox.pool import SandboxPool
-from verl_agentic.tools.base import ToolResult
+from verl_agentic.sandbox.interface import Limits, Sandbox
+from verl_agentic.sandbox.sandbox_pool import SandboxPool
 from verl_agentic.tools.python import SCHEMA
+from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 ANSWERED, TIMEOUT, INFRA = StopReason.ANSWERED, StopReason.TIMEOUT, StopReason.INFRA_ERROR

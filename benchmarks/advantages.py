@@ -34,7 +34,7 @@ from _report import Target, median, progress, report
 from verl.trainer.ppo.core_algos import compute_grpo_vectorized_outcome_advantage
 
 from verl_agentic.algorithms.advantage import AdvantageType, advantage_names, load_advantage
-from verl_agentic.algorithms.credit import CreditBatch, Steps
+from verl_agentic.algorithms.credit.batch import CreditBatch, Steps
 from verl_agentic.algorithms.estimate import CreditSettings, estimate
 
 Tensor = torch.Tensor

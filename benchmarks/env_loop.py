@@ -50,10 +50,10 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_agentic.adapters.agent_loop import EnvAgentLoop
+from verl_agentic.adapters.rollout.agent_loop import EnvAgentLoop
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.tools.python import SCHEMA
-from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.writer import log_writer
 
 _TURNS, _LONG_TURNS, _CONCURRENT = 8, 32, 256
@@ -68,7 +68,7 @@ _PROMPT = [
 ]
 _ENV = """
 from verl_agentic.env import ToolEnv
-from verl_agentic.tools.base import ToolResult
+from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Reward
 
 SCHEMA = {schema}

@@ -19,7 +19,7 @@ from _report import Target, progress, report
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "rewards"))
 from math_pairs import Pair, endless_answers, make_pairs
 
-from verl_agentic.rewards.math import expression_of, judge
+from verl_agentic.rewards.answers.boxed_math import expression_of, judge
 
 _TIMEOUT_S = 60.0  # wall time of one verdict; what ends algebra is the limit of its processor time
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.rows import read_json_lines
-from verl_agentic.diagnostics.report import chart
+from verl_agentic.diagnostics.quickstart_report import chart
 
 _COLOURS = ("#0b6e4f", "#1f5fbf", "#7a3e9d", "#b3541e", "#555555")
 _COLUMNS = {

@@ -35,7 +35,7 @@ import torch
 from _report import Target, median, progress, report
 
 from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
-from verl_agentic.inference.engine import InferenceEngine
+from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import Generation, SamplingParams
 from verl_agentic.inference.scheduler import EngineConfig
 

@@ -24,11 +24,11 @@ from typing import Any
 from _report import Target, median, progress, report
 
 from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.rewards.code import CodeTests, run_tests
-from verl_agentic.sandbox.base import Command, Limits
-from verl_agentic.sandbox.landlock import LandlockBackend
-from verl_agentic.sandbox.namespaces import NamespaceBackend
-from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
+from verl_agentic.rewards.code.run_tests import CodeTests, run_tests
+from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.landlock_backend import LandlockBackend
+from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
+from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 _PROGRAM = "print(sum(range(1000)))"
 _PYTHON = os.path.realpath(sys.executable)

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from _report import Target, median, progress, report
 
-from verl_agentic.trajectory_log.batches import to_batch
+from verl_agentic.trajectory_log.arrow_batches import to_batch
 from verl_agentic.trajectory_log.reader import write_run
 from verl_agentic.trajectory_log.schema import SCHEMAS
 

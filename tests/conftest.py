@@ -29,7 +29,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_chat(tiny_model: Path) -> tuple[Any, Any]:
     """Tokenizer and chat codec of the tiny model."""
-    from verl_agentic.adapters.chat import load_codec
+    from verl_agentic.adapters.rollout.model_codec import load_codec
 
     return load_codec(str(tiny_model))
 

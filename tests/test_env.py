@@ -12,7 +12,7 @@ import pytest
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError, DataError, EnvError, ScoringError
-from verl_agentic.tools.base import ToolResult
+from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
 
 ROW = EnvRow(prompt=(Message("user", "q"),), ground_truth="1")

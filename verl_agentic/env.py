@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, EnvError, boundary, is_infrastructure
-from verl_agentic.rewards.thoughts import outside_reasoning
-from verl_agentic.tools.base import Tool, ToolResult
+from verl_agentic.rewards.text.reasoning import outside_reasoning
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
+from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
 
 

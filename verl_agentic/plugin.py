@@ -39,7 +39,7 @@ class Adapter:
 
 ADAPTERS = (
     Adapter(
-        module="first_errors",
+        module="monitoring.error_log",
         needs="verl.utils.device",
         gives="the first errors of every process, told last",
         chosen_by="actor_rollout_ref.rollout.custom.agentic.log.dir",
@@ -51,7 +51,7 @@ ADAPTERS = (
         chosen_by="environment variable VERL_PLATFORM=cpu",
     ),
     Adapter(
-        module="cpu.noise", needs="verl.plugin.platform", gives="a readable console", chosen_by="VERL_PLATFORM=cpu"
+        module="cpu.console", needs="verl.plugin.platform", gives="a readable console", chosen_by="VERL_PLATFORM=cpu"
     ),
     Adapter(
         module="cpu.distributed",
@@ -66,170 +66,170 @@ ADAPTERS = (
         chosen_by="VERL_PLATFORM=cpu and critic.enable",
     ),
     Adapter(
-        module="cpu.log_probs",
+        module="cpu.cpu_log_probs",
         needs="verl.utils.torch_functional",
         gives="log-probs in large pieces",
         chosen_by="VERL_PLATFORM=cpu",
     ),
     Adapter(
-        module="cpu.engine",
+        module="cpu.cpu_engine",
         needs="verl.workers.engine",
         gives="FSDP2 engines for device cpu",
         chosen_by="VERL_PLATFORM=cpu and actor.strategy=fsdp2",
     ),
     Adapter(
-        module="rollout_names",
+        module="server.register",
         needs="verl.workers.rollout.replica",
         gives="rollout backend agentic",
         chosen_by="actor_rollout_ref.rollout.name=agentic",
     ),
     Adapter(
-        module="agent_loop",
+        module="rollout.agent_loop",
         needs="verl.experimental.agent_loop",
         gives="agent loop env_agent",
         chosen_by="actor_rollout_ref.rollout.agent.default_agent_loop=env_agent, or agent_name in a row",
     ),
     Adapter(
-        module="waiting",  # around `agent_loop`
+        module="monitoring.episode_waits",  # around `rollout.agent_loop`
         needs="verl.experimental.agent_loop",
         gives="what episodes wait for, and their timelines",
         chosen_by="always; actor_rollout_ref.rollout.custom.agentic.waiting",
     ),
     Adapter(
-        module="checkpoint_engine",
+        module="server.checkpoint_engine",
         needs="verl.checkpoint_engine.base",
         gives="checkpoint engine object_store",
         chosen_by="actor_rollout_ref.rollout.checkpoint_engine.backend=object_store",
     ),
     Adapter(
-        module="shuffled_rewards",
+        module="trainer.shuffled_rewards",
         needs="verl.trainer.ppo.core_algos",
         gives="estimator grpo_shuffled (a control)",
         chosen_by="algorithm.adv_estimator=grpo_shuffled",
     ),
     Adapter(
-        module="loss_config",
+        module="engine.loss_config",
         needs="verl.workers.config.actor",
         gives="options of policy losses",
         chosen_by="actor_rollout_ref.actor.policy_loss.options",
     ),
     Adapter(
-        module="policy_losses",
+        module="engine.loss_functions",
         needs="verl.workers.utils.losses",
         gives="policy losses",
         chosen_by="actor_rollout_ref.actor.policy_loss.loss_mode",
     ),
     Adapter(
-        module="vocabulary_mean",
+        module="engine.mean_log_prob",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="mean log-prob over the vocabulary",
         chosen_by="actor_rollout_ref.actor.policy_loss.loss_mode=rover",
     ),
     Adapter(
-        module="critic_config",
+        module="engine.critic_config",
         needs="verl.workers.config.critic",
         gives="bins of categorical critics, target networks",
         chosen_by="critic.categorical, critic.target",
     ),
     Adapter(
-        module="categorical_critic",
+        module="engine.categorical_critic",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="critics that classify returns",
         chosen_by="critic.categorical",
     ),
     Adapter(
-        module="target_critic",
+        module="engine.target_critic",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="a target network beside the critic",
         chosen_by="critic.target",
     ),
     # Behind that of critics, whose engine inherits what this one changes.
     Adapter(
-        module="teacher_network",
+        module="engine.ema_teacher",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="a teacher that follows the actor slowly",
         chosen_by="algorithm.self_teacher",
     ),
     Adapter(
-        module="learning_rate",
+        module="engine.learning_rate",
         needs="verl.workers.engine.fsdp.transformer_impl",
         gives="a learning rate that falls with the length of responses",
         chosen_by="algorithm.length_lr.reference_tokens",
     ),
     Adapter(
-        module="reference_model",
+        module="engine.reference_model",
         needs="verl.workers.engine_workers",
         gives="a reference with a model of its own",
         chosen_by="algorithm.implicit_reward",
     ),
     Adapter(
-        module="credit",
+        module="trainer.advantages",
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="advantage estimators, and group safety for verl's",
         chosen_by="algorithm.adv_estimator, algorithm.credit",
     ),
     Adapter(
-        module="trainers",
+        module="trainer.trainers",
         needs="verl.trainer.ppo.v1",
         gives="trainers that tell estimators and losses what verl's drop",
         chosen_by="trainer.v1.trainer_mode=agentic_sync | agentic_colocate_async | agentic_separate_async",
     ),
     Adapter(
-        module="rubric_manager",
+        module="reward.rubric_manager",
         needs="verl.experimental.reward_loop.reward_manager",
         gives="reward manager rubric",
         chosen_by="reward.reward_manager.name=rubric, reward.rubric",
     ),
     Adapter(
-        module="foreign_scores",  # behind `agent_loop`, whose rows it makes
+        module="reward.verl_scores",  # behind `rollout.agent_loop`, whose rows it makes
         needs="verl.experimental.agent_loop",
         gives="rubrics and reward functions for rows of other agent loops",
         chosen_by="reward.reward_manager.name=rubric, or reward.custom_reward_function.path=pkg://verl_agentic.rewards.*",
     ),
     Adapter(
-        module="group_rewards",  # ahead of `replay_buffer`, whose metrics tell the scores
+        module="reward.group_rewards",  # ahead of `replay_buffer.episode_buffer`, whose metrics tell the scores
         needs="verl.trainer.ppo.v1.replay_buffer",
         gives="reward components that see whole groups",
         chosen_by="reward.rubric",
     ),
     Adapter(
-        module="replay_buffer",
+        module="replay_buffer.episode_buffer",
         needs="verl.trainer.ppo.v1.replay_buffer",
         gives="poll interval and metrics episode/*",
         chosen_by="trainer.v1.sampler.sampler_kwargs.poll_interval_s",
     ),
     Adapter(
-        module="curriculum",
+        module="trainer.prompt_order",
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="curricula, group sizes, growing task sets",
         chosen_by="data.curriculum",
     ),
     Adapter(
-        module="checkpoint_retention",
+        module="checkpoints.checkpoint_retention",
         needs="verl.utils.checkpoint.checkpoint_manager",
         gives="healthy checkpoints that stay",
         chosen_by="actor_rollout_ref.rollout.custom.agentic.health.actions (stop, rollback)",
     ),
     Adapter(
-        module="step_time",  # ahead of `run_log`, which writes and watches the metrics, time/* among them
+        module="monitoring.step_time",  # ahead of `monitoring.trainer_log`, which writes and watches all metrics
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="metrics time/*, tool_time/*, turn_time/*",
         chosen_by="always",
     ),
     Adapter(
-        module="run_log",
+        module="monitoring.trainer_log",
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="trajectory log, audit and health of a run",
         chosen_by="actor_rollout_ref.rollout.custom.agentic.{log, audit, health}",
     ),
     Adapter(
-        module="waiting_trainer",
+        module="monitoring.trainer_waits",
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="what the trainer waits for, when it is stuck",
         chosen_by="always; actor_rollout_ref.rollout.custom.agentic.waiting",
     ),
     Adapter(
-        module="trainer_steps",
+        module="trainer.schedules",
         needs="verl.trainer.ppo.v1.trainer_base",
         gives="temperature schedule and circuit breaker",
         chosen_by="actor_rollout_ref.rollout.custom.agentic.{temperature_schedule, max_void_share}",
@@ -297,7 +297,7 @@ def load_demanded(names: list[str]) -> None:
 
 def _register() -> None:
     guard = importlib.import_module("verl_agentic.adapters.guard")
-    hooks = importlib.import_module("verl_agentic.adapters.hooks")
+    hooks = importlib.import_module("verl_agentic.adapters.import_hooks")
     # Before the version is looked at: a run that asks for us must stop with any verl.
     guard.install_resolver(check)
     hooks.when_imported("verl.utils.device", functools.partial(_install_guard, guard))

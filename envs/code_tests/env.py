@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.adapters.pools import PoolOwner, pool_of
+from verl_agentic.adapters.rollout.sandbox_choice import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.code import CodeRules, CodeTests, Runner, run_tests
-from verl_agentic.rewards.code_compare import TOLERANCE
-from verl_agentic.rewards.code_extract import extract_code
-from verl_agentic.sandbox.base import Limits
-from verl_agentic.tools.base import Tool
+from verl_agentic.rewards.code.compare_outputs import TOLERANCE
+from verl_agentic.rewards.code.extract_program import extract_code
+from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, Runner, run_tests
+from verl_agentic.sandbox.interface import Limits
 from verl_agentic.tools.python import PythonTool
+from verl_agentic.tools.tool import Tool
 from verl_agentic.types import Reward, StopReason
 
 from .tools import RunTestsTool
@@ -83,11 +83,11 @@ def make_env(
 
     Args:
         row: statement, public tests (`extra["public_tests"]`) and hidden ones (`ground_truth`), both as
-            `rewards.code.CodeTests.from_json` takes them.
+            `rewards.code.run_tests.CodeTests.from_json` takes them.
         python: give the policy a tool `python`, too, that runs any code.
         test_s: wall time of one test, in seconds; a program that takes longer has failed it.
         memory_mb: addresses that one test may reserve, in MiB.
-        prelude: see `rewards.code.CodeRules`, as the next two.
+        prelude: see `rewards.code.run_tests.CodeRules`, as the next two.
         checker: how outputs are compared.
         tolerance: of numbers that are expected to be no integers.
         shown_failures: failed public tests that are shown after a run.

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.tools.base import ToolResult
 from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema, explain
+from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Reward, StopReason
 
 from .answers import TOPICS, asks_for, refuses, says_something

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from verl_agentic.adapters.pools import PoolOwner, pool_of
+from verl_agentic.adapters.rollout.sandbox_choice import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.rewards.math import last_boxed, math_answer
-from verl_agentic.sandbox.base import Limits
-from verl_agentic.sandbox.pool import PoolConfig
+from verl_agentic.rewards.answers.boxed_math import last_boxed, math_answer
+from verl_agentic.sandbox.interface import Limits
+from verl_agentic.sandbox.sandbox_pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
 from verl_agentic.types import Reward, StopReason

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
-from verl_agentic.adapters.chat import load_codec
-from verl_agentic.agent_loops.env_loop import run_episode
-from verl_agentic.agent_loops.episode import Episode
+from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.data.collect import scripted
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.rows import read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.tools.search.base import Passage
 from verl_agentic.tools.search.bm25 import open_index
 from verl_agentic.tools.search.corpus import Corpus
+from verl_agentic.tools.search.retriever import Passage
 
 from .packages import Package, read_debian_packages, read_distributions
 from .python_docs import PythonDoc, read_standard_library

@@ -6,11 +6,17 @@ from typing import Literal
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.qa import exact_match, f1, golden_answers_of, has_research_form, research_reward
+from verl_agentic.rewards.answers.short_answer_scores import (
+    exact_match,
+    f1,
+    golden_answers_of,
+    has_research_form,
+    research_reward,
+)
 from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.tools.search.base import Retriever
-from verl_agentic.tools.search.local import LocalRetriever, local_retriever
-from verl_agentic.tools.search.tool import SearchTool
+from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retriever
+from verl_agentic.tools.search.retriever import Retriever
+from verl_agentic.tools.search.search_tool import SearchTool
 from verl_agentic.types import Message, Reward, StopReason
 
 from .question import MAX_PASSAGE_CHARS, TOP_K
@@ -119,7 +125,7 @@ def _retriever(corpus: str, url: str, deadline_s: float) -> Retriever:
         return synthetic_retriever() if corpus == SYNTHETIC else local_retriever(corpus)
     if corpus != SYNTHETIC:
         raise ConfigError(f"give either corpus or url, got {corpus!r} and {url!r}")
-    from verl_agentic.tools.search.http import HttpConfig
-    from verl_agentic.tools.search.shared import http_retriever
+    from verl_agentic.tools.search.http_retriever import HttpConfig
+    from verl_agentic.tools.search.shared_client import http_retriever
 
     return http_retriever(HttpConfig(url=url, deadline_s=deadline_s))

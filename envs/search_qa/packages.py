@@ -13,7 +13,7 @@ from typing import cast
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from verl_agentic.tools.search.base import Passage
+from verl_agentic.tools.search.retriever import Passage
 
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 _CHUNK_WORDS = 100

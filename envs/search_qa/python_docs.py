@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_agentic.tools.search.base import Passage
+from verl_agentic.tools.search.retriever import Passage
 
 _LEFT_OUT = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "pydoc_data", "antigravity"})
 _MAX_DOC_CHARS = 500

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.normal_form import normalise
+from verl_agentic.rewards.text.normal_form import normalise
 from verl_agentic.tools.search.bm25 import Bm25Index
-from verl_agentic.tools.search.tool import render_passages
+from verl_agentic.tools.search.search_tool import render_passages
 
 TOP_K = 3
 MAX_PASSAGE_CHARS = 1_000

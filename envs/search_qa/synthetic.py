@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from verl_agentic.tools.search.base import Passage
 from verl_agentic.tools.search.bm25 import Bm25Index
-from verl_agentic.tools.search.local import LocalRetriever
+from verl_agentic.tools.search.local_retriever import LocalRetriever
+from verl_agentic.tools.search.retriever import Passage
 
 from .question import Hop, Question
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError
-from verl_agentic.tools.base import ToolResult
+from verl_agentic.tools.tool import ToolResult
 
 from .games.game import STYLES, Game, Style
 

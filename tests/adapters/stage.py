@@ -13,7 +13,7 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-import verl_agentic.adapters.agent_loop  # noqa: F401
+import verl_agentic.adapters.rollout.agent_loop  # noqa: F401
 
 Chat = tuple[Any, Any]
 SAMPLING = {"temperature": 1.0, "top_p": 0.9, "logprobs": True}
@@ -25,7 +25,7 @@ ENV = dedent(
     import asyncio
 
     from verl_agentic.env import ToolEnv
-    from verl_agentic.tools.base import ToolResult
+    from verl_agentic.tools.tool import ToolResult
     from verl_agentic.types import Observation, Reward
 
     ENVS = []

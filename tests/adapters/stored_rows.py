@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.protocol import DataProto
 
-from verl_agentic.rewards.scored import PLACE
+from verl_agentic.rewards.verl_result import PLACE
 
 PROMPT = [1, 2]
 

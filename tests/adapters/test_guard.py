@@ -48,15 +48,27 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         ({}, "", []),
         ({}, "nvidia", []),
-        ({"actor_rollout_ref__rollout__name": "agentic"}, "", ["rollout_names"]),
+        ({"actor_rollout_ref__rollout__name": "agentic"}, "", ["server.register"]),
         ({"actor_rollout_ref__rollout__name": "vllm"}, "", []),
-        ({"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"}, "", ["agent_loop", "credit"]),
-        ({"actor_rollout_ref__rollout__custom__agentic__env": "python_math"}, "", ["agent_loop", "credit"]),
+        (
+            {"actor_rollout_ref__rollout__agent__default_agent_loop": "env_agent"},
+            "",
+            ["rollout.agent_loop", "trainer.advantages"],
+        ),
+        (
+            {"actor_rollout_ref__rollout__custom__agentic__env": "python_math"},
+            "",
+            ["rollout.agent_loop", "trainer.advantages"],
+        ),
         ({"actor_rollout_ref__rollout__custom__other": 1}, "", []),
-        ({"algorithm__adv_estimator": "safe_grpo"}, "", ["credit"]),
-        ({"algorithm__credit__clip": 5}, "", ["credit"]),
-        ({"trainer__v1__trainer_mode": "agentic_sync"}, "", ["credit", "trainers"]),
-        ({"actor_rollout_ref__actor__policy_loss__loss_mode": "masked_ppo"}, "", ["loss_config", "policy_losses"]),
+        ({"algorithm__adv_estimator": "safe_grpo"}, "", ["trainer.advantages"]),
+        ({"algorithm__credit__clip": 5}, "", ["trainer.advantages"]),
+        ({"trainer__v1__trainer_mode": "agentic_sync"}, "", ["trainer.advantages", "trainer.trainers"]),
+        (
+            {"actor_rollout_ref__actor__policy_loss__loss_mode": "masked_ppo"},
+            "",
+            ["engine.loss_config", "engine.loss_functions"],
+        ),
         ({"actor_rollout_ref__actor__policy_loss__loss_mode": "gspo"}, "", []),
         (
             {
@@ -64,22 +76,22 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
                 "trainer__v1__trainer_mode": "agentic_sync",
             },
             "",
-            ["loss_config", "policy_losses", "credit", "trainers"],
+            ["engine.loss_config", "engine.loss_functions", "trainer.advantages", "trainer.trainers"],
         ),
-        ({"data__curriculum__name": "learnability"}, "", ["curriculum"]),
+        ({"data__curriculum__name": "learnability"}, "", ["trainer.prompt_order"]),
         (
             {"actor_rollout_ref__rollout__checkpoint_engine__backend": "object_store"},
             "",
-            ["checkpoint_engine"],
+            ["server.checkpoint_engine"],
         ),
         ({"actor_rollout_ref__rollout__checkpoint_engine__backend": "nccl"}, "", []),
-        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["shuffled_rewards"]),
-        ({"trainer__v1__sampler__sampler_kwargs": {"poll_interval_s": 0.1}}, "", ["replay_buffer"]),
+        ({"algorithm__adv_estimator": "grpo_shuffled"}, "", ["trainer.shuffled_rewards"]),
+        ({"trainer__v1__sampler__sampler_kwargs": {"poll_interval_s": 0.1}}, "", ["replay_buffer.episode_buffer"]),
         ({"trainer__v1__sampler__sampler_kwargs": {"other": 0.1}}, "", []),
         (
             {"reward__reward_manager__name": "rubric"},
             "",
-            ["replay_buffer", "trainer_steps", "rubric_manager", "group_rewards"],
+            ["replay_buffer.episode_buffer", "trainer.schedules", "reward.rubric_manager", "reward.group_rewards"],
         ),
         ({}, " CPU ", _CPU),
     ],
@@ -107,7 +119,7 @@ def test_adapters_are_loaded_before_verl_looks_at_the_device(device: Any) -> Non
     guard.install_check(load)
     config = _config(algorithm__adv_estimator="grpo_shuffled")
     device.auto_set_device(config)
-    assert loaded == [["shuffled_rewards"]]
+    assert loaded == [["trainer.shuffled_rewards"]]
     assert device.seen == [config]
 
 
@@ -116,7 +128,7 @@ def test_a_failed_adapter_stops_the_run(device: Any) -> None:
         raise PluginError(f"no {names}")
 
     guard.install_check(load)
-    with pytest.raises(PluginError, match="no \\['agent_loop', 'credit'\\]"):
+    with pytest.raises(PluginError, match=r"no \['rollout\.agent_loop', 'trainer\.advantages'\]"):
         device.auto_set_device(_config(actor_rollout_ref__rollout__agent__default_agent_loop="env_agent"))
     assert not device.seen
 
@@ -182,10 +194,10 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
 @pytest.mark.parametrize(
     ("section", "adapter"),
     [
-        ("length_lr__reference_tokens", "learning_rate"),
-        ("implicit_reward__model_path", "reference_model"),
-        ("prompt_information__every", "trainers"),
-        ("self_teacher__tau", "teacher_network"),
+        ("length_lr__reference_tokens", "engine.learning_rate"),
+        ("implicit_reward__model_path", "engine.reference_model"),
+        ("prompt_information__every", "trainer.trainers"),
+        ("self_teacher__tau", "engine.ema_teacher"),
     ],
 )
 def test_what_our_trainers_do_is_refused_under_one_that_ignores_it(section: str, adapter: str) -> None:

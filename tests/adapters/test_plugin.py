@@ -24,8 +24,8 @@ _FIRST = (
     "verl.workers.rollout.replica",
     "verl.experimental.agent_loop",
     "verl_agentic.plugin",
-    "verl_agentic.adapters.cpu.engine",
-    "verl_agentic.adapters.agent_loop",
+    "verl_agentic.adapters.cpu.cpu_engine",
+    "verl_agentic.adapters.rollout.agent_loop",
 )
 # A recipe of nobody's, then one that asks for an adapter that is whole, then one that asks for the one that failed.
 _VANILLA = """
@@ -39,12 +39,12 @@ with initialize_config_module("verl.trainer.config", version_base=None):
     config = compose("ppo_trainer", ["actor_rollout_ref.rollout.name=vllm"])
     theirs = compose("ppo_trainer", ["actor_rollout_ref.rollout.name=vllm", "algorithm.adv_estimator=grpo_shuffled"])
 before = copy.deepcopy(config)
-assert "agent_loop" in state().failed
+assert "rollout.agent_loop" in state().failed
 main_ppo.auto_set_device(config)
 before.trainer.device = config.trainer.device  # verl's own doing
 assert config == before
 main_ppo.auto_set_device(theirs)
-assert "shuffled_rewards" in state().loaded
+assert "trainer.shuffled_rewards" in state().loaded
 print("both went on")
 config.actor_rollout_ref.rollout.agent.default_agent_loop = "env_agent"
 main_ppo.auto_set_device(config)
@@ -64,7 +64,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 @pytest.fixture(scope="module")
 def failing_adapter(tmp_path_factory: pytest.TempPathFactory) -> installs.Install:
     """An installation whose agent loop raises."""
-    return installs.with_failing_adapter(tmp_path_factory.mktemp("adapter"), "agent_loop", "the disk\nis full")
+    return installs.with_failing_adapter(tmp_path_factory.mktemp("adapter"), "rollout.agent_loop", "the disk\nis full")
 
 
 @pytest.mark.parametrize("first", _FIRST)
@@ -83,7 +83,7 @@ def test_import_verl_registers_everything_whatever_is_imported_first(
 
 def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_read_them() -> None:
     modules = [adapter.module for adapter in ADAPTERS]
-    assert modules.index("step_time") < modules.index("run_log")
+    assert modules.index("monitoring.step_time") < modules.index("monitoring.trainer_log")
 
 
 def test_without_an_entry_point_a_recipe_of_ours_stops_before_ray(tmp_path: Path) -> None:
@@ -100,9 +100,12 @@ def test_an_adapter_that_raises_stops_a_run_that_asks_for_it(failing_adapter: in
     )
     _assert_stopped(process)
     (line,) = installs.errors_of(process)
-    assert "adapters.agent_loop did not load" in line
+    assert "adapters.rollout.agent_loop did not load" in line
     assert "OSError: the disk is full" in line
-    assert "PluginError: the verl_agentic plugin did not load completely, got agent_loop: OSError" in process.stderr
+    assert (
+        "PluginError: the verl_agentic plugin did not load completely, got rollout.agent_loop: OSError"
+        in process.stderr
+    )
 
 
 def test_an_adapter_that_raises_stops_no_run_that_asks_for_nothing_of_it(failing_adapter: installs.Install) -> None:
@@ -110,7 +113,10 @@ def test_an_adapter_that_raises_stops_no_run_that_asks_for_nothing_of_it(failing
     assert "both went on" in process.stdout, process.stderr
     # And the same process stops at what asks for it.
     assert process.returncode == 1
-    assert "PluginError: the verl_agentic plugin did not load completely, got agent_loop: OSError" in process.stderr
+    assert (
+        "PluginError: the verl_agentic plugin did not load completely, got rollout.agent_loop: OSError"
+        in process.stderr
+    )
     assert len(installs.errors_of(process)) == 1
 
 
@@ -147,18 +153,18 @@ def test_the_supported_versions_of_verl(version: str, is_supported: bool) -> Non
 
 
 def test_the_check_raises_for_the_adapters_asked_for_and_for_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "_state", PluginState(failed={"agent_loop": "OSError: full"}))
-    plugin.check("replay_buffer")
+    monkeypatch.setattr(plugin, "_state", PluginState(failed={"rollout.agent_loop": "OSError: full"}))
+    plugin.check("replay_buffer.episode_buffer")
     plugin.load_demanded([])
-    with pytest.raises(PluginError, match="got agent_loop: OSError: full; run `verl-agentic doctor`"):
-        plugin.check("replay_buffer", "agent_loop")
-    with pytest.raises(PluginError, match="agent_loop"):
+    with pytest.raises(PluginError, match=r"got rollout\.agent_loop: OSError: full; run `verl-agentic doctor`"):
+        plugin.check("replay_buffer.episode_buffer", "rollout.agent_loop")
+    with pytest.raises(PluginError, match=r"rollout\.agent_loop"):
         plugin.check()
-    with pytest.raises(PluginError, match="agent_loop"):
-        plugin.load_demanded(["agent_loop"])
+    with pytest.raises(PluginError, match=r"rollout\.agent_loop"):
+        plugin.load_demanded(["rollout.agent_loop"])
     monkeypatch.setattr(plugin, "_state", PluginState(failed={"plugin": "OSError: full"}))
     with pytest.raises(PluginError, match="got plugin: OSError: full"):
-        plugin.load_demanded(["replay_buffer"])
+        plugin.load_demanded(["replay_buffer.episode_buffer"])
     assert plugin.state().loaded == []
 
 

@@ -119,7 +119,7 @@ RUBRIC = {
     "on_error": "stop",
 }
 _KL = {"actor_rollout_ref.actor.use_kl_loss": True, "actor_rollout_ref.actor.kl_loss_coef": 0.0}
-_GATED = {f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.adapters.gated_buffer"}
+_GATED = {f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.adapters.replay_buffer.gated_buffer"}
 _SDPO = {f"{LOSS}.loss_mode": "sdpo", "actor_rollout_ref.actor.strategy": "fsdp2"}
 SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     AGENTIC: [(EPISODES, {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.rollout.calculate_log_probs": True})],

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.agent_loops.codec import ContextTokens, Schema
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.play import Setting
-from verl_agentic.agent_loops.policy import Policy
+from verl_agentic.agent_loops.policies.policy import Policy
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 

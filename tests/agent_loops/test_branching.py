@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops import branching as module
+from verl_agentic.agent_loops.attempt.attempt import Play
+from verl_agentic.agent_loops.attempt.compaction import Compaction
+from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, Siblings, run_branching_episode
-from verl_agentic.agent_loops.compaction import Compaction
-from verl_agentic.agent_loops.episode import Episode
-from verl_agentic.agent_loops.exploration import Exploration
-from verl_agentic.agent_loops.play import Play
-from verl_agentic.agent_loops.policy import Completion
-from verl_agentic.agent_loops.settings import LoopSettings
+from verl_agentic.agent_loops.loop_settings import LoopSettings
+from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, PolicyError
-from verl_agentic.sampling.branching import Branching
+from verl_agentic.sampling.branching_rule import Branching
 from verl_agentic.types import Action, Message, Observation, StopReason
 
 VOCAB = 100

@@ -137,7 +137,7 @@ HARNESS = [
     python("import verl_agentic"),
     python("from verl_agentic.rewards import math"),
     python("from verl.utils import reward_score"),
-    python("import importlib\nm = importlib.import_module('verl_agentic.rewards.code')"),
+    python("import importlib\nm = importlib.import_module('verl_agentic.rewards.code.run_tests')"),
     python("import __main__\nprint(vars(__main__))"),
     python("import sys\nprint(sys.modules['__main__'].__dict__)"),
     python("import sys\nf = sys._getframe(1)\nprint(f.f_back.f_locals)"),
@@ -145,7 +145,7 @@ HARNESS = [
     python("import gc\nprint([o for o in gc.get_objects() if 'tests' in str(o)])"),
     python("print(open('/proc/self/maps').read())"),
     bash("cat /proc/1/environ"),
-    bash("cat /usr/lib/python3/site-packages/verl_agentic/rewards/code_harness.py"),
+    bash("cat /usr/lib/python3/site-packages/verl_agentic/rewards/code/code_harness.py"),
     bash('python -c "from verl_agentic.rewards import code"'),
 ]
 ATTEMPTS = [

@@ -7,7 +7,7 @@ import torch
 from batches import make_batch
 
 from verl_agentic.algorithms.advantage import advantage, is_advantage, load_advantage
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 
 

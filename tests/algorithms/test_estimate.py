@@ -8,7 +8,7 @@ import torch
 from batches import make_batch, on_last_token, per_row
 
 from verl_agentic.algorithms.advantage import AdvantageType, advantage, load_advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
 from verl_agentic.algorithms.estimate import CreditSettings, estimate, scaled_by_source
 from verl_agentic.errors import ConfigError, DataError
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.sandbox.namespaces import NamespaceBackend
+from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
 

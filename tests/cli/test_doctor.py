@@ -14,7 +14,7 @@ import installs
 import psutil
 import pytest
 
-from verl_agentic.adapters import probe
+from verl_agentic.adapters import plugin_probe
 from verl_agentic.cli import doctor
 from verl_agentic.diagnostics.machine import Check
 from verl_agentic.plugin import ADAPTERS
@@ -69,9 +69,11 @@ def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
 
 def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> None:
     # Square brackets are markup to the library that draws the table.
-    process = installs.with_failing_adapter(tmp_path, "shuffled_rewards", "[/bold] is not [red]").run(*_DOCTOR)
+    process = installs.with_failing_adapter(tmp_path, "trainer.shuffled_rewards", "[/bold] is not [red]").run(*_DOCTOR)
     assert process.returncode == 1
-    assert process.stdout.count("shuffled_rewards: OSError: [/bold] is not [red]") == 2  # here and in a Ray worker
+    assert (
+        process.stdout.count("trainer.shuffled_rewards: OSError: [/bold] is not [red]") == 2
+    )  # here and in a Ray worker
     assert "a quickstart would not run here" in process.stdout
     lines = [" ".join(line.split()) for line in process.stdout.splitlines()]
     assert "estimator grpo_shuffled (a control) failed" in lines
@@ -96,7 +98,7 @@ def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
         ({**_WELL, "entry_points": {}}, "no entry point verl_agentic in the group verl.plugins"),
         ({**_WELL, "entry_points": {"verl_agentic": "OSError: full"}}, "OSError: full"),
         ({**_WELL, "was_loaded": False}, "verl did not load it, VERL_USE_EXTERNAL_PLUGINS=none"),
-        ({**_WELL, "failed": {"agent_loop": "OSError: full"}}, "agent_loop: OSError: full"),
+        ({**_WELL, "failed": {"rollout.agent_loop": "OSError: full"}}, "rollout.agent_loop: OSError: full"),
     ],
 )
 def test_every_fault_of_the_plugin_is_named_with_what_to_do(
@@ -150,7 +152,7 @@ def test_the_exit_code_is_that_of_the_worst_check(
 
 def test_what_the_probe_prints_among_other_lines_is_read() -> None:
     output = 'INFO noise\nverl_agentic probe: {"process": {"verl": "0.9.1"}}\nmore noise\n'
-    assert probe.parse(output) == {"process": {"verl": "0.9.1"}}
+    assert plugin_probe.parse(output) == {"process": {"verl": "0.9.1"}}
     both = output + 'x verl_agentic probe: {"ray_worker": {}}\n'
-    assert probe.parse(both) == {"process": {"verl": "0.9.1"}, "ray_worker": {}}
-    assert probe.parse("nothing") == {}
+    assert plugin_probe.parse(both) == {"process": {"verl": "0.9.1"}, "ray_worker": {}}
+    assert plugin_probe.parse("nothing") == {}

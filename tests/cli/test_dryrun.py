@@ -9,7 +9,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight_compose import compose
+from verl_agentic.adapters.preflight.compose import compose
 from verl_agentic.cli import main
 from verl_agentic.cli.dryrun.model import make_model
 from verl_agentic.cli.dryrun.plan import Options, Plan, make_plan

@@ -16,7 +16,7 @@ from verl_agentic.cli import main
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import PolicyError
-from verl_agentic.inference.http import Served, make_app
+from verl_agentic.inference.http_server import Served, make_app
 from verl_agentic.inference.request import Generation, SamplingParams
 
 

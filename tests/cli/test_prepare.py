@@ -12,12 +12,12 @@ import pytest
 from samples import logged
 
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.samples import to_sample
+from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.cli import main
-from verl_agentic.data.collect import play_rows, scripted
+from verl_agentic.data.datasets.collect import play_rows, scripted
 from verl_agentic.data.prepare import read_records, write_parquet
 from verl_agentic.data.rows import read_json_lines, row_of_columns
-from verl_agentic.data.sample_log import StoredSample
+from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package
 from verl_agentic.trajectory_log.reader import write_run

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from verl_agentic import paths
-from verl_agentic.adapters.chat import load_codec
+from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.data.rows import read_json_lines, read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError, EnvError, SandboxUnavailableError
-from verl_agentic.sandbox import choose, shared
+from verl_agentic.sandbox import backends, process_pool
 from verl_agentic.types import Message
 
 COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)
@@ -79,9 +79,9 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
     def refuse(options: object) -> None:
         raise SandboxUnavailableError("not on this machine")
 
-    isolating = [name for name in choose.AUTO_ORDER if name != "local"]
-    monkeypatch.setattr(choose, "_MAKERS", {**choose._MAKERS, **dict.fromkeys(isolating, refuse)})
-    monkeypatch.setattr(shared, "_pools", {})
+    isolating = [name for name in backends.AUTO_ORDER if name != "local"]
+    monkeypatch.setattr(backends, "_MAKERS", {**backends._MAKERS, **dict.fromkeys(isolating, refuse)})
+    monkeypatch.setattr(process_pool, "_pools", {})
     (tmp_path / "model").symlink_to(made / "model")
     with pytest.raises(EnvError, match="cannot be played here") as caught:
         tasks.make_data(COURSE, tmp_path, 1, 4, lambda done, total: None)
@@ -89,7 +89,7 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
 
 
 def test_demonstrations_show_every_move_and_train_only_what_the_demonstrator_wrote(made: Path) -> None:
-    from verl_agentic.adapters.chat import load_codec
+    from verl_agentic.adapters.rollout.model_codec import load_codec
 
     tokenizer, _ = load_codec(str(made / "model"))
     trained, context = [], []

@@ -14,8 +14,8 @@ import yaml
 from samples import call, logged, sample, turn  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.cli import main
-from verl_agentic.data.sample_log import StoredSample
-from verl_agentic.rewards.discriminator import Discriminator
+from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.rewards.models.discriminator import Discriminator
 from verl_agentic.trajectory_log.reader import write_run
 
 FILE = Path(__file__).parent.parent / "data" / "audited_components.py"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from verl_agentic.diagnostics import machine
-from verl_agentic.sandbox.choose import Probe
+from verl_agentic.sandbox.backends import Probe
 
 _GIB = 2**30
 _CGROUP = "/sys/fs/cgroup"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.adapters.chat import load_codec
-from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.data.collect import scripted
-from verl_agentic.data.probes import example_call
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.data.datasets.collect import scripted
+from verl_agentic.data.env_validation.adversaries import example_call
 from verl_agentic.env_package import known_envs, load_env_package
 from verl_agentic.types import Message, ToolCall
 

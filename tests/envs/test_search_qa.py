@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 from services import answering
 
-from verl_agentic.agent_loops.env_loop import run_episode
+from verl_agentic.agent_loops.attempt.attempt import Setting
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.play import Setting
-from verl_agentic.agent_loops.policy import ScriptedPolicy
+from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.row_checks import making_problems
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.tools.search.bm25 import Bm25Index, open_index
-from verl_agentic.tools.search.server import make_app
+from verl_agentic.tools.search.search_server import make_app
 from verl_agentic.types import Action, Message, StopReason, ToolCall
 
 PACKAGE = load_env_package("search_qa")

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import torch
 
-from verl_agentic.inference.engine import InferenceEngine
+from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.scheduler import EngineConfig
 
 MakeEngine = Callable[..., InferenceEngine]

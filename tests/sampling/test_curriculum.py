@@ -15,7 +15,7 @@ from verl_agentic.sampling.curriculum import (
     curriculum_names,
     load_curriculum,
 )
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 NAMES = ["by_source", "easy_to_hard", "failed_tasks", "hard_only", "hard_to_easy", "learnability", "mix", "value"]
 OPTIONS: dict[str, dict[str, Any]] = {"by_source": {"stages": [{"sources": ["m"]}]}, "mix": {"ratios": {"m": 0.25}}}

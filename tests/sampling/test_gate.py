@@ -17,7 +17,7 @@ from verl_agentic.sampling.gate import (
     load_gate,
     to_gates,
 )
-from verl_agentic.sampling.gate_stats import GateStats, group_health
+from verl_agentic.sampling.gating.gate_stats import GateStats, group_health
 
 
 def group(accs: list[float | None], *, uid: str = "g", tokens: list[int] | None = None, **known: Any) -> Group:

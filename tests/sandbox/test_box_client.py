@@ -9,10 +9,10 @@ import pytest
 
 from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox import box_client
-from verl_agentic.sandbox.base import Command, Limits
 from verl_agentic.sandbox.box_client import BoxClient
 from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
+from verl_agentic.sandbox.interface import Command, Limits
 
 
 class FakeLife:

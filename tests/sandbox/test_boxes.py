@@ -1,4 +1,4 @@
-"""What the backends `namespaces` and `landlock` keep of the contract in `sandbox.base`, each test with both."""
+"""What the backends `namespaces` and `landlock` keep of the contract in `sandbox.interface`, each test with both."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from escape_leaks import Standing, descendants, wait_for_nothing_left
 
 from verl_agentic.errors import SandboxError
 from verl_agentic.sandbox import cgroups, reaper
-from verl_agentic.sandbox.base import Command, Limits, Sandbox
-from verl_agentic.sandbox.choose import make_backend
-from verl_agentic.sandbox.landlock import LandlockBackend
-from verl_agentic.sandbox.namespaces import NamespaceBackend
+from verl_agentic.sandbox.backends import make_backend
+from verl_agentic.sandbox.interface import Command, Limits, Sandbox
+from verl_agentic.sandbox.landlock_backend import LandlockBackend
+from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
 ENVIRONMENT = {"namespaces": ["HOME", "LANG", "PATH"], "landlock": ["HOME", "LANG", "PATH", "TMPDIR"]}
 FORKS = "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\ntime.sleep(600)"
@@ -378,8 +378,8 @@ async def test_who_is_killed_takes_everything_along_and_the_next_run_sweeps_up(
     code = f"""
 import asyncio, os, time
 from verl_agentic.sandbox import reaper
-from verl_agentic.sandbox.base import Command, Limits
-from verl_agentic.sandbox.choose import make_backend
+from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.backends import make_backend
 async def main():
     backend = make_backend({kind!r}, at_least="landlock")
     await backend.start()

@@ -15,11 +15,11 @@ import pytest
 from services import answering  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.errors import ConfigError, SearchError, SearchUnavailableError
-from verl_agentic.tools.base import ToolResult
-from verl_agentic.tools.search.base import Passage
-from verl_agentic.tools.search.http import HttpConfig, HttpRetriever
-from verl_agentic.tools.search.shared import client_of_this_loop, http_retriever
-from verl_agentic.tools.search.tool import SearchTool
+from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
+from verl_agentic.tools.search.retriever import Passage
+from verl_agentic.tools.search.search_tool import SearchTool
+from verl_agentic.tools.search.shared_client import client_of_this_loop, http_retriever
+from verl_agentic.tools.tool import ToolResult
 
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from verl_agentic.errors import DataError, MissingDependencyError, SearchError
-from verl_agentic.tools.search.base import Passage
 from verl_agentic.tools.search.bm25 import Bm25Index, open_index, words_of
-from verl_agentic.tools.search.local import LocalRetriever, local_retriever
+from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retriever
+from verl_agentic.tools.search.retriever import Passage
 
 PASSAGES = [
     Passage(id="1", title="Bolin", text="Bolin lives in Kardum."),

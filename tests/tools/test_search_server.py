@@ -17,11 +17,11 @@ import pytest
 from services import answering
 
 from verl_agentic.errors import SearchError
-from verl_agentic.tools.search.base import Passage
 from verl_agentic.tools.search.bm25 import Bm25Index
-from verl_agentic.tools.search.http import HttpConfig, HttpRetriever
-from verl_agentic.tools.search.local import LocalRetriever
-from verl_agentic.tools.search.server import make_app
+from verl_agentic.tools.search.http_retriever import HttpConfig, HttpRetriever
+from verl_agentic.tools.search.local_retriever import LocalRetriever
+from verl_agentic.tools.search.retriever import Passage
+from verl_agentic.tools.search.search_server import make_app
 
 PASSAGES = [Passage(id=str(i), title=f"Town {i}", text=f"Town {i} lies on the river.") for i in range(9)]
 
@@ -89,7 +89,7 @@ def test_a_corpus_can_be_served_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
-    command = [sys.executable, "-m", "verl_agentic.tools.search.server", str(tmp_path), "--port", str(port)]
+    command = [sys.executable, "-m", "verl_agentic.tools.search.search_server", str(tmp_path), "--port", str(port)]
     process = subprocess.Popen([*command, "--top-k", "1"], stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 60

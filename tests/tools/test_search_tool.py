@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from verl_agentic.errors import SearchError, SearchUnavailableError
-from verl_agentic.tools.search.base import Passage
-from verl_agentic.tools.search.tool import SearchTool, render_passages
+from verl_agentic.tools.search.retriever import Passage
+from verl_agentic.tools.search.search_tool import SearchTool, render_passages
 
 FOUND = [Passage(title="Kardum", text="Kardum lies on the river Oked."), Passage(title="Bolin", text="x" * 30)]
 

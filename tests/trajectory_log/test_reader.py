@@ -12,7 +12,7 @@ import pytest
 
 from verl_agentic import diagnostics
 from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.metrics import MetricsLog, read_metrics
+from verl_agentic.trajectory_log.metric_log import MetricsLog, read_metrics
 from verl_agentic.trajectory_log.reader import RunLog, load, write_run
 from verl_agentic.trajectory_log.schema import SCHEMAS, TRAJECTORIES, json_schema
 

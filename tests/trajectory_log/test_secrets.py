@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from verl_agentic.trajectory_log.lines import Lines, read_lines
-from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.reader import load
 from verl_agentic.trajectory_log.run_files import write_config
 from verl_agentic.trajectory_log.secrets import Secrets, own_secrets, withhold

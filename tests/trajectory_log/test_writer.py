@@ -18,7 +18,7 @@ import pytest
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.trajectory_log import writer as writing
-from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.reader import RunLog, load
 from verl_agentic.trajectory_log.secrets import Secrets
 from verl_agentic.trajectory_log.writer import LogWriter
@@ -62,7 +62,7 @@ def test_what_is_written_comes_back_with_its_types(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_loses_no_record_that_was_written_and_leaves_a_log_that_reads(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from verl_agentic.trajectory_log.options import LogOptions\n"
+        "from verl_agentic.trajectory_log.log_options import LogOptions\n"
         "from verl_agentic.trajectory_log.writer import LogWriter\n"
         "log = LogWriter('trajectories', LogOptions(dir=sys.argv[1]))\n"
         "for session in range(10**9):\n"

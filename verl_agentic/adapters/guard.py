@@ -11,13 +11,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from verl_agentic.adapters import first_errors
+from verl_agentic.adapters.monitoring import error_log
 from verl_agentic.adapters.run_sections import credit_settings, refused_sections
 from verl_agentic.errors import ConfigError
-from verl_agentic.sampling.truncation import truncation_warning
+from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
 
 RESOLVER = "verl_agentic"
-_CPU = ("cpu.platform", "cpu.distributed", "cpu.engine")
+_CPU = ("cpu.platform", "cpu.distributed", "cpu.cpu_engine")
 
 
 def install_resolver(check: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ def install_check(load: Callable[[list[str]], None]) -> None:
     @functools.wraps(auto_set_device)
     def check_and_set_device(config: Any) -> None:
         load(demanded(config))
-        first_errors.watch_driver(config, sys._getframe(1).f_globals)
+        error_log.watch_driver(config, sys._getframe(1).f_globals)
         _check_platform(config)
         _check_credit(config)
         _warn_of_truncation(config)
@@ -78,7 +78,7 @@ def _check_credit(config: DictConfig) -> None:
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
     has_sdpo = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") == "sdpo"
     if has_sdpo or OmegaConf.select(config, "algorithm.prompt_information") is not None:
-        from verl_agentic.adapters.extra_rows import check_router_replay
+        from verl_agentic.adapters.trainer.extra_rows import check_router_replay
 
         check_router_replay(config, what="the loss sdpo" if has_sdpo else "algorithm.prompt_information")
     if not is_advantage(name):
@@ -120,16 +120,16 @@ def demanded(config: DictConfig) -> list[str]:
     sampler = OmegaConf.select(config, "trainer.v1.sampler.sampler_kwargs") or {}
     has_rubric = OmegaConf.select(config, "reward.reward_manager.name") == "rubric"
     asked = {
-        "rollout_names": rollout.get("name") == "agentic",
-        "agent_loop": _is_env_agent(rollout),
-        "checkpoint_engine": (rollout.get("checkpoint_engine") or {}).get("backend") == "object_store",
-        "shuffled_rewards": OmegaConf.select(config, "algorithm.adv_estimator") == "grpo_shuffled",
-        "replay_buffer": has_rubric or sampler.get("poll_interval_s") is not None,
-        "trainer_steps": has_rubric or bool({"temperature_schedule", "max_void_share"} & set(_section(rollout))),
-        "run_log": bool({"log", "audit", "health"} & set(_section(rollout))),
-        "checkpoint_retention": bool({"stop", "rollback"} & _health_actions(_section(rollout))),
-        "curriculum": OmegaConf.select(config, "data.curriculum") is not None,
-        **dict.fromkeys(("rubric_manager", "group_rewards"), has_rubric),
+        "server.register": rollout.get("name") == "agentic",
+        "rollout.agent_loop": _is_env_agent(rollout),
+        "server.checkpoint_engine": (rollout.get("checkpoint_engine") or {}).get("backend") == "object_store",
+        "trainer.shuffled_rewards": OmegaConf.select(config, "algorithm.adv_estimator") == "grpo_shuffled",
+        "replay_buffer.episode_buffer": has_rubric or sampler.get("poll_interval_s") is not None,
+        "trainer.schedules": has_rubric or bool({"temperature_schedule", "max_void_share"} & set(_section(rollout))),
+        "monitoring.trainer_log": bool({"log", "audit", "health"} & set(_section(rollout))),
+        "checkpoints.checkpoint_retention": bool({"stop", "rollback"} & _health_actions(_section(rollout))),
+        "trainer.prompt_order": OmegaConf.select(config, "data.curriculum") is not None,
+        **dict.fromkeys(("reward.rubric_manager", "reward.group_rewards"), has_rubric),
         **_demanded_of_credit(config),
         **dict.fromkeys(_CPU, _is_cpu_chosen()),
     }
@@ -162,16 +162,16 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
             "agentic_separate_async"
         )
     return {
-        **dict.fromkeys(("loss_config", "policy_losses"), is_per_session or loss in policy_loss_names()),
-        "vocabulary_mean": loss == "rover",
-        "critic_config": has_bins or has_target,
-        "categorical_critic": has_bins,
-        "target_critic": has_target,
-        "credit": is_our_trainer or is_our_estimator or has_credit or _is_env_agent(rollout),
-        "trainers": is_our_trainer,
-        "learning_rate": has["length_lr"],
-        "reference_model": has["implicit_reward"],
-        "teacher_network": has["self_teacher"],
+        **dict.fromkeys(("engine.loss_config", "engine.loss_functions"), is_per_session or loss in policy_loss_names()),
+        "engine.mean_log_prob": loss == "rover",
+        "engine.critic_config": has_bins or has_target,
+        "engine.categorical_critic": has_bins,
+        "engine.target_critic": has_target,
+        "trainer.advantages": is_our_trainer or is_our_estimator or has_credit or _is_env_agent(rollout),
+        "trainer.trainers": is_our_trainer,
+        "engine.learning_rate": has["length_lr"],
+        "engine.reference_model": has["implicit_reward"],
+        "engine.ema_teacher": has["self_teacher"],
     }
 
 

@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigTypeError
 
-from verl_agentic.adapters.config_section import plain, plain_section
+from verl_agentic.adapters.config_access import plain, plain_section
 from verl_agentic.errors import AgenticError, ConfigError
 from verl_agentic.settings import check_keys, check_value, read_settings
 
 if TYPE_CHECKING:
-    from verl_agentic.agent_loops.breaker import CircuitBreaker
-    from verl_agentic.agent_loops.settings import Audit, LoopSettings
+    from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+    from verl_agentic.agent_loops.loop_settings import Audit, LoopSettings
+    from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
     from verl_agentic.algorithms.estimate import CreditSettings
-    from verl_agentic.algorithms.implicit_reward import ImplicitRewardSettings
-    from verl_agentic.algorithms.length_lr import LengthLrSettings
-    from verl_agentic.algorithms.prompt_information import PromptInformationSettings
-    from verl_agentic.diagnostics.health import HealthSettings
-    from verl_agentic.diagnostics.stuck import WaitingOptions
+    from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
+    from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
+    from verl_agentic.diagnostics.health.monitor import HealthSettings
+    from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
     from verl_agentic.inference.scheduler import EngineConfig
     from verl_agentic.rewards.rubric import Rubric
     from verl_agentic.sampling.curriculum import CurriculumSettings
-    from verl_agentic.trajectory_log.options import LogOptions
+    from verl_agentic.trajectory_log.log_options import LogOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -99,7 +99,7 @@ def loop_settings(config: Any, named: Mapping[str, Any] | None = None) -> LoopSe
     Raises:
         ConfigError: the section cannot work, or not with this rollout.
     """
-    from verl_agentic.agent_loops.settings import LoopSettings
+    from verl_agentic.agent_loops.loop_settings import LoopSettings
 
     rollout = OmegaConf.select(config, _ROLLOUT)
     written = plain_section(config, AGENTIC)
@@ -121,7 +121,7 @@ def loop_settings(config: Any, named: Mapping[str, Any] | None = None) -> LoopSe
 @section(f"{AGENTIC}.log")
 def log_options(config: Any) -> LogOptions:
     """Returns where a run is logged."""
-    from verl_agentic.trajectory_log.options import LogOptions
+    from verl_agentic.trajectory_log.log_options import LogOptions
 
     return LogOptions.from_mapping(plain_section(config, f"{AGENTIC}.log"), section=f"{AGENTIC}.log")
 
@@ -129,7 +129,7 @@ def log_options(config: Any) -> LogOptions:
 @section(f"{AGENTIC}.audit")
 def audit(config: Any) -> Audit:
     """Returns what happens to a row whose tokens, mask and text do not fit together."""
-    from verl_agentic.agent_loops.settings import to_audit
+    from verl_agentic.agent_loops.loop_settings import to_audit
 
     return to_audit(plain_section(config, f"{AGENTIC}.audit"), section=AGENTIC)
 
@@ -141,7 +141,7 @@ def health_settings(config: Any) -> HealthSettings:
     Raises:
         ConfigError: an unknown key, alarm or option, or `rollback` where a run cannot go back.
     """
-    from verl_agentic.diagnostics.health import HealthSettings
+    from verl_agentic.diagnostics.health.monitor import HealthSettings
 
     settings = HealthSettings.from_mapping(plain_section(config, f"{AGENTIC}.health"), section=f"{AGENTIC}.health")
     whole: Any = OmegaConf.to_container(config, resolve=False)
@@ -152,7 +152,7 @@ def health_settings(config: Any) -> HealthSettings:
 @section(f"{AGENTIC}.waiting")
 def waiting_options(config: Any) -> WaitingOptions:
     """Returns when an episode, or the trainer, has waited for too long."""
-    from verl_agentic.diagnostics.stuck import WaitingOptions
+    from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
 
     return WaitingOptions.from_mapping(plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")
 
@@ -160,7 +160,7 @@ def waiting_options(config: Any) -> WaitingOptions:
 @section(f"{AGENTIC}.max_void_share")
 def circuit_breaker(config: Any) -> CircuitBreaker:
     """Returns what stops a run whose episodes are void."""
-    from verl_agentic.agent_loops.breaker import CircuitBreaker
+    from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 
     share = plain_section(config, f"{AGENTIC}.max_void_share")
     if share is None:
@@ -172,7 +172,7 @@ def circuit_breaker(config: Any) -> CircuitBreaker:
 @section(f"{AGENTIC}.external_sessions")
 def external_sessions(config: Any) -> None:
     """Refuses sessions of a script that cannot be trained on beside those of the policy."""
-    from verl_agentic.adapters.external_sessions import check_external_sessions
+    from verl_agentic.adapters.rollout.external_sessions import check_external_sessions
 
     check_external_sessions(config)
 
@@ -202,7 +202,7 @@ def sampler_options(sampler: Any) -> None:
     """Refuses options that the replay buffer of the section `trainer.v1.sampler` cannot work with, or does not read."""
     written, custom = plain(sampler.sampler_kwargs), sampler.get("custom_sampler") or {}
     if "gated_buffer" in str(custom.get("path")):
-        from verl_agentic.adapters.gated_buffer import GateOptions
+        from verl_agentic.adapters.replay_buffer.gated_buffer import GateOptions
 
         GateOptions.of(written)
     elif not custom.get("path"):
@@ -210,7 +210,7 @@ def sampler_options(sampler: Any) -> None:
         if isinstance(written, Mapping) and "gates" in written:
             raise ConfigError(
                 f"{name}.gates are set and verl's own replay buffer does not look at them, got {written['gates']}; set "
-                f"{_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.gated_buffer and "
+                f"{_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer and "
                 "custom_sampler.name=GatedReplayBuffer"
             )
         check_keys(written, ["poll_interval_s"], section=name)
@@ -258,7 +258,7 @@ def credit_settings(config: Any) -> CreditSettings:
 @section("algorithm.implicit_reward")
 def implicit_reward(config: Any) -> ImplicitRewardSettings | None:
     """Returns the reward model of token rewards; None without one."""
-    from verl_agentic.adapters.implicit_reward import check_implicit_reward
+    from verl_agentic.adapters.trainer.implicit_rewards import check_implicit_reward
 
     return check_implicit_reward(config)
 
@@ -266,7 +266,7 @@ def implicit_reward(config: Any) -> ImplicitRewardSettings | None:
 @section("algorithm.length_lr")
 def length_lr(config: Any) -> LengthLrSettings | None:
     """Returns how the learning rate falls with the length of responses; None where it does not."""
-    from verl_agentic.algorithms.length_lr import LengthLrSettings
+    from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
 
     written = plain_section(config, "algorithm.length_lr")
     return None if written is None else LengthLrSettings.from_mapping(written)
@@ -275,7 +275,7 @@ def length_lr(config: Any) -> LengthLrSettings | None:
 @section("algorithm.prompt_information")
 def prompt_information(config: Any) -> PromptInformationSettings | None:
     """Returns how it is measured whether responses depend on their prompts; None where it is not."""
-    from verl_agentic.algorithms.prompt_information import PromptInformationSettings
+    from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
 
     written = plain_section(config, "algorithm.prompt_information")
     return None if written is None else PromptInformationSettings.from_mapping(written)
@@ -284,7 +284,7 @@ def prompt_information(config: Any) -> PromptInformationSettings | None:
 @section("algorithm.self_teacher")
 def self_teacher_tau(config: Any) -> float | None:
     """Returns by how much the teacher of the loss sdpo follows the actor; None: it is the actor."""
-    from verl_agentic.adapters.self_teacher import teacher_tau
+    from verl_agentic.adapters.trainer.self_teacher import teacher_tau
 
     return teacher_tau(config)
 
@@ -310,7 +310,7 @@ def policy_loss_options(config: Any) -> Mapping[str, Any]:
 @section("critic.categorical")
 def categorical(config: Any) -> Mapping[str, Any]:
     """Returns the bins of a critic that classifies returns."""
-    from verl_agentic.adapters.critic_config import bins_of
+    from verl_agentic.adapters.engine.critic_config import bins_of
 
     return bins_of(plain_section(config, "critic.categorical"))
 
@@ -322,7 +322,7 @@ def target_tau(config: Any) -> float:
     Raises:
         ConfigError: the section cannot work, or nothing uses such a network.
     """
-    from verl_agentic.adapters.critic_config import tau_of
+    from verl_agentic.adapters.engine.critic_config import tau_of
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 
     mode = str(OmegaConf.select(config, "trainer.v1.trainer_mode"))

@@ -1,4 +1,4 @@
-"""Episodes of one prompt that branch from each other (`sampling.branching` says when).
+"""Episodes of one prompt that branch from each other (`sampling.branching_rule` says when).
 
 A branch begins with the tokens of the episode it leaves, id for id, and with an environment of its own that is brought
 to the same state: the recorded actions are carried out again. Where that shows anything else than it did, the branch is
@@ -19,15 +19,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from verl_agentic.agent_loops import activity
-from verl_agentic.agent_loops.env_loop import run_episode
-from verl_agentic.agent_loops.episode import Episode
-from verl_agentic.agent_loops.play import Play, Setting
-from verl_agentic.agent_loops.policy import Completion
+from verl_agentic.agent_loops.attempt.attempt import Play, Setting
+from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.agent_loops.trace import timeline
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvFactory, EnvRow
 from verl_agentic.errors import EnvError, boundary
-from verl_agentic.sampling.branching import Branching, entropy_rise, num_branches
+from verl_agentic.sampling.branching_rule import Branching, entropy_rise, num_branches
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import Action, Observation
 
@@ -168,7 +168,7 @@ class Siblings:
         turn: asyncio.Future[BranchPoint | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            with activity.span("branch_wait"):
+            with timeline.span("branch_wait"):
                 await asyncio.wait([turn], timeout=timeout_s)
         except asyncio.CancelledError:
             if turn.done():
@@ -228,7 +228,7 @@ class BranchingPlay(Play):
     async def _start(self, env: Env) -> None:
         await super()._start(env)
         if self.point is not None:
-            with activity.span("start", label="branch"):
+            with timeline.span("start", label="branch"):
                 await self._return_to(env, self.point)
 
     async def _return_to(self, env: Env, point: BranchPoint) -> None:

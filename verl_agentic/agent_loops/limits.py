@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from verl_agentic.agent_loops.clipping import KEEPS, Keep
+from verl_agentic.agent_loops.codec.clipping import KEEPS, Keep
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 

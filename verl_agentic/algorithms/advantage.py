@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from verl_agentic.algorithms.credit import Advantages, CreditBatch, first_tokens, first_valid_rows
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch, first_tokens, first_valid_rows
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.registry import load_from, names_in
 from verl_agentic.settings import check_options

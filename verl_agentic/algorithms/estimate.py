@@ -1,6 +1,6 @@
 """Estimates advantages: what holds for every estimator, ours or not.
 
-Axes as in `verl_agentic.algorithms.credit`.
+Axes as in `verl_agentic.algorithms.credit.batch`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from verl_agentic.algorithms.advantage import AdvantageType
-from verl_agentic.algorithms.credit import (
+from verl_agentic.algorithms.credit.batch import (
     Advantages,
     CreditBatch,
     last_tokens,
@@ -21,8 +21,8 @@ from verl_agentic.algorithms.credit import (
     masked,
     row_blocks,
 )
-from verl_agentic.algorithms.group_health import group_health
-from verl_agentic.algorithms.groups import group_means, group_stds
+from verl_agentic.algorithms.credit.group_health import group_health
+from verl_agentic.algorithms.credit.group_statistics import group_means, group_stds
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import read_settings
 

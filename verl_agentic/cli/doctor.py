@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
     """Returns what a fresh process and a Ray worker see, and why the rest of it could not be found out."""
-    from verl_agentic.adapters import probe
+    from verl_agentic.adapters import plugin_probe
 
-    command = [sys.executable, "-m", "verl_agentic.adapters.probe"]
+    command = [sys.executable, "-m", "verl_agentic.adapters.plugin_probe"]
     # The platform must be named for its adapters to do anything.
     environment = {**os.environ, "VERL_PLATFORM": os.environ.get("VERL_PLATFORM", "cpu")}
     process = subprocess.Popen(
@@ -57,7 +57,7 @@ def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
         failure = f"no answer within {timeout_s:g} s"
     finally:
         _end_tree(process)
-    seen = probe.parse(output)
+    seen = plugin_probe.parse(output)
     return seen, "" if len(seen) == len(_PLACES) else failure
 
 
@@ -76,7 +76,7 @@ def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Check]:
         if place in seen:
             checks.append(_plugin_check(name, seen[place]))
         else:
-            advice = "python -m verl_agentic.adapters.probe shows where it stops"
+            advice = "python -m verl_agentic.adapters.plugin_probe shows where it stops"
             checks.append(Check(name=name, status="fail", found=failure, advice=advice))
     for name, hidden in seen.get("process", {}).get("entry_points", {}).items():
         if hidden is not None and name != "verl_agentic":
@@ -95,7 +95,7 @@ def _plugin_check(name: str, seen: dict[str, Any]) -> Check:
 def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
     """Returns what is wrong and what to do, or two empty strings."""
     if "error" in seen:
-        return seen["error"], "python -m verl_agentic.adapters.probe"
+        return seen["error"], "python -m verl_agentic.adapters.plugin_probe"
     if "verl_agentic" not in seen["entry_points"]:
         return "no entry point verl_agentic in the group verl.plugins", _REINSTALL
     hidden = seen["entry_points"]["verl_agentic"]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verl_agentic.agent_loops.endpoint import Endpoint, EndpointConfig
-    from verl_agentic.data.seats import Mode, Seating
+    from verl_agentic.agent_loops.policies.completions import Endpoint, EndpointConfig
+    from verl_agentic.data.evaluation.policy_backends import Mode, Seating
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import EnvPackage
 
@@ -81,7 +81,7 @@ def _curve(args: argparse.Namespace) -> int:
     """Plays everything once for each number of turns; returns 1 when for one of them no episode counts."""
     import json
 
-    from verl_agentic.diagnostics.report import chart
+    from verl_agentic.diagnostics.quickstart_report import chart
     from verl_agentic.errors import ConfigError
 
     try:
@@ -111,12 +111,12 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     import functools
     import json
 
-    from verl_agentic.agent_loops.breaker import CircuitBreaker
-    from verl_agentic.agent_loops.endpoint import Endpoint
-    from verl_agentic.cli.key_values import parse_key_values
-    from verl_agentic.data.evaluation import attempts, evaluate, summarise
-    from verl_agentic.data.journal import Journal, keep_settings
-    from verl_agentic.data.seats import take_seats
+    from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+    from verl_agentic.agent_loops.policies.completions import Endpoint
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.evaluation.evaluation_run import attempts, evaluate, summarise
+    from verl_agentic.data.evaluation.journal import Journal, keep_settings
+    from verl_agentic.data.evaluation.policy_backends import take_seats
     from verl_agentic.env_package import load_env_package
     from verl_agentic.trajectory_log.run_files import write_tokenizer
 
@@ -164,7 +164,7 @@ def _folder(args: argparse.Namespace) -> Path:
 
 
 def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
-    from verl_agentic.cli.key_values import parse_key_values
+    from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import make_rows
     from verl_agentic.data.rows import read_rows
 
@@ -182,8 +182,8 @@ def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, 
 
 
 def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
-    from verl_agentic.agent_loops.endpoint import EndpointConfig
-    from verl_agentic.cli.key_values import parse_key_values
+    from verl_agentic.agent_loops.policies.completions import EndpointConfig
+    from verl_agentic.cli.options.key_values import parse_key_values
 
     return EndpointConfig(
         url=args.endpoint,
@@ -196,15 +196,15 @@ def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
 
 
 def _seating(args: argparse.Namespace, endpoint: Endpoint) -> Seating:
-    from verl_agentic.agent_loops.endpoint import Sampling
     from verl_agentic.agent_loops.limits import EpisodeLimits
-    from verl_agentic.cli.key_values import parse_key_values
-    from verl_agentic.data.seats import Seating
+    from verl_agentic.agent_loops.policies.completions import Sampling
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.evaluation.policy_backends import Seating
     from verl_agentic.errors import ConfigError
 
     tokenizer = codec = None
     if args.tokenizer:
-        from verl_agentic.adapters.chat import load_codec
+        from verl_agentic.adapters.rollout.model_codec import load_codec
 
         tokenizer, codec = load_codec(args.tokenizer, tool_format=args.tool_format, protocol=args.protocol)
     if args.protocol != "chat" and _mode(args) == "chat":

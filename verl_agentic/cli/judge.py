@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Probes the judge and prints what it did; returns 1 when it is not safe to train with."""
     import json
 
-    from verl_agentic.cli.key_values import parse_key_values
+    from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.errors import ConfigError
     from verl_agentic.rewards.judge.options import JudgeOptions
 

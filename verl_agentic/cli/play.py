@@ -22,9 +22,9 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from verl_agentic.adapters.chat import load_codec
+    from verl_agentic.adapters.rollout.model_codec import load_codec
     from verl_agentic.agent_loops.limits import EpisodeLimits
-    from verl_agentic.data.evaluate import Player, describe
+    from verl_agentic.data.evaluation.local_model import Player, describe
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import load_env
     from verl_agentic.errors import DataError

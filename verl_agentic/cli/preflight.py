@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.preflight.derived import Number
-    from verl_agentic.diagnostics.preflight.planned import PlannedRun
+    from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
     from verl_agentic.diagnostics.preflight.result import Result
 
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints prompt, numbers and checks; returns 1 when a check fails."""
-    from verl_agentic.adapters.preflight import plan
+    from verl_agentic.adapters.preflight.plan_run import plan
     from verl_agentic.diagnostics.preflight.derived import derived_numbers
     from verl_agentic.diagnostics.preflight.result import judge
 

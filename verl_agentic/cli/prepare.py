@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.hindsight import FILE, add_hindsight_arguments, write_hindsight
+from verl_agentic.cli.options.hindsight import FILE, add_hindsight_arguments, write_hindsight
 
 _FILES = {"train": "train.parquet", "test": "test.parquet"}
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the files, or checks some; returns 0."""
-    from verl_agentic.cli.key_values import parse_key_values
+    from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.prepare import tools_of
     from verl_agentic.env_package import load_env_package
     from verl_agentic.errors import ConfigError
@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, names: Any) -> int:
+    from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import read_records
-    from verl_agentic.data.record_checks import check_records
 
     for path in args.check:
         records = read_records(path)
@@ -61,9 +61,9 @@ def _check(args: argparse.Namespace, names: Any) -> int:
 
 
 def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
-    from verl_agentic.cli.key_values import parse_key_values
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
-    from verl_agentic.data.record_checks import check_records
 
     options = parse_key_values(args.option, option="--option")
     is_path = "/" in args.env or args.env.startswith(".")
@@ -92,7 +92,7 @@ def _out(args: argparse.Namespace, package: Any) -> Path:
 def _learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
     """Returns the records that an evaluation sometimes solved, and those that it does not know."""
     from verl_agentic.data.rows import read_json_lines
-    from verl_agentic.sampling.difficulty import is_learnable, pass_rates_of
+    from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
     played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]
     rates = pass_rates_of(played, [record["extra_info"]["task_id"] for record in records])

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.listening import add_listening_options, listen, make_http, token_of
+from verl_agentic.cli.options.http import add_listening_options, listen, make_http, token_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
@@ -38,7 +38,7 @@ async def _serve(args: argparse.Namespace, token: str) -> None:
     with listen(args) as listening:
         served = _load(args, token)
         try:
-            from verl_agentic.inference.http import make_app
+            from verl_agentic.inference.http_server import make_app
 
             http = make_http(make_app(served))
             url = f"http://{args.host}:{listening.getsockname()[1]}/v1"
@@ -51,9 +51,9 @@ async def _serve(args: argparse.Namespace, token: str) -> None:
 def _load(args: argparse.Namespace, token: str) -> Any:
     import torch
 
-    from verl_agentic.adapters.chat import load_codec
-    from verl_agentic.inference.engine import InferenceEngine
-    from verl_agentic.inference.http import Served
+    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.inference.http_server import Served
+    from verl_agentic.inference.inference_engine import InferenceEngine
     from verl_agentic.inference.scheduler import EngineConfig
 
     if args.threads is not None:

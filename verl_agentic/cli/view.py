@@ -64,11 +64,11 @@ def _open(run_dir: Path, folder: Path) -> RunView:
     """
     import sys
 
-    from verl_agentic.data.evaluation_log import evaluation_folders, write_evaluation_run
-    from verl_agentic.data.sample_log import EPISODES
+    from verl_agentic.data.evaluation.evaluation_log import evaluation_folders, write_evaluation_run
+    from verl_agentic.data.stored_samples import EPISODES
     from verl_agentic.diagnostics.viewer.run_view import RunView, is_run
     from verl_agentic.errors import DataError
-    from verl_agentic.trajectory_log.metrics import read_metrics
+    from verl_agentic.trajectory_log.metric_log import read_metrics
 
     run_dir = run_dir.parent if run_dir.name == EPISODES and run_dir.is_file() else run_dir
     evaluations = evaluation_folders(run_dir) if run_dir.is_dir() else []
@@ -90,7 +90,7 @@ def _open(run_dir: Path, folder: Path) -> RunView:
 def _serve(args: argparse.Namespace, view: RunView) -> int:
     import webbrowser
 
-    from verl_agentic.diagnostics.viewer.server import PageServer
+    from verl_agentic.diagnostics.viewer.viewer_server import PageServer
 
     with PageServer(view, host=args.host, port=args.port) as server:
         print(f"{server.url}  (Ctrl-C ends)", flush=True)

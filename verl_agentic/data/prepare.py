@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.columns import to_columns
-from verl_agentic.data.record_checks import ToolNames
+from verl_agentic.data.file_checks import ToolNames
+from verl_agentic.data.parquet import to_columns
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.data.columns import extra_of, ground_truth_of, to_columns
+from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError
 from verl_agentic.types import Message

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.codec import MALFORMED_CALL
+from verl_agentic.agent_loops.codec.codec import MALFORMED_CALL
 from verl_agentic.errors import ConfigError
 from verl_agentic.tools.python import SCHEMA
 
@@ -108,7 +108,7 @@ def make_tiny_model(
 
 
 def make_tiny_tokenizer(out: Path) -> None:
-    """Writes what `adapters.chat.load_codec` needs of a tiny model, and no weights: tokenizer, template, config.
+    """Writes tokenizer, chat template and config of a tiny model, and no weights: enough for `load_codec`.
 
     Raises:
         ConfigError: `out` is a file.

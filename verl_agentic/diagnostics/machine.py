@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from verl_agentic.sandbox.choose import Probe, probe_all
+from verl_agentic.sandbox.backends import Probe, probe_all
 
 Status = Literal["ok", "warn", "fail"]
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")

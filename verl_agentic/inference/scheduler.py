@@ -17,9 +17,9 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.inference.decoder import Decoder
 from verl_agentic.inference.kv_cache import PrefixStore, SlotCache, common_length
 from verl_agentic.inference.request import FinishReason, Generation, Running
-from verl_agentic.inference.sampling import sample
 from verl_agentic.inference.span import make_span
 from verl_agentic.inference.stop_text import tokens_before_stop
+from verl_agentic.inference.token_sampling import sample
 
 _POSITION_STEP = 64  # slots grow by multiples of this many positions
 

@@ -10,11 +10,11 @@ from typing import Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import AgenticError, ScoringError, boundary
 from verl_agentic.rewards.component import ABSTAIN, Graded
-from verl_agentic.rewards.overlong import is_overlong
 from verl_agentic.rewards.rubric import Rubric, Term
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.score import Score, Verdicts, combine, void
-from verl_agentic.rewards.workers import Workers
+from verl_agentic.rewards.turns.overlong_episodes import is_overlong
+from verl_agentic.rewards.worker_pool import Workers
 
 logger = logging.getLogger(__name__)
 _LONGEST_S = 3600.0  # of a component that bounds itself

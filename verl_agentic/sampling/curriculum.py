@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import load_from, names_in
-from verl_agentic.sampling.pass_rates import Floats, PassRates
+from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.settings import check_options, read_settings
 
 _PACKAGE = "verl_agentic.sampling.curricula"

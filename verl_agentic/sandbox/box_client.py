@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from verl_agentic.errors import ConfigError, SandboxError
-from verl_agentic.sandbox.base import Command, CommandResult, Limits, SessionKind
 from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind
 
 _GRACE_S = 5.0  # what a box may take beyond the program's own time, on a busy machine
 _HOUSEKEEPING_S = 60.0
@@ -63,7 +63,7 @@ class BoxProcess:
 
 
 class BoxClient:
-    """A sandbox (`sandbox.base.Sandbox`)."""
+    """A sandbox (`sandbox.interface.Sandbox`)."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class BoxClient:
 
 
 class BoxSession:
-    """A session in a box (`sandbox.base.Session`)."""
+    """A session in a box (`sandbox.interface.Session`)."""
 
     def __init__(self, box: BoxClient, number: int, limits: Limits) -> None:
         self._box, self._number, self._limits = box, number, limits

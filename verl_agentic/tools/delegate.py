@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from verl_agentic.errors import AgenticError, ConfigError, DataError, EnvError
-from verl_agentic.tools.base import Tool, ToolResult
+from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import Message
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol
 
-from verl_agentic.sandbox.base import CommandResult, Limits, Sandbox, Session
-from verl_agentic.tools.base import ToolResult
+from verl_agentic.sandbox.interface import CommandResult, Limits, Sandbox, Session
 from verl_agentic.tools.python import read_code, render_result
+from verl_agentic.tools.tool import ToolResult
 
 SCHEMA: Mapping[str, Any] = {
     "type": "function",
@@ -114,5 +114,5 @@ class PythonSessionTool:
 
 
 def _had_ended(result: CommandResult) -> bool:
-    """Tells whether nothing was run, because the session had ended before (`sandbox.base.Session.run`)."""
+    """Tells whether nothing was run, because the session had ended before (`sandbox.interface.Session.run`)."""
     return result.exit_code == -9 and not result.timed_out and result.wall_s == 0.0

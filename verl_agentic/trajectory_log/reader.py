@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.batches import to_batch
-from verl_agentic.trajectory_log.metrics import MetricsLog
+from verl_agentic.trajectory_log.arrow_batches import to_batch
+from verl_agentic.trajectory_log.metric_log import MetricsLog
 from verl_agentic.trajectory_log.schema import KEY, SCHEMAS, SUMMARY, TRAJECTORIES, UPDATES, VERSION
 from verl_agentic.trajectory_log.writer import FOLDER
 

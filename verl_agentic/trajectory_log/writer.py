@@ -18,8 +18,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from verl_agentic.trajectory_log.batches import to_batch
-from verl_agentic.trajectory_log.options import LogOptions
+from verl_agentic.trajectory_log.arrow_batches import to_batch
+from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.schema import SCHEMAS
 from verl_agentic.trajectory_log.secrets import Secrets, own_secrets
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from omegaconf import open_dict
 
-from verl_agentic.adapters.hooks import when_imported
+from verl_agentic.adapters.import_hooks import when_imported
 from verl_agentic.algorithms.advantage import advantage, advantage_names
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
 from verl_agentic.algorithms.policy_loss import policy_loss_names
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
@@ -45,17 +45,17 @@ def as_they_are(batch: CreditBatch) -> Advantages:
 
 
 def _register() -> None:
-    importlib.import_module("verl_agentic.adapters.trainers")
+    importlib.import_module("verl_agentic.adapters.trainer.trainers")
     import transfer_queue as tq
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, register_trainer
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.utils import losses
 
-    from verl_agentic.adapters import prompt_information, self_teacher
+    from verl_agentic.adapters.trainer import prompt_effect, self_teacher
 
     own_gap: list[float] = []
     teacher_gap: list[float] = []
-    log_probs_of = prompt_information.log_probs_of
+    log_probs_of = prompt_effect.log_probs_of
 
     def compared(trainer: Any, batch: Any, rows: Any, *, keys: Any, beside: Any) -> Any:
         """Notes how far a text under its own prompt is from what the trainer computed of the batch."""
@@ -84,7 +84,7 @@ def _register() -> None:
     class CyclingTrainer(TRAINER_REGISTRY["agentic_sync"]):
         def __init__(self, config: Any) -> None:
             # Not where this module is only imported, as in the process of the tests.
-            prompt_information.log_probs_of, self_teacher.log_probs_of = compared, taught
+            prompt_effect.log_probs_of, self_teacher.log_probs_of = compared, taught
             super().__init__(config)
 
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:

@@ -83,8 +83,8 @@ def _train(tmp_path: Path, recipe: Path, rows: list[EnvRow], **settings: Any) ->
     }
     steps = run.finish()
     assert [step["step"] for step in steps] == [1, 2]
-    # One poll at most is waited for when the batch is ready: the interval, which tests/adapters/test_replay_buffer.py
-    # shows to be the one of the YAML, bounds the wait.
+    # One poll at most is waited for when the batch is ready: the interval bounds the wait. That it is the one of the
+    # YAML is shown by tests/adapters/replay_buffer/test_episode_buffer.py.
     cpu = OmegaConf.load(str(files("verl_agentic.config").joinpath("agentic/cpu.yaml")))
     assert cpu.trainer.v1.sampler.sampler_kwargs.poll_interval_s / steps[-1]["timing_s/step"] < 0.15
     for step in steps:

@@ -97,14 +97,14 @@ def check_learnt(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_pairs_raise_the_margin_of_the_chosen(tmp_path: Path) -> None:
-    steps = check_learnt(train(tmp_path, "verl_agentic.adapters.dpo_trainer", map(pair, range(10, 18)), "dpo"))
+    steps = check_learnt(train(tmp_path, "verl_agentic.adapters.offline.dpo_trainer", map(pair, range(10, 18)), "dpo"))
     assert steps[0]["train/margin"] == pytest.approx(0, abs=1e-4)
     assert steps[-1]["train/margin"] > 0.5
 
 
 def test_outcomes_make_a_reward_model_that_tells_them_apart(tmp_path: Path) -> None:
     rows = map(played, range(10, 18))
-    check_learnt(train(tmp_path, "verl_agentic.adapters.outcome_trainer", rows, "implicit_reward"))
+    check_learnt(train(tmp_path, "verl_agentic.adapters.offline.outcome_trainer", rows, "implicit_reward"))
     # What the section `algorithm.implicit_reward` loads: what transformers does not find it makes up.
     saved, loading = AutoModelForCausalLM.from_pretrained(
         tmp_path / "out" / "global_step_5" / "huggingface", output_loading_info=True

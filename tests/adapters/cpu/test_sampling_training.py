@@ -31,7 +31,7 @@ def make_outcome_run(folder: Path, outcome: str) -> Run:
 
 def add_gates(run: Run, **sampler_kwargs: Any) -> None:
     run.settings |= {
-        f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.adapters.gated_buffer",
+        f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
         f"{SAMPLER}.custom_sampler.name": "GatedReplayBuffer",
         f"+{SAMPLER}.sampler_kwargs.gates": "[zero_variance]",
         **{f"+{SAMPLER}.sampler_kwargs.{name}": value for name, value in sampler_kwargs.items()},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from verl_runs import make_run
 
-from verl_agentic.trajectory_log.metrics import read_metrics
+from verl_agentic.trajectory_log.metric_log import read_metrics
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import torch
 from batches import make_batch
 
 from verl_agentic.algorithms.advantages.arpo import arpo
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 
 A, B = 0.499999, -1.499997

@@ -7,7 +7,7 @@ import torch
 from batches import make_batch
 
 from verl_agentic.algorithms.advantages.bilevel_gae import bilevel_gae
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 
 MASK = torch.tensor([[1, 1, 1, 0, 1, 1]])
 IDS = torch.tensor([[0, 0, 0, 0, 1, 1]])

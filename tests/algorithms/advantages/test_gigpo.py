@@ -8,7 +8,7 @@ import pytest
 from turn_batches import per_turn, turn_batch
 
 from verl_agentic.algorithms.advantages.gigpo import gigpo
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 
 STATES = [["s0", "sA", "sB"], ["s0", "sA", "sC"], ["s0", "sB"], ["s0", "sC"]]

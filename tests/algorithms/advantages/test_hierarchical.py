@@ -8,7 +8,7 @@ from batches import any_rows, make_batch
 from hypothesis import given, settings
 
 from verl_agentic.algorithms.advantages.hierarchical import hierarchical
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.trajectory import place_rewards
 
 

@@ -7,7 +7,7 @@ import torch
 from turn_batches import per_turn, turn_batch
 
 from verl_agentic.algorithms.advantages.salt import salt
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 
 A = 0.866024

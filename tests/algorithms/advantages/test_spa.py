@@ -6,7 +6,7 @@ import pytest
 from turn_batches import per_turn, turn_batch
 
 from verl_agentic.algorithms.advantages.spa import spa
-from verl_agentic.rewards.progress import fused, renormalised, squared_error
+from verl_agentic.rewards.turns.turn_progress import fused, renormalised, squared_error
 
 CONTRIBUTIONS = [0.1, 0.35, 0.05, 0.4]
 GROUNDED = [True, True, False, True]

@@ -7,7 +7,7 @@ import torch
 from batches import make_batch, per_row
 
 from verl_agentic.algorithms.advantages.vspo import vspo
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 
 OUTCOMES = [1.0, 0.0, 0.0, 0.0, 0.0]

@@ -7,7 +7,7 @@ import torch
 from batches import make_batch
 
 from verl_agentic.algorithms.advantages.vtrace import vtrace, vtrace_targets
-from verl_agentic.algorithms.gae import gae
+from verl_agentic.algorithms.credit.gae import gae
 
 REWARDS, VALUES = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 0.6, 0.8]])
 RATIOS = torch.tensor([[0.5, 2.0, 1.0]])

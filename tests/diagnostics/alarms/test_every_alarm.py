@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from verl_agentic.diagnostics.finding import Finding
-from verl_agentic.diagnostics.health import ALARMS, HealthMonitor, HealthSettings
+from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
 
 Row = dict[str, float]
 Change = Callable[[Row, int, random.Random], Mapping[str, float]]

@@ -11,7 +11,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from verl_agentic.diagnostics.health import ALARMS
+from verl_agentic.diagnostics.health.monitor import ALARMS
 from verl_agentic.registry import names_in
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"

@@ -395,7 +395,7 @@ def test_findings_of_a_running_run_and_of_its_metrics_are_told_once(run_of: RunO
 
 
 def _replayed(run: RunEvidence) -> list[dict[str, Any]]:
-    from verl_agentic.diagnostics.health import HealthMonitor
+    from verl_agentic.diagnostics.health.monitor import HealthMonitor
 
     monitor = HealthMonitor()
     return [finding.to_dict() for row in run.metrics for finding in monitor.observe(row["step"], row)]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.diagnosis import files
+from verl_agentic.diagnostics.diagnosis import run_folder
 from verl_agentic.diagnostics.diagnosis.checklist import diagnose
 from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
 from verl_agentic.diagnostics.diagnosis.checks.tool_distribution import tool_distribution
 from verl_agentic.diagnostics.diagnosis.checks.waiting import waiting
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.root_causes import read_errors
+from verl_agentic.diagnostics.live.root_causes import read_errors
 from verl_agentic.trajectory_log.reader import write_run
 from verl_agentic.trajectory_log.schema import TRAJECTORIES
 
@@ -144,7 +144,7 @@ def test_files_that_vanish_or_cannot_be_read_while_it_looks_are_left_out(tmp_pat
         (tmp_path / name).symlink_to(tmp_path / "nothing")
     (tmp_path / "waiting-h-1-ab.tmp").write_text("")
 
-    assert files.read_output(tmp_path) == "said" and files.last_touched(tmp_path) == 1000.0
+    assert run_folder.read_output(tmp_path) == "said" and run_folder.last_touched(tmp_path) == 1000.0
     assert read_errors(tmp_path) == [] == RunEvidence(tmp_path).findings == RunEvidence(tmp_path).waiting
 
 
@@ -153,7 +153,7 @@ def test_the_newest_output_comes_last(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
         os.utime(tmp_path / name, (written, written))
 
-    assert files.read_output(tmp_path) == "b.log\na.log"
+    assert run_folder.read_output(tmp_path) == "b.log\na.log"
 
 
 @pytest.mark.parametrize("column", ["prompt_ids", "response_ids"])

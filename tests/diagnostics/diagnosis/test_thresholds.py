@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.diagnostics import thresholds
-from verl_agentic.diagnostics.alarm import History, Seen
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-from verl_agentic.diagnostics.health import ALARMS
+from verl_agentic.diagnostics.health.alarm import History, Seen
+from verl_agentic.diagnostics.health.monitor import ALARMS
 from verl_agentic.diagnostics.thresholds import Limit
 from verl_agentic.registry import load_from
 

@@ -19,7 +19,7 @@ from verl_agentic.diagnostics.preflight.checks.reward import reward
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
 from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
 from verl_agentic.diagnostics.preflight.derived import derived_numbers
-from verl_agentic.diagnostics.preflight.planned import GoldTrial, Model, PlannedRun, Rows
+from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows
 from verl_agentic.diagnostics.preflight.result import check_names, judge, load_check
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"

@@ -13,7 +13,7 @@ import pytest
 from stored_runs import stored_run
 
 from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.diagnostics.viewer.server import PageServer
+from verl_agentic.diagnostics.viewer.viewer_server import PageServer
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

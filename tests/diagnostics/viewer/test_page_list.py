@@ -10,7 +10,7 @@ import pytest
 from stored_runs import stored_run
 
 from verl_agentic.diagnostics.viewer.run_view import RunView
-from verl_agentic.trajectory_log.metrics import MetricsLog
+from verl_agentic.trajectory_log.metric_log import MetricsLog
 from verl_agentic.trajectory_log.reader import write_run
 
 

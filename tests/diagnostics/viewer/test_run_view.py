@@ -11,7 +11,7 @@ from stored_runs import stored_run
 from verl_agentic.diagnostics.viewer.query import Query
 from verl_agentic.diagnostics.viewer.run_view import RunView
 from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.metrics import MetricsLog
+from verl_agentic.trajectory_log.metric_log import MetricsLog
 from verl_agentic.trajectory_log.reader import RunLog, write_run
 
 

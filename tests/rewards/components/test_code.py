@@ -12,13 +12,13 @@ import pytest
 from samples import sample
 
 from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
-from verl_agentic.rewards.code import CodeTests
-from verl_agentic.rewards.code_answer import CodeOptions, hardest
+from verl_agentic.rewards.code.code_answer import CodeOptions, hardest
+from verl_agentic.rewards.code.run_tests import CodeTests
 from verl_agentic.rewards.component import ABSTAIN, load_component
 from verl_agentic.rewards.components.code_tests import code_tests
 from verl_agentic.rewards.components.coderl import coderl, coderl_reward
-from verl_agentic.sandbox.base import Command, Limits
-from verl_agentic.sandbox.shared import shared_pool
+from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.process_pool import shared_pool
 
 ADD = {
     "inputs": [f"{n} {n + 1}\n" for n in range(10)],

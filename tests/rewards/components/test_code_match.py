@@ -11,7 +11,7 @@ import pytest
 from samples import sample
 
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.code_match import MAX_CHARS, ast_match, data_flow_match, parse
+from verl_agentic.rewards.code.program_match import MAX_CHARS, ast_match, data_flow_match, parse
 from verl_agentic.rewards.component import ABSTAIN
 from verl_agentic.rewards.components.ppocoder import ppocoder
 

@@ -10,7 +10,7 @@ from samples import sample, value
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.components.imitation import imitation
-from verl_agentic.rewards.discriminator import Discriminator
+from verl_agentic.rewards.models.discriminator import Discriminator
 
 EXPERT = [f"First I check the units. Then {n} plus {n} is {2 * n}." for n in range(20)]
 POLICY = [f"uh {n} {n} so maybe {2 * n}" for n in range(60)]

@@ -12,8 +12,8 @@ from samples import call, graded, sample, turn, value
 from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.components import progress as module
 from verl_agentic.rewards.components.progress import progress
-from verl_agentic.rewards.progress import fused, renormalised, squared_error
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns.turn_progress import fused, renormalised, squared_error
 from verl_agentic.types import Reward
 
 # V-SPA

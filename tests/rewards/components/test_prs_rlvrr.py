@@ -10,9 +10,9 @@ import pytest
 from samples import call, sample, turn
 
 from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.rewards.answers.reference_chain import ReferenceChain, content_score
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
 from verl_agentic.rewards.components.prs import answer_bleu, prs_reward
-from verl_agentic.rewards.reference_chain import ReferenceChain, content_score
 from verl_agentic.rewards.sample import Sample
 
 

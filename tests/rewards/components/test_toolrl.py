@@ -15,7 +15,7 @@ from samples import call, sample, turn
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
 from verl_agentic.rewards.sample import Call, Sample
-from verl_agentic.rewards.toolrl import Expected, NamedCall, call_score, has_toolrl_form
+from verl_agentic.rewards.tool_calls.toolrl_scores import Expected, NamedCall, call_score, has_toolrl_form
 
 WEATHER: NamedCall = ("get_weather", {"city": "Paris", "unit": "C"})
 SEARCH: NamedCall = ("search", {"q": "x"})

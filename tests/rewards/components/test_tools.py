@@ -14,8 +14,8 @@ from verl_agentic.rewards.components.tool_diversity import tool_diversity
 from verl_agentic.rewards.components.tool_outcomes import tool_outcomes
 from verl_agentic.rewards.components.tool_shaping import tool_shaping
 from verl_agentic.rewards.components.tool_validity import tool_validity
-from verl_agentic.rewards.redundancy import are_redundant, redundancy
 from verl_agentic.rewards.sample import Call
+from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
 
 # V-TOOLSHAPE: search q1 three times, browse, which does not exist, python.
 SHAPED = (

@@ -20,7 +20,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.pairs import compare
 from verl_agentic.rewards.judge.panel import Ruling, rule
-from verl_agentic.rewards.judge.quote import blocks_of
+from verl_agentic.rewards.models.quote import blocks_of
 
 _RIGHT = blocks_of(sample("4", prompt="2+2?", ground_truth="4"))
 _WRONG = blocks_of(sample("5", prompt="2+2?", ground_truth="4"))
@@ -186,7 +186,7 @@ _PROCESS = """
 import asyncio, json, sys
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import rule
-from verl_agentic.rewards.judge.quote import Block
+from verl_agentic.rewards.models.quote import Block
 options = JudgeOptions.from_mapping(json.loads(sys.argv[1]))
 
 async def main():

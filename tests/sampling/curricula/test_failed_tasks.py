@@ -7,7 +7,7 @@ import pytest
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.failed_tasks import failed_tasks
 from verl_agentic.sampling.curriculum import Pool
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 
 def test_three_failures_make_the_weight_one_plus_three_delta_and_a_success_takes_it_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.learnability import learnability, tent, variance
 from verl_agentic.sampling.curriculum import Pool
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 RATES = np.array([0, 0.125, 0.25, 0.5, 0.75, 0.875, 1])
 VARIANCE = [0, 0.109375, 0.1875, 0.25, 0.1875, 0.109375, 0]

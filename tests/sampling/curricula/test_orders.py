@@ -10,7 +10,7 @@ from verl_agentic.sampling.curricula.easy_to_hard import easy_to_hard
 from verl_agentic.sampling.curricula.hard_only import hard_only
 from verl_agentic.sampling.curricula.hard_to_easy import hard_to_easy
 from verl_agentic.sampling.curriculum import Pool
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 DIFFICULTY = np.array([0.5, 0.1, 0.9, 0.5, 0.0])
 

@@ -8,7 +8,7 @@ import pytest
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.value import task_values, value
 from verl_agentic.sampling.curriculum import Pool
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 GROUPS = [[1.0] * passes + [0.0] * (5 - passes) for passes in range(6)]
 VALUES = [0.0, 0.32, 0.293939, 0.195959, 0.08, 0.0]

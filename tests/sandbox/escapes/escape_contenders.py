@@ -19,13 +19,13 @@ from typing import Any
 
 import verl_agentic
 from verl_agentic.errors import MissingDependencyError, SandboxUnavailableError
-from verl_agentic.sandbox.base import Backend, Command, CommandResult, Limits
-from verl_agentic.sandbox.choose import make_backend
-from verl_agentic.sandbox.docker import DockerBackend, DockerConfig
+from verl_agentic.sandbox.backends import make_backend
+from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
 from verl_agentic.sandbox.inside import landlock
-from verl_agentic.sandbox.landlock import LandlockBackend
-from verl_agentic.sandbox.namespaces import NamespaceBackend
-from verl_agentic.sandbox.pool import PoolConfig, SandboxPool
+from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits
+from verl_agentic.sandbox.landlock_backend import LandlockBackend
+from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
+from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 Run = Callable[[Command, Limits], CommandResult]
 _ORDINARY_USER = 65_534

@@ -8,7 +8,7 @@ import signal
 from escape_kernel_probes import KERNEL
 from escape_probe import BRIEF, Probe, bounded, ends_with, held, probe, runs_on, timed_out
 
-from verl_agentic.sandbox.base import Command, Limits
+from verl_agentic.sandbox.interface import Command, Limits
 
 _OWN_MOUNTS = ("unshare", "-m", "--propagation", "private")
 NETWORK = [

@@ -21,7 +21,7 @@ from escape_leaks import Standing, descendants, is_box, wait_for_nothing_left
 from escape_probe import Plain, Probe
 from escape_probes import PROBES
 
-from verl_agentic.sandbox.base import Command
+from verl_agentic.sandbox.interface import Command
 
 TOKEN = f"escape{os.getpid()}x{time.time_ns():x}"
 SECRET = f"secret{TOKEN[::-1]}"

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from verl_agentic.agent_loops.hacking.files import Edit, edits_of_call, edits_of_diff, is_test_file
 from verl_agentic.agent_loops.hacking.python_signs import PythonSigns, acts, names_harness, parse
 from verl_agentic.agent_loops.hacking.shell_signs import edits_of, reads_history, tries_network
 from verl_agentic.agent_loops.hacking.shell_words import split_commands
-from verl_agentic.rewards.calls import was_carried_out
+from verl_agentic.agent_loops.hacking.written_files import Edit, edits_of_call, edits_of_diff, is_test_file
 from verl_agentic.rewards.sample import Call, Turn
+from verl_agentic.rewards.tool_calls.calls import was_carried_out
 from verl_agentic.types import Message
 
 Kind = Literal["test_edits", "git_history", "network", "harness", "echoed_answer"]

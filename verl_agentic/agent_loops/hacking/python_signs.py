@@ -9,8 +9,8 @@ import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 
-from verl_agentic.agent_loops.hacking.files import Edit, is_file
 from verl_agentic.agent_loops.hacking.shell_signs import is_loopback, reads_git_store
+from verl_agentic.agent_loops.hacking.written_files import Edit, is_file
 
 _REFUSALS = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 _SHELLS = frozenset(

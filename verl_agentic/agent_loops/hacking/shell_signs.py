@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from verl_agentic.agent_loops.hacking.files import Edit, edits_of_diff, is_file
 from verl_agentic.agent_loops.hacking.shell_words import ShellCommand
+from verl_agentic.agent_loops.hacking.written_files import Edit, edits_of_diff, is_file
 
 _GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"})
 _HISTORY = frozenset(

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.agent_loops.protocols.load import CallForm, Protocol
-from verl_agentic.agent_loops.protocols.tag_actions import numbered
-from verl_agentic.agent_loops.reading import (
+from verl_agentic.agent_loops.codec.json_repair import repair_object, require_repair
+from verl_agentic.agent_loops.codec.parsed_turn import (
     UNREADABLE,
     Reading,
     Schema,
@@ -20,9 +19,10 @@ from verl_agentic.agent_loops.reading import (
     problem_of,
     reason_of,
 )
-from verl_agentic.agent_loops.repair import repair_object, require_repair
-from verl_agentic.agent_loops.scan import Scanner
-from verl_agentic.agent_loops.tool_calls import REPAIRED
+from verl_agentic.agent_loops.codec.tag_spans import Scanner
+from verl_agentic.agent_loops.codec.tool_calls import REPAIRED
+from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
+from verl_agentic.agent_loops.protocols.tag_actions import numbered
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Message, ToolCall
 

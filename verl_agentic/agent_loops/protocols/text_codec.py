@@ -7,16 +7,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from verl_agentic.agent_loops.codec import ContextTokens, Schema, check_schemas, from_last_turn
-from verl_agentic.agent_loops.decoding import exact_decoder
-from verl_agentic.agent_loops.markers import Guard, tags_in
-from verl_agentic.agent_loops.offload import offload, offload_if_long
+from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema, check_schemas, from_last_turn
+from verl_agentic.agent_loops.codec.control_tokens import Guard, tags_in
+from verl_agentic.agent_loops.codec.decoding import exact_decoder
+from verl_agentic.agent_loops.codec.parsed_turn import parameters_of
+from verl_agentic.agent_loops.codec.token_spans import tokens_between
+from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
-from verl_agentic.agent_loops.protocols.load import Protocol
+from verl_agentic.agent_loops.protocols.load_protocol import Protocol
 from verl_agentic.agent_loops.protocols.tag_actions import INVALID, TagActions
-from verl_agentic.agent_loops.reading import parameters_of
-from verl_agentic.agent_loops.token_spans import tokens_between
-from verl_agentic.agent_loops.turn_boundary import ContextBuilder, TurnBoundary
+from verl_agentic.agent_loops.threads import offload, offload_if_long
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Action, Message
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.algorithms.explained_variance import critic_metrics
-from verl_agentic.algorithms.gae import critic_targets, next_values
-from verl_agentic.algorithms.turn_states import TurnStates
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.explained_variance import critic_metrics
+from verl_agentic.algorithms.credit.gae import critic_targets, next_values
+from verl_agentic.algorithms.credit.turn_states import TurnStates
 
 Tensor = torch.Tensor
 

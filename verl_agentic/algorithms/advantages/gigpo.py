@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.algorithms.groups import group_centred, group_stds
-from verl_agentic.algorithms.step_groups import EPSILON, SessionTurns, StepList, joint_ids, session_advantages
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.group_statistics import group_centred, group_stds
+from verl_agentic.algorithms.credit.step_groups import EPSILON, SessionTurns, StepList, joint_ids, session_advantages
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor

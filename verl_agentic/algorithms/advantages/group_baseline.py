@@ -6,7 +6,7 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.dr_grpo import centred_outcomes
-from verl_agentic.algorithms.credit import CreditBatch
+from verl_agentic.algorithms.credit.batch import CreditBatch
 
 Tensor = torch.Tensor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.gae import returns_to_go, sums_before
-from verl_agentic.algorithms.groups import group_means
-from verl_agentic.algorithms.turn_states import TurnStates
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.algorithms.credit.gae import returns_to_go, sums_before
+from verl_agentic.algorithms.credit.group_statistics import group_means
+from verl_agentic.algorithms.credit.turn_states import TurnStates
 
 Tensor = torch.Tensor
 

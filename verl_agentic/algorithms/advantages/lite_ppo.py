@@ -6,8 +6,8 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.dr_grpo import centred_outcomes
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_stds
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.algorithms.credit.group_statistics import group_stds
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor

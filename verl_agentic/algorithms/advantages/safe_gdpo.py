@@ -8,8 +8,8 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.safe_grpo import z_scores
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_stds
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.algorithms.credit.group_statistics import group_stds
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor

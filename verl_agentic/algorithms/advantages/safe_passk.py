@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.groups import group_centred, group_stds
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.algorithms.credit.group_statistics import group_centred, group_stds
 
 Tensor = torch.Tensor
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.algorithms.step_groups import (
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.step_groups import (
     END,
     Base,
     SessionTurns,
@@ -35,8 +35,8 @@ def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Advant
         base: `grpo`, `dr_grpo` or `rloo`; see `step_groups.session_advantages`.
         history: how many steps before it must be the same, too, for a step to be shared.
 
-    What makes two steps the same is ours (the keys of `agent_loops.step_keys`), and so is `history` with its default:
-    the paper's own were not to be read.
+    What makes two steps the same is ours (the keys of `agent_loops.records.step_keys`), and so is `history` with its
+    default: the paper's own were not to be read.
 
     Paper: https://arxiv.org/abs/2510.20022
     """

@@ -8,8 +8,8 @@ import torch
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.turn_group import compared_by_turn
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.step_groups import SessionTurns
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.algorithms.credit.step_groups import SessionTurns
 
 Tensor = torch.Tensor
 

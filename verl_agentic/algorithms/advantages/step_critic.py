@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.algorithms.explained_variance import critic_metrics
-from verl_agentic.algorithms.gae import critic_targets, gae, whitened
-from verl_agentic.algorithms.turn_states import TurnStates
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.explained_variance import critic_metrics
+from verl_agentic.algorithms.credit.gae import critic_targets, gae, whitened
+from verl_agentic.algorithms.credit.turn_states import TurnStates
 
 
 @advantage(needs=("turn_ids_BT", "values_BT"), discounts={"gamma": "turn"})

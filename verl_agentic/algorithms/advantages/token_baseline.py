@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.algorithms.gae import (
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.gae import (
     following_rows,
     returns_to_go,
     sums_before,
     trained_tokens,
 )
-from verl_agentic.algorithms.groups import group_means
+from verl_agentic.algorithms.credit.group_statistics import group_means
 
 Tensor = torch.Tensor
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import Advantages, CreditBatch
-from verl_agentic.algorithms.explained_variance import token_critic_metrics
-from verl_agentic.algorithms.gae import critic_targets, following_rows, gae, returns_to_go, trained_tokens, whitened
+from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
+from verl_agentic.algorithms.credit.explained_variance import token_critic_metrics
+from verl_agentic.algorithms.credit.gae import (
+    critic_targets,
+    following_rows,
+    gae,
+    returns_to_go,
+    trained_tokens,
+    whitened,
+)
 
 Tensor = torch.Tensor
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.credit import CreditBatch
-from verl_agentic.algorithms.step_groups import Base, session_advantages
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.algorithms.credit.step_groups import Base, session_advantages
 from verl_agentic.errors import ConfigError
 
 Tensor = torch.Tensor

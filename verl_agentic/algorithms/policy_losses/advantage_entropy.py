@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from verl_agentic.algorithms.aggregate import Tensor, weights_of_mean_one
+from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import ppo_surrogate
 
 
 @policy_loss(needs=("entropy_BT",))

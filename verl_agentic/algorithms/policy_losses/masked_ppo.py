@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from verl_agentic.algorithms.aggregate import as_floats, token_mean
-from verl_agentic.algorithms.kl import Estimator, kl_per_token
+from verl_agentic.algorithms.losses.kl import Estimator, kl_per_token
+from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import ppo_surrogate
 from verl_agentic.errors import ConfigError
 
 
@@ -23,7 +23,7 @@ def masked_ppo(batch: LossBatch, *, kl: Literal["none"] | Estimator = "none", kl
     that there are reference log-probs, and `kl_loss_coef=0`.
 
     Args:
-        kl: estimator of the divergence from the reference policy, see `algorithms/kl.py`; `k3_is`, weighted with
+        kl: estimator of the divergence from the reference policy, see `algorithms/losses/kl.py`; `k3_is`, weighted with
             `pi / pi_old`, and `trajectory`, one sum of k1 a row, are those that verl lacks.
         kl_coef: its weight; verl's default.
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from verl_agentic.algorithms.aggregate import as_floats, row_sums
-from verl_agentic.algorithms.groups import group_counts, group_means
+from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError, DataError
 

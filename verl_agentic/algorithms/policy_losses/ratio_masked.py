@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from verl_agentic.algorithms.aggregate import as_floats, token_mean
+from verl_agentic.algorithms.losses.ppo import Tensor, log_ratios, ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import Tensor, log_ratios, ppo_surrogate
 from verl_agentic.errors import ConfigError
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import cast
 
 from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import ppo_surrogate
 
 
 def external_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:

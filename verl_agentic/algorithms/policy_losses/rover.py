@@ -7,8 +7,8 @@ from typing import cast
 import torch
 
 from verl_agentic.algorithms.aggregate import Tensor, as_floats, masked, token_mean
+from verl_agentic.algorithms.losses.ppo import log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import log_ratios
 
 
 def at_next_sampled(values_BT: Tensor, mask_BT: Tensor) -> Tensor:

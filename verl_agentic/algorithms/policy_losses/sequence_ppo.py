@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verl_agentic.algorithms.aggregate import as_floats, row_means
-from verl_agentic.algorithms.kl import sequence_k3
+from verl_agentic.algorithms.losses.kl import sequence_k3
+from verl_agentic.algorithms.losses.ppo import MAX_LOG_RATIO, clip_objective, log_ratios
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import MAX_LOG_RATIO, clip_objective, log_ratios
 from verl_agentic.errors import ConfigError
 
 

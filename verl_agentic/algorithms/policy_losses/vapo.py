@@ -7,8 +7,8 @@ from typing import cast
 import torch
 
 from verl_agentic.algorithms.aggregate import as_floats, masked, token_mean
+from verl_agentic.algorithms.losses.ppo import ppo_surrogate
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
-from verl_agentic.algorithms.ppo import ppo_surrogate
 
 Tensor = torch.Tensor
 

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.cli.dryrun.plan import Options, make_plan
     from verl_agentic.cli.dryrun.show import as_json, show_plan, show_report
     from verl_agentic.cli.quickstart.child import termination_as_interrupt
-    from verl_agentic.diagnostics.dryrun_events import Events
+    from verl_agentic.diagnostics.dryrun.events import Events
 
     started, out = time.monotonic(), args.out.resolve()
     out.mkdir(parents=True, exist_ok=True)

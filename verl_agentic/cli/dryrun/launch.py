@@ -12,16 +12,16 @@ from pathlib import Path
 
 from verl_agentic.cli.dryrun.plan import Plan
 from verl_agentic.cli.quickstart.child import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
-from verl_agentic.diagnostics.dryrun_events import (
+from verl_agentic.diagnostics.dryrun.events import (
     FOLDER_VARIABLE,
     MODEL_VARIABLE,
     TEMPERATURE_VARIABLE,
     Events,
     read_completions,
 )
-from verl_agentic.diagnostics.dryrun_report import FirstError, Report, build_report
+from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, build_report
 
-_PROBE = "verl_agentic.adapters.dryrun_probe"
+_PROBE = "verl_agentic.adapters.dryrun.step_probe"
 _GRACE_S = 5.0
 """What a run that has failed somewhere may still take to say more."""
 

@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.preflight_compose import Composed, compose
+from verl_agentic.adapters.preflight.compose import Composed, compose
 from verl_agentic.cli.dryrun.model import DryrunModel, make_model
 from verl_agentic.cli.dryrun.translate import Translation, translate
 from verl_agentic.data.rows import read_json_lines, row_of_columns, write_rows
-from verl_agentic.diagnostics.dryrun_report import Expected
+from verl_agentic.diagnostics.dryrun.step_report import Expected
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import AgenticError, ConfigError, DataError

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verl_agentic.cli.dryrun.plan import Plan
-from verl_agentic.diagnostics.dryrun_report import Report
+from verl_agentic.diagnostics.dryrun.step_report import Report
 
 _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]not shown[/]", "fail": "[red]FAIL[/]", "not reached": "[dim]-[/]"}
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl_agentic.adapters.preflight_compose import compose
+from verl_agentic.adapters.preflight.compose import compose
 
 PROMPTS = 2
 GROUP_SIZE = 4

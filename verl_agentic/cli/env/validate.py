@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verl_agentic.data.validate import Validation
+    from verl_agentic.data.env_validation.validate_env import Validation
 
 _SHOWN_PROBLEMS = 5
 
@@ -36,11 +36,11 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from verl_agentic.adapters.chat import load_codec
-    from verl_agentic.cli.key_values import parse_key_values
+    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.env_validation.validate_env import Check, rows_to_validate, validate
     from verl_agentic.data.rows import read_rows
     from verl_agentic.data.tiny_model import make_tiny_tokenizer
-    from verl_agentic.data.validate import Check, rows_to_validate, validate
     from verl_agentic.env_package import load_env_package
 
     package = load_env_package(args.env)

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from verl_agentic.algorithms.pass_at_k import proportion_interval
+from verl_agentic.algorithms.batch_metrics.success_over_attempts import proportion_interval
 from verl_agentic.data.rows import write_json_lines
-from verl_agentic.data.sample_log import STORED_SAMPLE
-from verl_agentic.diagnostics.report import Comparison, write_report
+from verl_agentic.data.stored_samples import STORED_SAMPLE
+from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
 
 _VIEWER, _NUM_VIEWED = "viewer.html", 96
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.adapters.chat import load_codec
-from verl_agentic.agent_loops.episode import Episode
-from verl_agentic.agent_loops.play import Setting
+from verl_agentic.adapters.rollout.model_codec import load_codec
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.cli.quickstart.course import Course
-from verl_agentic.data.collect import play_rows, scripted
-from verl_agentic.data.evaluate import Player, describe
+from verl_agentic.data.datasets.collect import play_rows, scripted
+from verl_agentic.data.datasets.sft import write_sft
+from verl_agentic.data.evaluation.local_model import Player, describe
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.data.rows import read_rows, write_rows
-from verl_agentic.data.sample_log import STORED_SAMPLE, stored_episode
-from verl_agentic.data.sft import write_sft
+from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError, EnvError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
-    from verl_agentic.data.reward_audit.audit import RewardAudit, TermAudit, Thresholds
-    from verl_agentic.data.sample_log import StoredSample
+    from verl_agentic.data.reward_audit.audit_rubric import RewardAudit, TermAudit, Thresholds
+    from verl_agentic.data.stored_samples import StoredSample
     from verl_agentic.rewards.rubric import Rubric
 
 _THRESHOLDS = {
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Audits the rubric and prints what was found; returns 1 when a threshold is passed."""
     import json
 
-    from verl_agentic.data.reward_audit.audit import Thresholds
+    from verl_agentic.data.reward_audit.audit_rubric import Thresholds
     from verl_agentic.rewards.rubric import Rubric
 
     rubric = Rubric.from_file(args.rubric)
@@ -63,7 +63,7 @@ async def _audit(
 ) -> RewardAudit:
     from rich.console import Console
 
-    from verl_agentic.data.reward_audit.audit import audit
+    from verl_agentic.data.reward_audit.audit_rubric import audit
 
     if is_quiet:
         return await audit(rubric, groups, thresholds=thresholds)

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from verl_agentic.rewards.pareto import pareto_front
+    from verl_agentic.rewards.groups.pareto import pareto_front
 
     parts = [part.strip() for part in args.parts.split(",") if part.strip()]
     means = {}

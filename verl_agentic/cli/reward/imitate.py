@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the discriminator, tries it on a fifth of the texts that it has not seen, and returns 0."""
-    from verl_agentic.rewards.discriminator import Discriminator
+    from verl_agentic.rewards.models.discriminator import Discriminator
 
     policy = _texts(args)
     args.run_dir, args.of, args.split, args.source = args.experts, None, None, None
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _texts(args: argparse.Namespace) -> list[str]:
-    from verl_agentic.rewards.tags import texts
+    from verl_agentic.rewards.text.turn_tags import texts
 
     samples = [stored.sample for group in chosen_groups(args).groups for stored in group]
     return ["\n".join(texts(sample.turns, starts_in_reasoning=False)) for sample in samples]

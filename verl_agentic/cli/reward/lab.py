@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
-    from verl_agentic.data.reward_lab import GroupComparison, Lab
-    from verl_agentic.data.sample_log import StoredSample
+    from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab
+    from verl_agentic.data.stored_samples import StoredSample
     from verl_agentic.rewards.rubric import Rubric
 
 _SHOWN_GROUPS = 12
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = chosen_groups(args)
     lab = asyncio.run(_compare(args, chosen.groups, new, old))
     if args.html is not None:
-        from verl_agentic.data.lab_page import write_lab_page
+        from verl_agentic.data.reward_audit.compare_page import write_lab_page
 
         write_lab_page(args.html, lab, title=f"{args.rubric.name} on {args.run_dir}")
     if args.json:
@@ -58,7 +58,7 @@ async def _compare(args: argparse.Namespace, groups: list[list[StoredSample]], n
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
-    from verl_agentic.data.reward_lab import compare
+    from verl_agentic.data.reward_audit.compare_rubrics import compare
 
     columns = (BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), disable=args.json, transient=True) as progress:

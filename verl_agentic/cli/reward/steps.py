@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
-    from verl_agentic.data.sample_log import StoredSample
+    from verl_agentic.data.stored_samples import StoredSample
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(group: Sequence[StoredSample], *, k: int, soft: bool) -> Iterator[dict[str, Any]]:
     """Yields a row per sample that has labels: those of one state are the same in each row."""
-    from verl_agentic.rewards.step_labels import label_steps
+    from verl_agentic.rewards.turns.step_labels import label_steps
 
     known = [stored for stored in group if stored.score is not None and "acc" in stored.score]
     outcomes = [float(stored.score["acc"]) for stored in known if stored.score is not None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verl_agentic.data.sample_log import StoredSample
+    from verl_agentic.data.stored_samples import StoredSample
 
 _KINDS = ("training", "validation", "evaluation")
 
@@ -55,7 +55,7 @@ def chosen_groups(args: argparse.Namespace) -> Chosen:
         ConfigError: the limit is not positive.
         DataError: there are none.
     """
-    from verl_agentic.data.sample_log import read_samples, take_groups
+    from verl_agentic.data.stored_samples import read_samples, take_groups
     from verl_agentic.errors import ConfigError, DataError
 
     if args.limit < 1:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from verl_agentic.sandbox.choose import Probe, probe_all
+from verl_agentic.sandbox.backends import Probe, probe_all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,9 +9,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from verl_agentic.cli.sandbox.options import add_backend_options, backend_of
+from verl_agentic.cli.sandbox.limit_options import add_backend_options, backend_of
 from verl_agentic.errors import ConfigError
-from verl_agentic.sandbox.base import Backend, Command, CommandResult, Limits
+from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits
 
 _TIMED_OUT, _SIGNAL = 124, 128  # as timeout(1) and shells have it
 

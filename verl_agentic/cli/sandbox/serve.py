@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from verl_agentic.cli.listening import add_listening_options, listen, make_http, token_of
-from verl_agentic.cli.sandbox.options import add_backend_options, backend_of
+from verl_agentic.cli.options.http import add_listening_options, listen, make_http, token_of
+from verl_agentic.cli.sandbox.limit_options import add_backend_options, backend_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_TOKEN"
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, token: str) -> None:
-    from verl_agentic.sandbox.server import SandboxServer, ServerConfig, make_app
+    from verl_agentic.sandbox.run_code.run_code_server import SandboxServer, ServerConfig, make_app
 
     size = {} if args.size is None else {"size": args.size}
     config = ServerConfig(max_waiting=args.queue, queue_timeout_s=args.queue_timeout, token=token, **size)

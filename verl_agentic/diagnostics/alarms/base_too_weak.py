@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
 
 _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"

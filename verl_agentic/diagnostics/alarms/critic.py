@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
 
 _EXPLAINED = first_of("credit/explained_variance", "critic/vf_explained_var")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from verl_agentic.diagnostics.alarm import REWARD, History, Quantity, Seen, alarm, first_of
-from verl_agentic.diagnostics.collapse import CollapseWatch
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Quantity, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.collapse_signs import CollapseWatch
 
 _STD = "batch/within_group_std"
 _SERIES: dict[str, Quantity] = {

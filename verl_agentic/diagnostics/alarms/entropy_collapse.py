@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt
 from verl_agentic.diagnostics.thresholds import ENTROPY_FLOOR, ENTROPY_LEFT, ENTROPY_SOLVED
 
 _ENTROPY = "actor/entropy"

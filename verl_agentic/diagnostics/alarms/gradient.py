@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 
 _NORM = "actor/grad_norm"
 _LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "actor/entropy", "critic/grad_norm", "critic/vf_loss")

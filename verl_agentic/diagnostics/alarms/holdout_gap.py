@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Quantity, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, Quantity, Seen, alarm, first_of
 
 _DEFAULT = "episode/reward/holdout*"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
 from verl_agentic.diagnostics.thresholds import VOID
 
 _VOID = first_of("episode/void", "credit/void_session_frac", "batch/void_session_frac")

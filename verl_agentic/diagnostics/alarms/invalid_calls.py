@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, ratio, total
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, ratio, total
 from verl_agentic.diagnostics.thresholds import UNKNOWN_TOOL
 
 _UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "in_reasoning", "unclosed", "empty", "too_many")

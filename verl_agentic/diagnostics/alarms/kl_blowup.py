@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
 from verl_agentic.diagnostics.thresholds import KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
 
 _REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")

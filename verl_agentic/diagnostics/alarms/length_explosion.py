@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt, total
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt, total
 
 _LENGTH = first_of("episode/model_tokens", "response_length/mean")
 _CUT = total(["episode/stop/max_tokens", "episode/stop/context_full"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 
 _TEXTS, _ACTIONS = "batch/distinct_share", "batch/distinct_action_share"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 from verl_agentic.diagnostics.thresholds import MEMORY_GROWTH, MEMORY_MIN_GB, MEMORY_STEADINESS, MEMORY_WINDOW
 
 _HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, ratio
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, ratio
 
 _CALLS = ratio("episode/duplicate_calls", "episode/tool_calls")
 _TEXT = "episode/repeated_ngrams"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 from verl_agentic.diagnostics.thresholds import HACKING
 
 _ANY = "episode/hacking/any"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import REWARD, History, Seen, alarm, gain, has_learnt
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Seen, alarm, gain, has_learnt
 from verl_agentic.diagnostics.thresholds import PART_SHARE
 
 _SHARES = "batch/shaping_share/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from verl_agentic.diagnostics.alarm import REWARD, History, Row, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, Seen, alarm, first_of
 
 
 def _spread(row: Row) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 
 _DROPPED = "training/gate/drop_rate"
 _RATES = ("training/gate/all_0_rate", "training/gate/all_1_rate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
 
 _INFORMATION, _RETRIEVAL = "batch/prompt_information_per_token", "batch/prompt_retrieval"
 

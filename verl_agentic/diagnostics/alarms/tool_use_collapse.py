@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import REWARD, History, Row, Seen, alarm, gain
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, Seen, alarm, gain
 from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED
 
 _OFFERED = "episode/tools_offered"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, total
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, total
 from verl_agentic.diagnostics.thresholds import TRUNCATED
 
 _STOPS = {

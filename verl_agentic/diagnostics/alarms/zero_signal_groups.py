@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
 from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ZERO_SIGNAL
 
 _ADVICE = {

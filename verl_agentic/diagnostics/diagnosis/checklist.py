@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from verl_agentic.diagnostics.diagnosis.breaches import LOG_PROBS_MISALIGNED
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.stored_rows import LOG_PROBS_MISALIGNED
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
 from verl_agentic.registry import load_from
 

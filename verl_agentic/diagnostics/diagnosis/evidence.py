@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from verl_agentic.diagnostics.diagnosis import files
-from verl_agentic.diagnostics.root_causes import ErrorRecord, merged, read_errors
+from verl_agentic.diagnostics.diagnosis import run_folder
+from verl_agentic.diagnostics.live.root_causes import ErrorRecord, merged, read_errors
 from verl_agentic.trajectory_log.reader import RunLog
 from verl_agentic.trajectory_log.run_files import ENDED
 from verl_agentic.trajectory_log.schema import SUMMARY
@@ -45,12 +45,12 @@ class RunEvidence:
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """One mapping per step, ascending, with `step` and every number that was logged."""
-        return files.read_steps(self.run_dir)
+        return run_folder.read_steps(self.run_dir)
 
     @cached_property
     def log(self) -> RunLog | None:
         """The trajectory log; None where nothing was logged."""
-        return files.read_log(self.run_dir)
+        return run_folder.read_log(self.run_dir)
 
     @cached_property
     def rows(self) -> Frame:
@@ -95,7 +95,7 @@ class RunEvidence:
     def config(self) -> dict[str, Any]:
         """The resolved config."""
         for path in sorted(self.run_dir.rglob("config.yaml")):
-            config = files.read_or_none(path, lambda text: yaml.safe_load(text))
+            config = run_folder.read_or_none(path, lambda text: yaml.safe_load(text))
             if isinstance(config, dict) and "trainer" in config:
                 return config
         return {}
@@ -108,34 +108,34 @@ class RunEvidence:
     @cached_property
     def findings(self) -> list[dict[str, Any]]:
         """What health alarms and the audit of batches (`audit/<breach>`) said while the run went on."""
-        return files.read_json_lines(self.run_dir, "health.jsonl")
+        return run_folder.read_json_lines(self.run_dir, "health.jsonl")
 
     @cached_property
     def waiting(self) -> list[dict[str, Any]]:
         """What each agent-loop worker last said of its episodes that wait."""
-        return files.read_reports(self.run_dir)
+        return run_folder.read_reports(self.run_dir)
 
     @cached_property
     def ended(self) -> bool | None:
         """Whether the trainer has noted its end; False when it, or one that resumed it, has only noted its beginning,
         None when neither is noted."""
-        noted = [line for line in files.read_json_lines(self.run_dir, ENDED) if _is_number(line.get("time"))]
+        noted = [line for line in run_folder.read_json_lines(self.run_dir, ENDED) if _is_number(line.get("time"))]
         return bool(max(noted, key=lambda line: line["time"]).get("ended")) if noted else None
 
     @cached_property
     def output(self) -> str:
         """The end of what the run has printed, where that lies in the folder."""
-        return files.read_output(self.run_dir)
+        return run_folder.read_output(self.run_dir)
 
     @cached_property
     def touched(self) -> float | None:
         """When a file was last written, in seconds since 1970; None for an empty folder."""
-        return files.last_touched(self.run_dir)
+        return run_folder.last_touched(self.run_dir)
 
     @cached_property
     def tokenizer(self) -> Any:
         """The run's tokenizer; None where it left none."""
-        return files.read_tokenizer(self.run_dir)
+        return run_folder.read_tokenizer(self.run_dir)
 
     @property
     def is_empty(self) -> bool:

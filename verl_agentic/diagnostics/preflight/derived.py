@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import data_parallel, padded_samples, sequence_parallel
 from verl_agentic.diagnostics.preflight.checks.episode_settings import loop_settings
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import ConfigError
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verl_agentic.diagnostics.viewer.groups import finite
+from verl_agentic.diagnostics.viewer.group_view import finite
 from verl_agentic.diagnostics.viewer.token_texts import token_texts
 
 if TYPE_CHECKING:

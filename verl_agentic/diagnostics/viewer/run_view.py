@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from verl_agentic.diagnostics.viewer.detail import detail
-from verl_agentic.diagnostics.viewer.groups import Groups, finite
+from verl_agentic.diagnostics.viewer.group_view import Groups, finite
 from verl_agentic.diagnostics.viewer.query import Query
 from verl_agentic.diagnostics.viewer.token_texts import find_tokenizer
 from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.metrics import read_metrics
+from verl_agentic.trajectory_log.metric_log import read_metrics
 from verl_agentic.trajectory_log.reader import RunLog
 from verl_agentic.trajectory_log.run_files import ENDED
 from verl_agentic.trajectory_log.schema import KEY, SUMMARY, TRAJECTORIES, UPDATES

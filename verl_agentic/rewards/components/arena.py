@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.groups.tournament_ranks import Match, rank_reward, tournament
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.pairs import Comparison, compare
 from verl_agentic.rewards.judge.panel import INFO, Bill, gathered
-from verl_agentic.rewards.judge.quote import Block, blocks_of
+from verl_agentic.rewards.models.quote import Block, blocks_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.tournament import Match, rank_reward, tournament
+from verl_agentic.rewards.text.empty_work import is_silent
 
 _MOST_FAILED = 0.25
 _CRITERION = "what the task asks for: correct first, then complete, then clear."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verl_agentic.rewards.blocks import are_flat, marks
-from verl_agentic.rewards.calls import was_carried_out
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form
+from verl_agentic.rewards.answers.short_answers import boxed_answer, overlap
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.qa import golden_answers_of, has_research_form
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import boxed_answer, overlap
-from verl_agentic.rewards.tags import texts
+from verl_agentic.rewards.text.tag_blocks import are_flat, marks
+from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 BOTH_TOOLS = 0.1
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import component
+from verl_agentic.rewards.groups.self_play import learnability, minority, solve_rate
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.self_play import learnability, minority, solve_rate
-from verl_agentic.rewards.similar_texts import cluster_shares
+from verl_agentic.rewards.text.clusters import cluster_shares
 
 Form = Literal["paper", "code"]
 
@@ -38,7 +38,8 @@ def challenger_r_zero(
     - `paper`: max(0, 1 - 2 |p - 1/2| - repetition_weight * s); 0 for a question that could not be posed.
     - `code`: min(p, 1 - p) - repetition_weight * s; -1 for a question that could not be posed.
 
-    `sample.final_answer` is the question; `verl_agentic.rewards.self_play` says what the environment must report.
+    `sample.final_answer` is the question. `verl_agentic.rewards.groups.self_play` says what the environment must
+    report.
 
     Args:
         form: as above.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.rewards.code_answer import CodeOptions, run_answer
+from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from verl_agentic.rewards.code import Verdict
-from verl_agentic.rewards.code_answer import CodeOptions, run_answer
+from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
+from verl_agentic.rewards.code.run_tests import Verdict
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 

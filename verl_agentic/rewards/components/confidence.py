@@ -8,7 +8,7 @@ from typing import Literal
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 Form = Literal["probability", "log_prob"]
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.rewards.answers.boxed_math import MAX_ANSWER_CHARS, judge, last_boxed
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.math import MAX_ANSWER_CHARS, judge, last_boxed
-from verl_agentic.rewards.normal_form import normalise
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_empty_box, is_refusal
-from verl_agentic.rewards.tags import without_end_tokens
-from verl_agentic.rewards.thoughts import outside_reasoning
+from verl_agentic.rewards.text.empty_work import is_empty_box, is_refusal
+from verl_agentic.rewards.text.normal_form import normalise
+from verl_agentic.rewards.text.reasoning import outside_reasoning
+from verl_agentic.rewards.text.turn_tags import without_end_tokens
 
 Form = Literal["majority", "share"]
 _MAX_CHARS = 2000

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.step_labels import label_steps
+from verl_agentic.rewards.turns.step_labels import label_steps
 
 
 def _high(*, k: int = 4, soft: bool = True) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_empty
+from verl_agentic.rewards.text.empty_work import is_empty
 
 
 def suggestion_value(p_accepted: float, *, threshold: float = 0.25) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import matches
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import matches
-from verl_agentic.rewards.thoughts import without_thoughts
+from verl_agentic.rewards.text.reasoning import without_thoughts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True)
@@ -14,8 +14,8 @@ def exact_match(sample: Sample) -> Value:
     """Returns 1 when the final answer is a golden one, else 0; abstains without ground truth.
 
     Both are compared in lower case, without punctuation, articles and extra space, by SQuAD's rule with the deviations
-    of `rewards.normal_form`. An empty answer is never right. Reasoning in front of the answer does not count. Which
-    part of a turn is the answer is the protocol's matter; see `search_r1` for a component that wants tags.
+    of `rewards.text.normal_form`. An empty answer is never right. Reasoning in front of the answer does not count.
+    Which part of a turn is the answer is the protocol's matter; see `search_r1` for a component that wants tags.
 
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.

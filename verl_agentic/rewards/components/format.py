@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from verl_agentic.rewards.calls import is_well_formed, was_carried_out
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.tags import has_block, has_one_block, has_tag, texts
+from verl_agentic.rewards.text.empty_work import is_silent
+from verl_agentic.rewards.text.turn_tags import has_block, has_one_block, has_tag, texts
+from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 
 @component(inline=True)

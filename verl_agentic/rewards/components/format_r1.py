@@ -6,8 +6,8 @@ import re
 
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.tags import has_one_block, has_tag, texts
+from verl_agentic.rewards.text.empty_work import is_silent
+from verl_agentic.rewards.text.turn_tags import has_one_block, has_tag, texts
 
 _JOIN = re.compile(r"</think>\s*<answer>")
 _OPENING, _CLOSING = "<think>", "</answer>"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.discriminator import Discriminator
+from verl_agentic.rewards.models.discriminator import Discriminator
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.tags import texts
+from verl_agentic.rewards.text.empty_work import is_silent
+from verl_agentic.rewards.text.turn_tags import texts
 
 
 def _low(*, model: str, bound: float = 5.0) -> float:
@@ -40,7 +40,7 @@ def imitation(sample: Sample, *, model: str, bound: float = 5.0) -> float:
     Raises:
         ConfigError: no such file.
 
-    Paper: https://arxiv.org/abs/1710.11248; see `rewards.discriminator` for what differs.
+    Paper: https://arxiv.org/abs/1710.11248; see `rewards.models.discriminator` for what differs.
     """
     if is_silent(sample):
         return -bound

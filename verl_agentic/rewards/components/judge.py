@@ -7,9 +7,9 @@ from typing import Any
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import INFO, rule
-from verl_agentic.rewards.judge.quote import blocks_of
+from verl_agentic.rewards.models.quote import blocks_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 
 def _high(**options: Any) -> float:

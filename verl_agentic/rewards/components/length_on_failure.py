@@ -5,8 +5,8 @@ from __future__ import annotations
 from verl_agentic.errors import ScoringError
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.components.length_linear import linear_penalty
-from verl_agentic.rewards.length import Unit, length
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns.episode_length import Unit, length
 
 
 def _lowest(

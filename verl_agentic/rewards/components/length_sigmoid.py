@@ -6,8 +6,8 @@ import math
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.length import Unit, length
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.turns.episode_length import Unit, length
 
 
 def sigmoid_factor(steps: float, *, target: float, scale: float) -> float:

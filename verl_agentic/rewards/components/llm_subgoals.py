@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.plan import MAX_SUBGOALS, read_plan
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.subgoals import reached_turns
-from verl_agentic.rewards.turn_values import pay_within
+from verl_agentic.rewards.turns.planned_subgoals import MAX_SUBGOALS, read_plan
+from verl_agentic.rewards.turns.subgoal_checks import reached_turns
+from verl_agentic.rewards.turns.turn_rewards import pay_within
 
 
 def _highest(*, total: float = 0.5, max_subgoals: int = MAX_SUBGOALS) -> float:
@@ -18,8 +18,8 @@ def llm_subgoals(sample: Sample, *, total: float = 0.5, max_subgoals: int = MAX_
     """Returns total * (subgoals reached) / (subgoals planned); abstains on rows without a plan.
 
     A subgoal pays once, on the first turn that reached it; one that cannot be verified pays 0 and still counts as
-    planned. The row gives the planner's reply as `extra_info.plan`, in the form that `verl_agentic.rewards.plan`
-    describes.
+    planned. The row gives the planner's reply as `extra_info.plan`, in the form that
+    `verl_agentic.rewards.turns.planned_subgoals` describes.
 
     Args:
         total: what a plan pays when all of it is reached.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.math_outcome import math_outcome
 from verl_agentic.rewards.sample import Sample
 
 
@@ -20,7 +20,7 @@ async def math(sample: Sample, *, timeout_s: float = 5.0, must_be_evaluated: boo
         sample: the episode.
         timeout_s: deadline of the verdict, from when a verifier has taken it up.
         must_be_evaluated: `12*34` is no answer where 408 is right: for tasks whose question it may be. See
-            `rewards.math.judge` for what counts as evaluated.
+            `rewards.answers.boxed_math.judge` for what counts as evaluated.
 
     Raises:
         DataError: the ground truth is no expression.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.assessment import Form, assess
 from verl_agentic.rewards.component import Graded, OnInvalid, component
-from verl_agentic.rewards.reward_model import RewardModel, checked_probabilities
+from verl_agentic.rewards.models.assessment import Form, assess
+from verl_agentic.rewards.models.reward_model import RewardModel, checked_probabilities
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 
 def _high(*, form: Form = "yes_no", threshold: float = 0.5, on_invalid: OnInvalid = "abstain", **options: Any) -> float:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.code_extract import extract_code
-from verl_agentic.rewards.code_match import ast_match, data_flow_match, is_empty_program, parse, parse_reference
+from verl_agentic.rewards.code.extract_program import extract_code
+from verl_agentic.rewards.code.program_match import ast_match, data_flow_match, is_empty_program, parse, parse_reference
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 

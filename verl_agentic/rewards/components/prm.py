@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, OnInvalid, component
-from verl_agentic.rewards.reward_model import RewardModel, checked_probabilities, step_scores, steps_as_one
+from verl_agentic.rewards.models.reward_model import RewardModel, checked_probabilities, step_scores, steps_as_one
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 
 def _high(*, step_tag: str = "<extra_0>", on_invalid: OnInvalid = "abstain", **options: Any) -> float:

@@ -6,9 +6,9 @@ import pkgutil
 
 from verl_agentic.errors import ConfigError, ScoringError, boundary
 from verl_agentic.rewards.component import Graded, component
-from verl_agentic.rewards.progress import ProgressEstimator, fused, is_grounded
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
+from verl_agentic.rewards.turns.turn_progress import ProgressEstimator, fused, is_grounded
 
 
 def _highest(*, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> float:

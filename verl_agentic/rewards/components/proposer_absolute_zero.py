@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.rewards.component import component
+from verl_agentic.rewards.groups.self_play import difficulty, flag, solve_rate
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.self_play import difficulty, flag, solve_rate
 
 
 @component(low=-1.0, high=1.0, kind="outcome", inline=True)
@@ -14,7 +14,7 @@ def proposer_absolute_zero(sample: Sample) -> float:
     -0.5 for a task that is well formed but wrong, -1 for one that is not. The paper has the solver try 8 times. It is
     greatest at the least p above 0, not at a half: 0.875 for one success of 8.
 
-    `verl_agentic.rewards.self_play` says what the environment must report.
+    `verl_agentic.rewards.groups.self_play` says what the environment must report.
 
     Paper: https://arxiv.org/abs/2505.03335 (eq. 4 and 6)
     """

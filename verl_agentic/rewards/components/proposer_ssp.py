@@ -6,8 +6,8 @@ from typing import Literal
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.groups.self_play import flag, solve_rate
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.self_play import flag, solve_rate
 
 Form = Literal["adversarial", "intermediate"]
 
@@ -28,8 +28,8 @@ def proposer_ssp(sample: Sample, *, form: Form = "adversarial") -> Value:
     """Returns 1 - p, where p is the solver's rate of success; abstains, so that the question is dropped, when it fails
     the check: it could not be posed, or cannot be answered from the documents that the proposer found itself.
 
-    Without that check the form would pay most for questions that have no answer. `verl_agentic.rewards.self_play` has
-    the check and says what the environment must report.
+    Without that check the form would pay most for questions that have no answer.
+    `verl_agentic.rewards.groups.self_play` has the check and says what the environment must report.
 
     Args:
         form: `adversarial` as above; `intermediate` for 4 p (1 - p).

@@ -5,14 +5,14 @@ from __future__ import annotations
 import string
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.bleu import length_aware_bleu
-from verl_agentic.rewards.calls import is_well_formed, was_carried_out
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import is_endless
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import is_endless
-from verl_agentic.rewards.silence import is_empty
-from verl_agentic.rewards.thoughts import without_thoughts
+from verl_agentic.rewards.text.bleu import length_aware_bleu
+from verl_agentic.rewards.text.empty_work import is_empty
+from verl_agentic.rewards.text.reasoning import without_thoughts
+from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 
+from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.math_outcome import math_outcome
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_empty_box
+from verl_agentic.rewards.text.empty_work import is_empty_box
 
 ANSWERED = 0.1
 _FRACTION = re.compile(r"-?\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form, research_reward
+from verl_agentic.rewards.answers.short_answers import boxed_answer, is_endless
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.qa import golden_answers_of, has_research_form, research_reward
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import boxed_answer, is_endless
-from verl_agentic.rewards.silence import is_empty_box
-from verl_agentic.rewards.tags import texts
+from verl_agentic.rewards.text.empty_work import is_empty_box
+from verl_agentic.rewards.text.turn_tags import texts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True)

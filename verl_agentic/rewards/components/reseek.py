@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verl_agentic.rewards.blocks import blocks
-from verl_agentic.rewards.calls import was_carried_out
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import mentions
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.rewards.short_answers import mentions
+from verl_agentic.rewards.text.tag_blocks import blocks
+from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 _VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}
 

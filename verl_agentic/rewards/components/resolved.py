@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from verl_agentic.rewards.code.issue_tests import results_of
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.resolution import results_of
 from verl_agentic.rewards.sample import Sample
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.code.issue_tests import results_of
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.resolution import results_of
 from verl_agentic.rewards.sample import Sample
 
 Part = Literal["f2p", "p2p"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from verl_agentic.rewards.calls import was_carried_out
+from verl_agentic.rewards.answers.math_outcome import math_outcome
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.math_outcome import math_outcome
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 def softened(num_turns: int) -> float:

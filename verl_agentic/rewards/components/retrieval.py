@@ -12,7 +12,7 @@ from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.thoughts import without_thoughts
+from verl_agentic.rewards.text.reasoning import without_thoughts
 
 Spans = dict[str, list[tuple[int, int]]]
 """Path -> ranges of lines, both ends included, in order and apart; none for a file as such."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from verl_agentic.rewards.answers.reference_chain import ReferenceChain, content_score, style_score
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.reference_chain import ReferenceChain, content_score, style_score
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_empty
-from verl_agentic.rewards.thoughts import without_thoughts
-from verl_agentic.sandbox.shared import shared_pool
+from verl_agentic.rewards.text.empty_work import is_empty
+from verl_agentic.rewards.text.reasoning import without_thoughts
+from verl_agentic.sandbox.process_pool import shared_pool
 
 
 @component(low=0.0, high=2.0, kind="outcome", own_deadline=True, info=("content", "style"))

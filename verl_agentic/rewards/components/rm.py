@@ -6,11 +6,11 @@ import math
 from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.assessment import Form, assess
 from verl_agentic.rewards.component import Graded, OnInvalid, component
-from verl_agentic.rewards.reward_model import RewardModel
+from verl_agentic.rewards.models.assessment import Form, assess
+from verl_agentic.rewards.models.reward_model import RewardModel
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 
 def _low(

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.judge.panel import gathered
-from verl_agentic.rewards.reward_model import RewardModel, conversation, score
+from verl_agentic.rewards.models.reward_model import RewardModel, conversation, score
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 Aggregate = Literal["mean_std", "min"]
 _LEAST_MEAN_STD = (1 - math.sqrt(2)) / 2  # of numbers from 0 to 1: p - sqrt(p (1 - p)) at its minimum

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.assessment import Assessment, Form, assess
 from verl_agentic.rewards.component import Graded, OnInvalid, component
+from verl_agentic.rewards.groups.z_scores import z_scores
 from verl_agentic.rewards.judge.panel import gathered
-from verl_agentic.rewards.reward_model import RewardModel
+from verl_agentic.rewards.models.assessment import Assessment, Form, assess
+from verl_agentic.rewards.models.reward_model import RewardModel
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.z_scores import z_scores
+from verl_agentic.rewards.text.empty_work import is_silent
 
 
 def _high(*, form: Form = "score", max_z: float = 3.0, on_invalid: OnInvalid = "abstain", **options: Any) -> float:

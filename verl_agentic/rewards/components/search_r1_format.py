@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.blocks import last_block
-from verl_agentic.rewards.calls import was_carried_out
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import matches, mentions
 from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import matches, mentions
-from verl_agentic.rewards.silence import is_empty
-from verl_agentic.rewards.tags import texts
+from verl_agentic.rewards.text.empty_work import is_empty
+from verl_agentic.rewards.text.tag_blocks import last_block
+from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")
 

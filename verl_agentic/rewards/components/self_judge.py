@@ -8,9 +8,9 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import INFO, rule
-from verl_agentic.rewards.judge.quote import blocks_of
+from verl_agentic.rewards.models.quote import blocks_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 
 def _settings(options: dict[str, Any]) -> JudgeOptions:

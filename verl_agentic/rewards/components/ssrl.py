@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from verl_agentic.rewards.blocks import blocks, last_block, marks
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import matches
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
-from verl_agentic.rewards.qa import golden_answers_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import matches
-from verl_agentic.rewards.silence import is_empty
-from verl_agentic.rewards.tags import texts
+from verl_agentic.rewards.text.empty_work import is_empty
+from verl_agentic.rewards.text.tag_blocks import blocks, last_block, marks
+from verl_agentic.rewards.text.turn_tags import texts
 
 MATCH, FORM = 0.9, 0.1
 MAX_THOUGHTS = 8

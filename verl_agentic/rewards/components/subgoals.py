@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.subgoals import reached_turns, read_subgoals
-from verl_agentic.rewards.turn_values import pay_within
+from verl_agentic.rewards.turns.subgoal_checks import reached_turns, read_subgoals
+from verl_agentic.rewards.turns.turn_rewards import pay_within
 
 
 def _highest(*, each: float = 0.1, cap: float = 0.5) -> float:
@@ -17,7 +17,7 @@ def subgoals(sample: Sample, *, each: float = 0.1, cap: float = 0.5) -> Graded:
     """Returns `each` per subgoal that was reached, at most `cap`; abstains on rows without subgoals.
 
     A subgoal pays once, on the first turn that reached it. The row gives them as `extra_info.subgoals`, in the form
-    that `verl_agentic.rewards.subgoals` describes.
+    that `verl_agentic.rewards.turns.subgoal_checks` describes.
 
     Args:
         each: what a subgoal pays.

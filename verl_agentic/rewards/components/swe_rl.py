@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.component import ABSTAIN, Value, component
-from verl_agentic.rewards.ground_truth import object_of
-from verl_agentic.rewards.patch import (
+from verl_agentic.rewards.code.patches import (
     FormatError,
     TooLargeError,
     apply_search_replace,
     parse_search_replace,
     patch_similarity,
 )
+from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 
 _TAGS = ("<think>", "</think>", "<solution>", "</solution>")

@@ -9,8 +9,8 @@ from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.thoughts import without_thoughts
+from verl_agentic.rewards.text.empty_work import is_silent
+from verl_agentic.rewards.text.reasoning import without_thoughts
 
 
 def tau_bench_reward(*, db_equal: bool, outputs: Iterable[str], replies: Sequence[str]) -> float:

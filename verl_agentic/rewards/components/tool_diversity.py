@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.calls import was_carried_out
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 def normalised_entropy(counts: Sequence[int]) -> float:

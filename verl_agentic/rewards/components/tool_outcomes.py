@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from verl_agentic.rewards.calls import succeeded
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turn_values import pay_within
+from verl_agentic.rewards.tool_calls.calls import succeeded
+from verl_agentic.rewards.turns.turn_rewards import pay_within
 
 
 def _highest(*, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from verl_agentic.rewards.calls import is_well_formed
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
-from verl_agentic.rewards.tags import texts
-from verl_agentic.rewards.toolrl import HIGHEST, LOWEST, Expected, call_score, has_toolrl_form
+from verl_agentic.rewards.text.empty_work import is_silent
+from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.tool_calls.calls import is_well_formed
+from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, LOWEST, Expected, call_score, has_toolrl_form
 
 
 def toolrl_form(sample: Sample, expected: Expected | None, *, starts_in_reasoning: bool) -> float:

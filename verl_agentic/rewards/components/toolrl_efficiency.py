@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
+from verl_agentic.rewards.answers.short_answers import matches
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.components.toolrl import toolrl_form
-from verl_agentic.rewards.qa import golden_answers_of
-from verl_agentic.rewards.redundancy import are_redundant, redundancy
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.short_answers import matches
-from verl_agentic.rewards.silence import is_empty
-from verl_agentic.rewards.thoughts import without_thoughts
-from verl_agentic.rewards.toolrl import HIGHEST, Expected, call_score
+from verl_agentic.rewards.text.empty_work import is_empty
+from verl_agentic.rewards.text.reasoning import without_thoughts
+from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
+from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, Expected, call_score
 
 By = Literal["calls", "answer"]
 

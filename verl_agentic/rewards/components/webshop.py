@@ -6,7 +6,7 @@ from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.silence import is_silent
+from verl_agentic.rewards.text.empty_work import is_silent
 
 _INFO = ("matched_attributes", "matched_options", "price_ok", "type_score")
 

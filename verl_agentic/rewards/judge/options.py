@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.rewards.component import OnInvalid
-from verl_agentic.rewards.judge.client import Patience, Price
-from verl_agentic.rewards.judge.limiter import Limits
-from verl_agentic.rewards.judge.quote import View
-from verl_agentic.rewards.judge.verdict import CORRECT, Item
+from verl_agentic.rewards.judge.judge_verdict import CORRECT, Item
 from verl_agentic.rewards.judge.vote import Aggregate
+from verl_agentic.rewards.models.client import Patience, Price
+from verl_agentic.rewards.models.limiter import Limits
+from verl_agentic.rewards.models.quote import View
 from verl_agentic.settings import check_keys, read_settings
 
 _MAX_MEMBERS = 5

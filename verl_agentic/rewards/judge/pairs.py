@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verl_agentic.rewards.judge.judge_verdict import Winner, read_preference
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import Bill, Opinion, ask_all, gathered
 from verl_agentic.rewards.judge.prompts import pair_prompt
-from verl_agentic.rewards.judge.quote import Block
-from verl_agentic.rewards.judge.verdict import Winner, read_preference
 from verl_agentic.rewards.judge.vote import majority
+from verl_agentic.rewards.models.quote import Block
 
 _SHARED_SOURCES = ("task", "reference")
 _SWAPPED: dict[Winner, Winner] = {"A": "B", "B": "A", "tie": "tie"}

@@ -12,14 +12,14 @@ from typing import Any, Generic, TypeVar, cast
 
 from verl_agentic.deadlines import in_thread
 from verl_agentic.rewards.component import Graded
-from verl_agentic.rewards.judge.cache import VerdictCache, key_of
-from verl_agentic.rewards.judge.client import ChatClient, Connections, Reply, connections
-from verl_agentic.rewards.judge.limiter import Limiter
+from verl_agentic.rewards.judge.judge_verdict import Invalid, Item, read_verdict
 from verl_agentic.rewards.judge.options import JudgeOptions, Member
 from verl_agentic.rewards.judge.prompts import VERSION, Prompt, item_prompt
-from verl_agentic.rewards.judge.quote import Block
-from verl_agentic.rewards.judge.verdict import Invalid, Item, read_verdict
 from verl_agentic.rewards.judge.vote import combined, passed
+from verl_agentic.rewards.models.answer_cache import VerdictCache, key_of
+from verl_agentic.rewards.models.client import ChatClient, Connections, Reply, connections
+from verl_agentic.rewards.models.limiter import Limiter
+from verl_agentic.rewards.models.quote import Block
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

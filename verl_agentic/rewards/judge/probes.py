@@ -15,7 +15,7 @@ import yaml
 from verl_agentic.errors import ConfigError, DataError, boundary
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.panel import gathered, rule
-from verl_agentic.rewards.judge.quote import blocks_of
+from verl_agentic.rewards.models.quote import blocks_of
 from verl_agentic.rewards.sample import Call, Sample, Turn
 from verl_agentic.types import Message, StopReason
 

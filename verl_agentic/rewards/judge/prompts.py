@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_agentic.rewards.judge.quote import Block, fresh_token, quoted
-from verl_agentic.rewards.judge.verdict import Item
+from verl_agentic.rewards.judge.judge_verdict import Item
+from verl_agentic.rewards.models.quote import Block, fresh_token, quoted
 
 VERSION = 1
 """Part of the name of every cached verdict; another wording is another question."""

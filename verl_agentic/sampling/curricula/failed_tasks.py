@@ -6,7 +6,7 @@ import numpy as np
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curriculum import Pool, curriculum
-from verl_agentic.sampling.pass_rates import Floats
+from verl_agentic.sampling.prompts.pass_rates import Floats
 
 
 @curriculum()
@@ -14,7 +14,7 @@ def failed_tasks(pool: Pool, *, delta: float = 1.0, max_failures: int = 8) -> Fl
     """Returns 1 + delta * (groups in a row without a success), and 1 again after a success.
 
     Our design of what the seed says of WebRL ("failed tasks re-enter the buffer with more weight"): the paper has an
-    LLM write new instructions from failed ones instead, for which see `sampling.task_sets` with `value_bounds`.
+    LLM write new instructions from failed ones instead, for which see `sampling.prompts.task_sets` with `value_bounds`.
 
     Args:
         delta: what a failure adds.

@@ -8,7 +8,7 @@ import numpy as np
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curriculum import Pool, curriculum
-from verl_agentic.sampling.pass_rates import Floats
+from verl_agentic.sampling.prompts.pass_rates import Floats
 
 
 def variance(rates_N: Floats) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curriculum import Pool, curriculum
-from verl_agentic.sampling.pass_rates import Floats
+from verl_agentic.sampling.prompts.pass_rates import Floats
 
 
 def task_values(mean_N: Floats, std_N: Floats, *, max_reward: float = 1.0) -> Floats:

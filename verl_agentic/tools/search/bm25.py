@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.errors import DataError, MissingDependencyError
-from verl_agentic.tools.search.base import Passage
 from verl_agentic.tools.search.corpus import Corpus
+from verl_agentic.tools.search.retriever import Passage
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.errors import DataError
-from verl_agentic.tools.search.base import Passage, passage_of
+from verl_agentic.tools.search.retriever import Passage, passage_of
 
 _CHUNK_BYTES = 2**20
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.base import ToolResult
+from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Reward, StopReason
 
 

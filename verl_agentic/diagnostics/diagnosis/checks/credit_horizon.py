@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
+from verl_agentic.diagnostics.diagnosis.turn_variance import turn_correlation, variance_of_sum
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
-from verl_agentic.diagnostics.horizon_variance import turn_correlation, variance_of_sum
 
 _LONG, _SAME = 8, 0.9
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-from verl_agentic.diagnostics.root_causes import ErrorRecord
+from verl_agentic.diagnostics.live.root_causes import ErrorRecord
 
 _MOST = 3
 _MAX_CHARS = 160

@@ -6,7 +6,7 @@ from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
-from verl_agentic.diagnostics.health import HealthMonitor, HealthSettings
+from verl_agentic.diagnostics.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.errors import ConfigError
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.alarm import REWARD
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends, since
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.health.alarm import REWARD
 from verl_agentic.diagnostics.thresholds import (
     ENTROPY_FLOOR,
     ENTROPY_LEFT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from verl_agentic.diagnostics.diagnosis.breaches import GROUP_INCOMPLETE, TEXT_MISMATCH, breaches
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, key_of
+from verl_agentic.diagnostics.diagnosis.stored_rows import GROUP_INCOMPLETE, TEXT_MISMATCH, breaches
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 
 _ADVICE = {

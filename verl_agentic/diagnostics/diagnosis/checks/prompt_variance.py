@@ -7,7 +7,7 @@ from typing import Any
 from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidence, recent_mean
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
-from verl_agentic.sampling.pass_rates import PassRates
+from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 _ONE_SIDED = 0.9
 _MIN_PROMPTS = 4

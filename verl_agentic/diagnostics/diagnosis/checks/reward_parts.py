@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verl_agentic.diagnostics.alarm import REWARD
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.diagnostics.health.alarm import REWARD
 from verl_agentic.diagnostics.thresholds import PART_SHARE, has_risen
 
 _PREFIX, _VARIANCE, _OUTCOME = "episode/weighted/", "batch/shaping_share/", "batch/outcome_share"

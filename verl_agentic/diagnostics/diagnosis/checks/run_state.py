@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from verl_agentic.diagnostics.diagnosis import files
+from verl_agentic.diagnostics.diagnosis import run_folder
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, recent_mean
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 
@@ -67,7 +67,7 @@ def _signs_of_death(run: RunEvidence) -> list[str]:
     has_gone = run.touched is not None and run.now - run.touched > _GONE_S
     if run.ended is False and (run.series(*_STEP_S) or has_gone):
         signs.append("it began, and no end of it was noted")
-    if cut := files.cut_off(run.run_dir):
+    if cut := run_folder.cut_off(run.run_dir):
         signs.append(f"{cut[0].name} ends in the middle of a record")
     if raised := _ERROR.findall(run.output):
         signs.append(f"its output ends with {raised[-1][:160]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.algorithms.pass_at_k import pass_at_k, pass_hat_k
+from verl_agentic.algorithms.batch_metrics.success_over_attempts import pass_at_k, pass_hat_k
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, Series
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 
@@ -43,7 +43,7 @@ def validation(run: RunEvidence) -> Verdict:
 def pass_k(played: Frame) -> dict[str, float]:
     """Returns pass@k and pass^k, as means over prompts, for k = 1, 2, 4, ... up to the attempts that every prompt has.
 
-    See `algorithms.pass_at_k`.
+    See `algorithms.batch_metrics.success_over_attempts`.
     """
     prompt = played["task_id"].where(played["task_id"] != "", played["uid"])
     counts = [(len(group), int((group >= _SUCCESS).sum())) for _, group in played["acc"].groupby(prompt)]

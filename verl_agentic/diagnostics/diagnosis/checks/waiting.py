@@ -7,7 +7,7 @@ from typing import Any
 from verl_agentic.diagnostics.diagnosis.checks.run_state import is_running
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-from verl_agentic.diagnostics.stuck import WaitingOptions, describe, is_fresh
+from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions, describe, is_fresh
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
 _TIMES = 5.0

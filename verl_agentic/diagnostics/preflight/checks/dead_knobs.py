@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.diagnostics.preflight.planned import MISSING, PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import MISSING, PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
 
 _ROLLOUT = "actor_rollout_ref.rollout"

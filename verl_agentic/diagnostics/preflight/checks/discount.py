@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from verl_agentic.algorithms.advantage import Step, is_advantage, load_advantage
-from verl_agentic.algorithms.discounting import discount_complaint
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.algorithms.credit.discounting import discount_complaint
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 from verl_agentic.errors import ConfigError
 

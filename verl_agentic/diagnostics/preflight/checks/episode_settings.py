@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.agent_loops.settings import LoopSettings
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.agent_loops.loop_settings import LoopSettings
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 from verl_agentic.errors import ConfigError
 

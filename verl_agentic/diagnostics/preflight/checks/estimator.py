@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 from verl_agentic.errors import ConfigError
 
 _OF_OUR_TRAINERS = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
-"""Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainers` does."""
+"""Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainer.trainers` does."""
 _ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
 
 

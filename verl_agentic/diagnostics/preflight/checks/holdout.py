@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
 
 _PACKAGES = {

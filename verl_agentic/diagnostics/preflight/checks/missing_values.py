@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verl_agentic.diagnostics.preflight.planned import MISSING, PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import MISSING, PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail
 
 _ALWAYS = {"actor_rollout_ref.rollout.name"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
-from verl_agentic.diagnostics.preflight.planned import PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 
 _ACTOR = "actor_rollout_ref.actor"

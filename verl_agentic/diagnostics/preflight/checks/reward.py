@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.preflight.planned import GoldTrial, PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
 from verl_agentic.errors import AgenticError
 from verl_agentic.rewards.rubric import Rubric

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.checks.unknown_keys import FREE
-from verl_agentic.diagnostics.preflight.planned import MISSING, PlannedRun
+from verl_agentic.diagnostics.preflight.planned_run import MISSING, PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_value

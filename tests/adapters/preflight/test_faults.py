@@ -1,0 +1,348 @@
+"""Faults that preflight finds, each shown to end or spoil a start, and sound configurations, which pass.
+
+A start is the code of `main_ppo` up to Ray, then that of its task runner and workers, in this process: guard,
+validation, trainer, sections of the workers, data loader, estimator and loss by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import pickle
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import get_trainer_cls, trainer_base
+from verl.utils import device
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.torch_functional import masked_whiten
+from verl.workers.engine.fsdp.transformer_impl import _scale_logits_by_temperature
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from verl_agentic.adapters.preflight.compose import Composed, compose
+from verl_agentic.adapters.preflight.plan_run import compose as preflight_compose
+from verl_agentic.adapters.preflight.plan_run import plan_run
+from verl_agentic.algorithms.advantage import load_advantage
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.data.prepare import make_rows, to_records, write_parquet
+from verl_agentic.diagnostics.preflight.result import judge
+from verl_agentic.env_package import load_env_package
+from verl_agentic.errors import AgenticError
+
+BROKEN = Path(__file__).parents[2] / "fixtures" / "broken_configs"
+SEARCH = "hydra.searchpath=[pkg://verl_agentic.config]"
+AG, LOSS = "++actor_rollout_ref.rollout.custom.agentic", "actor_rollout_ref.actor.policy_loss"
+SAMPLER, CURRICULUM = "trainer.v1.sampler", "++data.curriculum"
+KWARGS, CREDIT = f"++{SAMPLER}.sampler_kwargs", "++algorithm.credit"
+OURS = "trainer.v1.trainer_mode=agentic_sync"
+GATED = (
+    f"{SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
+    f"{SAMPLER}.custom_sampler.name=GatedReplayBuffer",
+)
+RUBRIC = "reward.reward_manager.name=rubric"
+SELF = "++algorithm.self_teacher={tau: 0.05}"
+KL = "actor_rollout_ref.actor.use_kl_loss=true"
+DISTILLED = ("distillation.enabled=true", "distillation.teacher_models.teacher_model.model_path=some/teacher")
+DYNAMIC = "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz"
+SDPO = f"{LOSS}.loss_mode=sdpo"
+
+ENDS: list[tuple[str, tuple[str, ...]]] = [
+    ("sections", (f"{AG}.health.actions.gradient=halt",)),
+    ("sections", (f"{AG}.health.actions.gradiant=stop",)),
+    ("sections", (f"{AG}.health.actions.gradient=rollback", "trainer.save_freq=-1")),
+    ("sections", (f"{AG}.health.thresholds.gradientt={{patience: 3}}",)),
+    ("sections", (f"{AG}.health.thresholds.gradient={{patienc: 3}}",)),
+    ("sections", (f"{AG}.health.thresholds.gradient={{patience: long}}",)),
+    ("sections", (f"{AG}.health.evry=2",)),
+    ("sections", (f"{AG}.waiting.stuck_afer_s=60",)),
+    ("sections", (f"{AG}.waiting.stuck_after_s=soon",)),
+    ("sections", (f"{AG}.waiting.report_every_s=0",)),
+    ("sections", (f"{AG}.log.dri=x",)),
+    ("sections", (f"{AG}.log.file_mb=0",)),
+    ("sections", (f"{AG}.audit=halt",)),
+    ("sections", (f"{AG}.limits.max_turns=zero",)),
+    ("sections", (f"{AG}.limits.max_turn=3",)),
+    ("sections", (f"{AG}.compaction={{strategy: sumary}}",)),
+    ("sections", (f"{AG}.compaction={{strategy: summary, keep: 3}}",)),
+    ("sections", (f"{AG}.exploration.epsilon=0.1",)),
+    ("sections", (f"{AG}.temperature_schedule={{start: 1.0, end: 0.0, steps: 5}}",)),
+    ("sections", (f"{AG}.max_turns_schedule={{stages: [2, 4], evry: 5}}",)),
+    ("sections", (f"{AG}.max_void_share=2",)),
+    ("sections", (f"{AG}.external_sessions=99",)),
+    ("sections", (f"{AG}.branching={{initial: 99}}",)),
+    ("sections", (f"{AG}.protocol_options.repair=maybe",)),
+    ("sections", (f"{AG}.guidance=perhaps",)),
+    ("sections", (f"{AG}.helth={{every: 2}}",)),
+    ("sections", (f"{CURRICULUM}={{name: learnabilty}}", "data.dataloader_num_workers=0")),
+    ("sections", (f"{CURRICULUM}={{name: learnability}}", "data.dataloader_num_workers=4")),
+    ("sections", (f"{CURRICULUM}={{name: learnability, flor: 0.1}}", "data.dataloader_num_workers=0")),
+    ("sections", (f"{CURRICULUM}={{name: learnability, group_size: {{least: 1, most: 4}}}}",)),
+    ("sections", (*GATED, f"{KWARGS}={{gates: [zero_varience]}}")),
+    ("sections", (*GATED, f"{KWARGS}={{replay: {{capcity: 4}}}}")),
+    ("sections", (f"{KWARGS}={{gates: [zero_variance]}}",)),
+    ("sections", (f"{KWARGS}={{poll_interval: 0.1}}",)),
+    ("sections", (f"{KWARGS}={{poll_interval_s: 0}}",)),
+    ("sections", (f"{CREDIT}={{clip: -1}}",)),
+    ("sections", (f"{CREDIT}={{clp: 5}}",)),
+    ("sections", (f"{CREDIT}={{options: {{gama: 0.9}}}}", "algorithm.adv_estimator=turn_group", OURS)),
+    ("sections", (f"{CREDIT}={{options: {{gamma: 0.9}}}}",)),
+    ("sections", ("++algorithm.length_lr={reference_token: 64}", OURS)),
+    ("sections", ("++algorithm.prompt_information={evry: 5}", OURS)),
+    ("sections", ("++algorithm.self_teacher={tau: 2}", SDPO, OURS)),
+    ("sections", (SELF, OURS)),
+    ("sections", ("++algorithm.implicit_reward={model_path: phi, beta: -1}", OURS)),
+    ("sections", (f"++{LOSS}.options={{kl_coeff: 0.1}}", f"{LOSS}.loss_mode=masked_ppo")),
+    ("sections", (f"++{LOSS}.options={{low: 0.1}}",)),
+    ("sections", ("++critic.categorical={low: 1, high: 0, bins: 4}",)),
+    ("sections", ("++critic.categorical={low: 0, high: 1}",)),
+    ("sections", ("++critic.target={tau: 0.1}", OURS)),
+    ("sections", (RUBRIC, "++reward.rubric={components: [{use: math, wieght: 1}]}")),
+    ("sections", (RUBRIC, "++reward.rubric={components: [{use: maths}]}")),
+    ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefil_tokens: 64}",)),
+    ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: many}",)),
+    ("plugin", ("algorithm.adv_estimator=turn_gae", OURS)),
+    ("plugin", ("++algorithm.length_lr={reference_tokens: 64}",)),
+    ("estimator", ("algorithm.adv_estimator=grop",)),
+    ("policy_loss", (f"{LOSS}.loss_mode=vanila",)),
+    ("verl_validation", ("trainer.v1.trainer_mode=synk",)),
+    ("verl_validation", ("trainer.v1.trainer_mode=separate_async",)),
+    ("verl_validation", (f"{SAMPLER}.max_off_policy_threshold=0",)),
+    ("verl_validation", (f"{SAMPLER}.max_off_policy_strategy=wiat",)),
+    ("verl_validation", ("actor_rollout_ref.actor.loss_agg_mode=token_mean",)),
+    ("batch_sizes", ("actor_rollout_ref.actor.use_dynamic_bsz=true", f"{DYNAMIC}=false")),
+    ("verl_validation", (KL, "actor_rollout_ref.ref.fsdp_config.strategy=fdsp")),
+    ("verl_validation", (KL, "actor_rollout_ref.ref.loss_agg_mode=token_mean")),
+    ("verl_validation", ("distillation.enabled=true",)),
+    ("verl_validation", (*DISTILLED, "distillation.distillation_loss.loss_mode=k9")),
+    ("verl_validation", (*DISTILLED, KL, "distillation.distillation_loss.loss_mode=k9")),
+    ("dynamic_sampling", ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=null")),
+    ("value_types", ("trainer.total_epochs=many", "trainer.total_training_steps=null")),
+    ("value_types", ("trainer.total_epochs=[1]",)),
+    ("value_types", ("data.train_batch_size=lots",)),
+    ("unknown_keys", ("++actor_rollout_ref.actor.clip_ration=0.1",)),
+    ("unknown_keys", ("++actor_rollout_ref.rollout.temprature=0.5",)),
+]
+"""The check that finds a fault, and the fault, which ends a start."""
+
+
+@functools.cache
+def base() -> bytes:
+    return pickle.dumps(compose(BROKEN, "base", [SEARCH]))
+
+
+def composed_with(overrides: Sequence[str]) -> Composed:
+    """Returns what hydra would compose, which takes longer than all that is looked at here."""
+    composed = pickle.loads(base())
+    for override in overrides:
+        key, _, value = override.partition("=")
+        OmegaConf.update(composed.config, key.lstrip("+"), yaml.safe_load(value), merge=True, force_add=True)
+    return dataclasses.replace(composed, plain=dict(preflight_compose._plain(composed.config, "", [])))
+
+
+@pytest.fixture(autouse=True)
+def _light(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Rows are there; the model is not looked at."""
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    monkeypatch.setattr(plan_run, "_has_model", lambda run, notes: False)
+    monkeypatch.setattr(preflight_compose, "compose", lambda config_dir, name, overrides: composed_with(overrides))
+    folder = tmp_path_factory.getbasetemp() / "faults"
+    if not (folder / "train.parquet").is_file():
+        rows = make_rows(load_env_package("python_math"), split="train", count=28, seed=0, options=None)
+        records = to_records(rows, env_id="python_math", split="train", agent_name="env_agent")
+        write_parquet(records[:24], folder / "train.parquet")
+        write_parquet(records[24:], folder / "test.parquet")
+        write_parquet(records[:4], folder / "copied.parquet")
+    for name, value in {"CONFIGS": BROKEN, "MODEL": tiny_model, "DATA": folder}.items():
+        monkeypatch.setenv(f"PREFLIGHT_{name}", str(value))
+
+
+def found(*overrides: str) -> dict[str, str]:
+    """Check -> the worst of what it found."""
+    results = judge(plan_run.plan(BROKEN, "base", overrides))
+    order = {"ok": 0, "warn": 1, "fail": 2}
+    worst: dict[str, str] = {}
+    for result in results:
+        if order[result.status] > order.get(worst.get(result.check, "ok"), 0):
+            worst[result.check] = result.status
+    return worst
+
+
+class WeightsAsked(Exception):
+    """A worker has read its sections and loads weights now."""
+
+
+def make_worker(config: Any, role: str) -> None:
+    """Runs what a worker runs before it loads weights."""
+
+    def load(config: Any) -> None:
+        raise WeightsAsked
+
+    worker: Any = object.__new__(ActorRolloutRefWorker)
+    worker.config, worker.role = config, role
+    worker.distillation_enabled, worker._omega_profiler_config = False, config[role].get("profiler")
+    worker.ref_worker_cls = worker.actor_worker_cls = load
+    with pytest.raises(WeightsAsked):
+        worker.init_model()
+
+
+def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs what a start runs, as far as it needs neither Ray nor weights; warnings end no start."""
+    warnings.simplefilter("ignore")  # until the end of the test, as pytest has it
+    config = composed_with(overrides).config
+    device.auto_set_device(config)
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    OmegaConf.resolve(config)
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    for role in ("ref", "actor") if need_reference_policy(config) else ("actor",):
+        make_worker(copy.deepcopy(config.actor_rollout_ref), role)
+    if config.distillation.enabled:
+        omega_conf_to_dataclass(config.distillation)
+    trainer: Any = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    trainer.tokenizer = trainer.processor = None
+    monkeypatch.setattr(trainer_base, "create_rl_dataset", lambda *args, **kwargs: [{}] * 24)
+    trainer._init_dataloader()
+    range(trainer.total_training_steps)
+    get_adv_estimator_fn(config.algorithm.adv_estimator)
+    get_policy_loss_fn(OmegaConf.select(config, f"{LOSS}.loss_mode"))
+
+
+@pytest.mark.parametrize(("check", "overrides"), ENDS, ids=lambda one: one if isinstance(one, str) else one[0][-60:])
+def test_a_fault_that_ends_a_start_is_found(
+    check: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if check == "sections":  # verl has nothing to do with it
+        monkeypatch.setattr(preflight_compose, "_of_verl", lambda config: ())
+    assert found(*overrides).get(check) == "fail"
+    ours = check in ("sections", "plugin")
+    with pytest.raises(AgenticError if ours else Exception):  # verl's are of many kinds
+        start(overrides, monkeypatch)
+
+
+SOUND: list[tuple[str, ...]] = [
+    (),
+    ("algorithm.adv_estimator=dr_grpo",),
+    ("algorithm.adv_estimator=lite_ppo", OURS),
+    ("algorithm.adv_estimator=turn_group", OURS, f"{CREDIT}={{options: {{gamma: 1.0}}, clip: 5}}"),
+    ("algorithm.adv_estimator=batch_baseline", "actor_rollout_ref.rollout.n=1"),
+    ("algorithm.adv_estimator=remax", OURS),
+    ("algorithm.adv_estimator=reinforce_plus_plus", "actor_rollout_ref.rollout.n=1"),
+    (f"{AG}.health.actions={{default: log, gradient: stop}}", f"{AG}.health.thresholds.gradient={{patience: 3}}"),
+    (f"{AG}.waiting={{stuck_after_s: 60, report_every_s: 2.5}}",),
+    (f"{AG}.log={{dir: somewhere, file_mb: 1}}", f"{AG}.audit=warn"),
+    (f"{AG}.temperature_schedule={{start: 1.2, end: 0.7, steps: 10}}", f"{AG}.max_void_share=0.2"),
+    (f"{AG}.compaction={{strategy: drop_observations}}",),
+    (f"{CURRICULUM}={{name: learnability}}", "data.dataloader_num_workers=0"),
+    (*GATED, f"{KWARGS}={{gates: [void_groups, zero_variance], keep_surplus: 1}}"),
+    (f"{KWARGS}={{poll_interval_s: 0.1}}",),
+    (f"{LOSS}.loss_mode=masked_ppo", f"++{LOSS}.options={{kl: k1}}"),
+    (f"{LOSS}.loss_mode=gspo",),
+    (f"{LOSS}.loss_mode=pacs", OURS),
+    ("++algorithm.length_lr={reference_tokens: 64}", OURS),
+    ("++algorithm.prompt_information={every: 5}", OURS),
+    (RUBRIC, "++reward.rubric={components: [{use: math, weight: 1}]}"),
+    ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: 64}",),
+    ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=reward"),
+    (KL,),
+    ("algorithm.use_kl_in_reward=true",),
+    DISTILLED,
+    *(
+        (
+            f"{CREDIT}={{options: {{{option}}}}}",
+            f"algorithm.adv_estimator={name}",
+            OURS,
+            "actor_rollout_ref.rollout.n=1",
+        )
+        for name, option in (
+            ("spa", "norm: none"),
+            ("token_baseline", "keep_alone: true"),
+            ("safe_grpo", "singleton: raw"),
+        )
+    ),
+    ("trainer.total_training_steps=7", "trainer.max_actor_ckpt_to_keep=2", "data.seed=1"),
+]
+
+
+@pytest.mark.parametrize("overrides", SOUND, ids=lambda one: one[0][-60:] if one else "base")
+def test_a_sound_configuration_has_no_fault_and_starts(
+    overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = found(*overrides)
+    assert "fail" not in checks.values(), checks
+    start(overrides, monkeypatch)
+
+
+def test_at_temperature_0_the_tokens_that_are_sampled_have_no_gradient() -> None:
+    assert found("actor_rollout_ref.rollout.temperature=0").get("sampling") == "fail"
+    for temperature, teaches in ((0.0, False), (1.0, True)):
+        logits = torch.tensor([0.0, 1.0], requires_grad=True)
+        divided = _scale_logits_by_temperature(logits, torch.tensor(temperature), is_unit_temperature=False)
+        divided.log_softmax(dim=-1)[1].backward()  # the likeliest one
+        assert logits.grad is not None and bool(logits.grad.any()) == teaches
+
+
+ALONE = ("lite_ppo", "salt", "gigpo", "arpo", "vspo", "hierarchical", "spa", "token_baseline", "gdpo", "grpo")
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_group_of_one_is_found(name: str) -> None:
+    """`test_properties.py` shows for each of ours that such a group teaches nothing; for verl's, see below."""
+    alone = (f"algorithm.adv_estimator={name}", OURS, "actor_rollout_ref.rollout.n=1")
+    assert found(*alone)["estimator"] == "fail"
+    assert name in ("gdpo", "grpo") or load_advantage(name).compares({})
+
+
+def test_verls_group_estimators_take_nothing_off_where_a_group_is_one() -> None:
+    rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    mask, alone, pairs = torch.ones_like(rewards), np.arange(4), np.arange(4) // 2
+    bare = rewards.sum(dim=1, keepdim=True) * mask
+    for name, uncompared in (("grpo", bare), ("gdpo", masked_whiten(bare, mask))):
+        compute: Any = get_adv_estimator_fn(name)
+        torch.testing.assert_close(compute(rewards, mask, index=alone)[0], uncompared, rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(compute(rewards, mask, index=pairs)[0], uncompared, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["monte_carlo", "vapo_gae", "vtrace"])
+def test_a_discount_that_eats_the_outcome_is_warned_of(name: str) -> None:
+    options = f"{CREDIT}={{options: {{gamma: 0.95}}}}"
+    assert found(f"algorithm.adv_estimator={name}", "critic.enable=true", OURS, options).get("discount") == "warn"
+    estimator, nothing = load_advantage(name), torch.zeros(1, 160)  # the recipe's response
+    rewards, columns = nothing.index_fill(1, torch.tensor([159]), 1.0), dict.fromkeys(estimator.needs, nothing)
+    batch = CreditBatch.of(rewards=rewards, mask=nothing.long() + 1, groups=[0], sessions=[0], order=[0], **columns)
+    assert estimator(batch, gamma=0.95).returns_BT[0, 0] < 0.001
+    assert estimator(batch, gamma=1.0).returns_BT[0, 0] == 1
+
+
+def test_validation_rows_that_were_copied_are_warned_of() -> None:
+    assert found().get("holdout") is None
+    copied = "data.val_files=${oc.env:PREFLIGHT_DATA}/copied.parquet"
+    assert found(copied).get("holdout") == "warn"
+    train, val = (composed_with([copied]).config.data[f"{split}_files"] for split in ("train", "val"))
+    prompts = [pq.read_table(files)["prompt"].to_pylist() for files in (train, val)]
+    assert prompts[1] and all(prompt in prompts[0] for prompt in prompts[1])
+
+
+def test_a_misspelt_key_leaves_the_one_that_was_meant_as_it_is() -> None:
+    misspelt = {
+        "algorithm.norm_adv_by_std_in_grpo": "++algorithm.norm_adv_by_std_in_grop=false",
+        "trainer.save_freq": "++trainer.save_freqency=10",
+        "data.shuffle": "++data.shufle=false",
+    }
+    for override in misspelt.values():
+        assert found(override).get("unknown_keys") == "fail", override
+    sound, faulty = (compose(BROKEN, "base", [SEARCH, *some]).plain for some in ([], misspelt.values()))
+    for section, key in (meant.split(".") for meant in misspelt):
+        assert faulty[section][key] == sound[section][key]

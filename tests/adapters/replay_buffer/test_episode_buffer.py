@@ -1,0 +1,110 @@
+"""The replay buffer: a shorter wait between polls, and the episodes' numbers as metrics of the batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from tensordict.tensorclass import NonTensorStack
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from verl_agentic.adapters.batches import batch_keys
+from verl_agentic.adapters.replay_buffer import episode_buffer
+from verl_agentic.errors import ConfigError
+
+
+def buffer(**sampler_kwargs: Any) -> ReplayBuffer:
+    return ReplayBuffer(
+        trainer_mode="sync",
+        trainer_config=OmegaConf.create({}),
+        max_off_policy_threshold=None,
+        max_off_policy_strategy="drop",
+        sampler_kwargs=OmegaConf.create(sampler_kwargs),
+    )
+
+
+def test_the_poll_interval_is_the_configured_one_and_verls_own_without() -> None:
+    assert buffer(poll_interval_s=0.05).poll_interval == 0.05
+    assert buffer().poll_interval == 2.0
+
+
+@pytest.mark.parametrize("bad", [0, -1, 61, "soon", True])
+def test_an_impossible_poll_interval_is_refused_with_its_key(bad: Any) -> None:
+    with pytest.raises(ConfigError, match=r"sampler_kwargs.poll_interval_s must be .* 60, got"):
+        buffer(poll_interval_s=bad)
+
+
+class Queue:
+    """Stands in for TransferQueue at the one function that is used of it."""
+
+    def __init__(self, rows: dict[str, Any]) -> None:
+        self.rows = rows
+        self.asked: list[str] = []
+
+    def kv_batch_get(self, *, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
+        assert (partition_id, select_fields) == ("train", ["extra_fields"])
+        self.asked = keys
+        if not all(key in self.rows for key in keys):
+            return TensorDict({}, batch_size=[len(keys)])
+        return TensorDict({"extra_fields": NonTensorStack(*(self.rows[key] for key in keys))}, batch_size=[len(keys)])
+
+
+def rows(**numbers: dict[str, Any]) -> dict[str, Any]:
+    return {key: {"reward_extra_info": value} for key, value in numbers.items()}
+
+
+def metrics(monkeypatch: pytest.MonkeyPatch, stored: dict[str, Any], keys: list[str]) -> tuple[dict[str, float], Queue]:
+    queue = Queue(stored)
+    monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+    return episode_buffer.episode_metrics(keys, "train"), queue
+
+
+def test_metrics_are_means_over_episodes_not_over_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Session 0 of group u_1 has 11 rows, the last of which (10, not 9) counts; session 1 has one.
+    stored = rows(
+        **{f"u_1_0_{i}": {"acc": 9.0} for i in range(10)}, **{"u_1_0_10": {"acc": 1.0}, "u_1_1_0": {"acc": 0.0}}
+    )
+    found, queue = metrics(monkeypatch, stored, list(stored))
+    assert found == {"episode/acc": 0.5}
+    assert sorted(queue.asked) == ["u_1_0_10", "u_1_1_0"]
+
+
+def test_numbers_are_averaged_over_the_rows_that_have_them_and_texts_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored = rows(u_0_0={"acc": 1.0, "why": "text", "ok": True}, u_1_0={"acc": 0.0, "extra": 4}, u_2_0={})
+    found, _ = metrics(monkeypatch, stored, list(stored))
+    assert found == {"episode/acc": 0.5, "episode/ok": 1.0, "episode/extra": 4.0}
+
+
+def test_parts_of_the_reward_are_averaged_over_the_episodes_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: dict[str, Any] = rows(u_0_0={"acc": 1.0}, u_1_0={"acc": 0.0}, u_2_0={"acc": 0.5})
+    stored["u_0_0"]["reward_parts"] = {"pass_rate": 0.25}
+    stored["u_1_0"]["reward_parts"] = {"pass_rate": 0.75}
+    found, _ = metrics(monkeypatch, stored, list(stored))
+    assert found == {"episode/acc": 0.5, "episode/reward/pass_rate": 0.5}
+
+
+def test_other_agent_loops_and_empty_batches_have_no_episode_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert metrics(monkeypatch, {}, ["u_0_0"])[0] == {}
+    assert metrics(monkeypatch, {}, [])[0] == {}
+    assert metrics(monkeypatch, {"u_0_0": {"turns": 1}}, ["u_0_0"])[0] == {}
+
+
+class Batch:
+    keys = ("u_0_0",)
+
+
+@pytest.mark.parametrize(("partition", "has_metrics"), [("train", True), ("val", False)])
+def test_a_sampled_training_batch_brings_them_along(
+    monkeypatch: pytest.MonkeyPatch, partition: str, has_metrics: bool
+) -> None:
+    queue = Queue(rows(u_0_0={"acc": 1.0}))
+    monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
+    sample = episode_buffer._sample(lambda self, steps, partition_id, size: (Batch(), {"verl": 1.0}))
+    batch, found = sample(SimpleNamespace(), 1, partition, 1)
+    assert isinstance(batch, Batch)
+    assert found == ({"verl": 1.0, "episode/acc": 1.0} if has_metrics else {"verl": 1.0})

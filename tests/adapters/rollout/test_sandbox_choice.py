@@ -1,0 +1,29 @@
+"""Whose sandboxes an environment uses: those of the process, or of the node; anything else is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from verl_agentic.adapters.rollout.node_pool import NodePool
+from verl_agentic.adapters.rollout.sandbox_choice import pool_of
+from verl_agentic.errors import ConfigError
+from verl_agentic.sandbox.process_pool import shared_pool
+
+
+def test_a_process_shares_one_pool() -> None:
+    assert pool_of("process", "local", at_least="none") is shared_pool("local", at_least="none")
+
+
+def test_a_node_has_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    assert isinstance(pool_of("node", "local", at_least="none"), NodePool)
+
+
+def test_that_of_a_node_needs_ray() -> None:
+    with pytest.raises(ConfigError, match=r"call ray\.init\(\) first"):
+        pool_of("node", "local", at_least="none")
+
+
+def test_nobody_else_has_one() -> None:
+    with pytest.raises(ConfigError, match="pool must be 'process' or 'node', got 'rack'"):
+        pool_of("rack", "local", at_least="none")  # type: ignore[arg-type]

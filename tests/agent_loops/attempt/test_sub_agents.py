@@ -1,0 +1,175 @@
+"""Sub-agents: a part of the task is played by a fresh copy of the policy; its turns are rows of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import END, LIMITS, ROW, CharCodec, decode, encode, setting
+
+from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.errors import ConfigError
+from verl_agentic.tools.delegate import DelegateTool
+from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
+
+
+class Codec(CharCodec):
+    """`call:delegate:task` hands over a task; two of them may stand in one turn, separated by `;`."""
+
+    async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[object]) -> Action:
+        text = decode(token_ids).rstrip("$")
+        calls = tuple(
+            ToolCall("delegate", {"task": part.removeprefix("call:delegate:")})
+            for part in text.split(";")
+            if part.startswith("call:")
+        )
+        return Action(turn=turn, text=text, content="" if calls else text, tool_calls=calls)
+
+
+class Env(ToolEnv):
+    async def score(self, transcript: Transcript) -> Reward:
+        return Reward(float(transcript.final_answer == "sum 5"))
+
+
+def next_text(messages: Sequence[Message]) -> str:
+    first, last = messages[0], messages[-1]
+    if first.content.startswith("count"):
+        return first.content.split()[-1]
+    if last.role == "tool":
+        return f"sum {sum(int(m.content) for m in messages if m.role == 'tool')}"
+    return "call:delegate:count 2;call:delegate:count 3"
+
+
+async def play(policy: object, *, row: EnvRow = ROW, **limits: object) -> Episode:
+    chosen = replace(setting(policy, replace(LIMITS, max_retries=0, **limits)), codec=Codec())  # type: ignore[arg-type]
+    return await run_episode(row, make_env=lambda r: Env(r, [DelegateTool()]), setting=chosen, request_id="r")
+
+
+def script() -> ScriptedPolicy:
+    return ScriptedPolicy(next_text, encode=encode, end_ids=[END])
+
+
+async def test_a_sub_agent_sees_its_task_only_and_its_row_is_trained_with_that_context() -> None:
+    episode = await play(script())
+    assert episode.reward.outcome == 1.0 and episode.stop_reason is StopReason.ANSWERED
+    first, second, own = episode.trajectories
+    rows = {(decode(row.prompt_ids), decode(row.response_ids)) for row in (first, second)}
+    assert rows == {("<user>count 2<assistant>", "2$"), ("<user>count 3<assistant>", "3$")}
+    assert all(row.response_mask == [1, 1] for row in (first, second))
+    assert decode(own.response_ids).endswith("sum 5$")
+    assert episode.numbers()["sub_agents"] == 2.0 and episode.numbers()["rows"] == 3.0
+    # Its own tools; those of its sub-agents are not offered to it.
+    assert episode.numbers()["tools_offered"] == 1.0
+
+
+async def test_the_outcome_lies_in_the_agents_own_row() -> None:
+    rewards = (await play(script())).token_rewards()
+    assert [sum(row) for row in rewards] == [0.0, 0.0, 1.0]
+
+
+async def test_what_sub_agents_sample_counts_against_the_budget_of_the_episode() -> None:
+    # The first turn has 44 tokens and the sub-agents' two each: the budget of 47 leaves the second of them 1.
+    episode = await play(script(), max_episode_tokens=47)
+    assert episode.stop_reason is StopReason.MAX_TOKENS
+    assert sum(row.num_model_tokens for row in episode.trajectories) <= 48
+
+
+async def test_a_task_that_no_sub_agent_can_hold_is_the_policys_mistake_and_no_failure() -> None:
+    def next_text(messages: Sequence[Message]) -> str:
+        return "call:delegate:" + "x" * 200 if messages[-1].role == "user" else "I give up"
+
+    limits = replace(LIMITS, max_response_tokens=700, max_context_tokens=700, max_retries=0)
+    policy = ScriptedPolicy(next_text, encode=encode, end_ids=[END])
+    episode = await run_episode(
+        ROW,
+        make_env=lambda row: Env(row, [DelegateTool(instructions="i" * 500)]),  # too long with the task
+        setting=replace(setting(policy, limits), codec=Codec()),  # type: ignore[arg-type]
+        request_id="r",
+    )
+    assert episode.stop_reason is StopReason.ANSWERED, episode.error
+    (told,) = (m.content for m in episode.messages if m.role == "tool")
+    assert told.startswith("Error: nobody can take this task: the prompt has 725 tokens")
+    assert episode.numbers()["call_error/wrong_arguments"] == 1.0 and len(episode.trajectories) == 1
+
+
+@pytest.mark.parametrize("hang", [True, False], ids=["hangs", "fails"])
+async def test_an_episode_whose_sub_agent_cannot_be_played_is_void_and_its_sibling_is_ended(hang: bool) -> None:
+    ended = []
+
+    class Broken(ScriptedPolicy):
+        async def generate(self, prompt_ids: Sequence[int], **options: object) -> Completion:
+            try:
+                if "count 3" in decode(prompt_ids)[:16]:
+                    await asyncio.sleep(0.05)
+                    if not hang:
+                        raise ConnectionError("server gone")
+                    await asyncio.sleep(60)
+                if "count 2" in decode(prompt_ids)[:16]:
+                    await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append(decode(prompt_ids))
+                raise
+            return await super().generate(prompt_ids, **options)  # type: ignore[arg-type]
+
+    episode = await play(Broken(next_text, encode=encode, end_ids=[END]), turn_timeout_s=0.2)
+    assert episode.is_void and not any(any(row.response_mask) for row in episode.trajectories)
+    assert "<user>count 2<assistant>" in ended
+    assert episode.error_kind in ("env", "policy", None)
+
+
+@pytest.mark.parametrize(
+    ("says", "limits", "reason"),
+    [
+        ("call:nothing", {}, "it used all of its turns"),
+        ("x" * 40, {"max_turn_tokens": 30}, "it used all of its tokens"),
+        ("", {}, "it said nothing"),
+    ],
+)
+async def test_a_sub_agent_without_an_answer_gives_its_parent_an_error_that_says_why(
+    says: str, limits: dict[str, Any], reason: str
+) -> None:
+    def next_text(messages: Sequence[Message]) -> str:
+        if messages[0].content == "work":
+            return says
+        return "call:delegate:work" if messages[-1].role == "user" else "sum 5"
+
+    policy = ScriptedPolicy(next_text, encode=encode, end_ids=[END])
+    episode = await play(policy, max_response_tokens=900, max_context_tokens=1_000, **limits)
+    (told,) = (m for m in episode.messages if m.role == "tool")
+    assert told.content == f"Error: the helper gave no answer: {reason}; ask for less, or ask again"
+    assert (told.is_error, told.error_kind) == (True, "no_answer")
+    assert episode.numbers()["call_error/no_answer"] == 1.0 and episode.reward.outcome == 1.0
+    assert len(episode.trajectories) == 2, "what the sub-agent did is trained"
+
+
+async def test_a_runner_that_returns_nothing_is_an_error_for_the_parent() -> None:
+    async def run(prompt: object, **options: object) -> str:
+        return " \n"
+
+    tool = DelegateTool()
+    tool.use(run)
+    result = await tool.call({"task": "work"})
+    assert (result.is_error, result.error_kind) == (True, "no_answer")
+
+
+def test_a_sub_agent_that_could_delegate_is_refused_before_anything_is_played() -> None:
+    with pytest.raises(ConfigError, match="a sub-agent cannot delegate, got the tool 'delegate' among its tools"):
+        DelegateTool([DelegateTool()])
+    with pytest.raises(ConfigError, match="max_turns of a sub-agent must be at least 1, got 0"):
+        DelegateTool(max_turns=0)
+
+
+async def test_a_nested_delegate_ends_the_run_instead_of_voiding_episodes() -> None:
+    with pytest.raises(ConfigError, match="cannot delegate"):
+        await run_episode(
+            ROW,
+            make_env=lambda row: Env(row, [DelegateTool([DelegateTool()])]),
+            setting=setting(script()),
+            request_id="r",
+        )

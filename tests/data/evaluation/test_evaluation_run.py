@@ -1,0 +1,214 @@
+"""An evaluation plays what is missing, keeps what it has, and its summary is that of a hand calculation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import END, FakeEnv, encode, setting
+
+from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.data.evaluation.evaluation_run import Attempt, Seat, attempts, evaluate, summarise
+from verl_agentic.data.evaluation.journal import Journal
+from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.env import EnvRow
+from verl_agentic.errors import ConfigError, InfrastructureError
+from verl_agentic.types import Message
+
+ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"task_id": f"t{i}"}) for i in range(3)]
+
+
+def seat(text: str) -> Seat:
+    policy = ScriptedPolicy(lambda messages: text, encode=encode, end_ids=[END])
+    return Seat(setting=setting(policy), usage={"requests": 1, "completion_tokens": 5}, has_exact_ids=True)
+
+
+def says_42_where(is_right: Callable[[Attempt], bool]) -> Callable[[Attempt], Seat]:
+    return lambda attempt: seat("42" if is_right(attempt) else "41")
+
+
+async def run(tmp_path: Path, seat_for: Callable[[Attempt], Seat], **options: Any) -> list[dict[str, Any]]:
+    rows, samples = options.pop("rows", ROWS), options.pop("samples", 2)
+    journal = Journal(tmp_path / "episodes.jsonl")
+    try:
+        return await evaluate(
+            attempts(rows, samples),
+            **{
+                "make_env": FakeEnv,
+                "seat_for": seat_for,
+                "journal": journal,
+                "max_concurrent": 4,
+                "breaker": CircuitBreaker(max_void_share=1.0),
+                **options,
+            },
+        )
+    finally:
+        journal.close()
+
+
+async def test_every_row_is_played_as_often_as_asked_and_recorded(tmp_path: Path) -> None:
+    records = await run(tmp_path, says_42_where(lambda a: a.index == 0 or (a.index == 1 and a.sample == 1)))
+    outcomes = [(r["row"], r["task_id"], r["sample"], r["outcome"]) for r in records]
+    assert outcomes == [
+        *((0, "t0", 0, 1.0), (1, "t1", 0, 0.0), (2, "t2", 0, 0.0)),
+        *((0, "t0", 1, 1.0), (1, "t1", 1, 1.0), (2, "t2", 1, 0.0)),
+    ]
+    lines = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
+    assert sorted(line["key"] for line in lines) == sorted(r["key"] for r in records) and len(lines) == 6
+    record = records[0]
+    assert record["messages"] == [{"role": "user", "content": "q0"}, {"role": "assistant", "content": "42"}]
+    (trajectory,) = record["trajectories"]
+    assert trajectory["response_ids"] == encode("42$") and trajectory["response_mask"] == [1, 1, 1]
+    assert trajectory["prompt_ids"] == encode("<user>q0<assistant>") and trajectory["log_probs"] == [0.0] * 3
+    stored = StoredSample.from_dict(record["stored_sample"])
+    assert (stored.group, stored.session, stored.sample.final_answer) == (record["task"], 0, "42")
+    assert (record["stop_reason"], record["void"], record["token_ids"]) == ("answered", False, "exact")
+    assert record["usage"] == {"requests": 1, "completion_tokens": 5} and record["numbers"]["num_turns"] == 1.0
+
+
+async def test_what_the_journal_has_is_not_played_again_and_more_samples_are(tmp_path: Path) -> None:
+    first = await run(tmp_path, says_42_where(lambda a: True), samples=1)
+    played: list[tuple[int, int]] = []
+
+    def seat_for(attempt: Attempt) -> Seat:
+        played.append((attempt.index, attempt.sample))
+        return seat("41")
+
+    seen: list[str] = []
+    second = await run(tmp_path, seat_for, rows=ROWS[::-1], on_record=lambda record: seen.append(record["key"]))
+    assert sorted(played) == [(0, 1), (1, 1), (2, 1)], "only the second samples"
+    assert second[:3] == first[::-1] and [r["outcome"] for r in second] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert len(seen) == 6, "what was there is told of, too"
+
+
+async def test_void_episodes_are_played_again(tmp_path: Path) -> None:
+    class Failing(FakeEnv):
+        async def start(self) -> tuple[Message, ...]:
+            raise OSError("no disk")
+
+    void = await run(tmp_path, says_42_where(lambda a: True), make_env=Failing, samples=1, rows=ROWS[:1])
+    assert void[0]["void"] and "no disk" in void[0]["error"]
+    mended = await run(tmp_path, says_42_where(lambda a: True), samples=1, rows=ROWS[:1])
+    assert (mended[0]["void"], mended[0]["outcome"]) == (False, 1.0)
+
+
+async def test_rows_with_the_same_content_are_different_tasks(tmp_path: Path) -> None:
+    records = await run(tmp_path, says_42_where(lambda a: a.index == 0), rows=[ROWS[0], ROWS[0]], samples=1)
+    assert [r["outcome"] for r in records] == [1.0, 0.0]
+    assert summarise(records)["tasks"] == 2
+
+
+async def test_no_more_than_allowed_are_under_way_at_once(tmp_path: Path) -> None:
+    running, most = 0, 0
+
+    class Counting(FakeEnv):
+        async def start(self) -> tuple[Message, ...]:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.01)
+            return await super().start()
+
+        async def close(self) -> None:
+            nonlocal running
+            running -= 1
+
+    await run(tmp_path, says_42_where(lambda a: True), make_env=Counting, samples=4, max_concurrent=3)
+    assert (most, running) == (3, 0)
+
+
+async def test_too_many_void_episodes_stop_the_evaluation_with_their_reason_and_keep_what_was_played(
+    tmp_path: Path,
+) -> None:
+    class Failing(FakeEnv):
+        async def start(self) -> tuple[Message, ...]:
+            raise OSError("no disk")
+
+    breaker = CircuitBreaker(max_void_share=0.5, window=4, min_episodes=4)
+    with pytest.raises(InfrastructureError, match=r"100% of the last 4 episodes are void, got 4x .*no disk"):
+        await run(
+            tmp_path, says_42_where(lambda a: True), make_env=Failing, breaker=breaker, samples=9, max_concurrent=1
+        )
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 4
+
+
+async def test_what_no_retry_can_help_ends_the_siblings_too(tmp_path: Path) -> None:
+    envs: list[FakeEnv] = []
+
+    def make(row: EnvRow) -> FakeEnv:
+        envs.append(FakeEnv(row))
+        if len(envs) == 2:
+            raise ConfigError("no such thing, got x; name one")
+        return envs[-1]
+
+    def forever(attempt: Attempt) -> Seat:
+        async def text(messages: Any) -> str:
+            await asyncio.sleep(3600)
+            return ""
+
+        policy = ScriptedPolicy(text, encode=encode, end_ids=[END])
+        return Seat(setting=setting(policy), usage={}, has_exact_ids=True)
+
+    with pytest.raises(ConfigError, match="no such thing"):
+        await asyncio.wait_for(run(tmp_path, forever, make_env=make), 5)
+    assert envs[0].closed == 1
+
+
+async def test_the_summary_is_that_of_a_hand_calculation(tmp_path: Path) -> None:
+    # Successes of 4 samples: t0 4, t1 2, t2 0.
+    records = await run(tmp_path, says_42_where(lambda a: a.sample < (4, 2, 0)[a.index]), samples=4)
+    summary = summarise(records)
+    assert (summary["tasks"], summary["episodes"], summary["void"]) == (3, 12, 0)
+    # Mean 1/2; the tasks' deviations sum to 2, 0, -2: sqrt(3/2 * 8) / 12.
+    assert summary["success"]["mean"] == 0.5
+    assert summary["success"]["stderr"] == pytest.approx((3 / 2 * 8) ** 0.5 / 12)
+    # stderr is 0.289: as certain as 3 tasks with one attempt each, of which 1.5 succeeded.
+    assert summary["success"]["ci95"] == summary["outcome"]["ci95"] == pytest.approx([0.125, 0.875], abs=0.001)
+    # pass@2: 1, 1 - C(2,2)/C(4,2) = 5/6, 0. pass^2: 1, C(2,2)/C(4,2) = 1/6, 0.
+    assert summary["pass_at_k"] == {"1": 0.5, "2": pytest.approx((1 + 5 / 6) / 3), "4": pytest.approx(2 / 3)}
+    assert summary["pass_hat_k"] == {"1": 0.5, "2": pytest.approx((1 + 1 / 6) / 3), "4": pytest.approx(1 / 3)}
+    assert summary["tasks_at_k"] == {"1": 3, "2": 3, "4": 3}
+    assert summary["stop_reasons"] == {"answered": 12} and summary["usage"] == {"requests": 12, "completion_tokens": 60}
+    assert summary["model_tokens"] == {"mean": 3.0, "stderr": 0.0} and summary["token_ids"] == ["exact"]
+    json.dumps(summary)
+
+
+async def test_no_success_at_all_is_not_certain(tmp_path: Path) -> None:
+    records = await run(tmp_path, says_42_where(lambda a: False), samples=4)
+    success = summarise(records)["success"]
+    assert (success["mean"], success["stderr"]) == (0.0, 0.0)
+    assert success["ci95"] == pytest.approx([0.0, 0.5615], abs=1e-3)  # of 3 tasks, not of 12 attempts
+
+
+def record(task: str, outcome: float, *, void: bool = False, error: str | None = None) -> dict[str, Any]:
+    names = ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
+    return {
+        "task": task, "outcome": outcome, "void": void, "error": error, "token_ids": "exact", "usage": {},
+        "stop_reason": "infra_error" if void else "answered", "numbers": dict.fromkeys(names, 1.0),
+    }  # fmt: skip
+
+
+def test_void_episodes_count_nowhere_but_as_void() -> None:
+    summary = summarise(
+        [record("a", 1.0), record("a", 0.0, void=True, error="x"), record("b", 0.0), record("b", 1.0), record("b", 0.0)]
+    )
+    assert summary["success"]["mean"] == 0.5 and summary["outcome"]["mean"] == 0.5
+    assert (summary["episodes"], summary["void"], summary["void_errors"]) == (5, 1, {"x": 1})
+    # Task a has one attempt that counts and b three: pass@3 is that of b alone.
+    assert summary["pass_at_k"] == {"1": pytest.approx((1 + 1 / 3) / 2), "2": pytest.approx(2 / 3), "3": 1.0}
+    assert summary["tasks_at_k"] == {"1": 2, "2": 1, "3": 1}
+
+
+def test_a_partial_outcome_is_no_success() -> None:
+    summary = summarise([record("a", 0.9), record("b", 1.0)])
+    assert (summary["success"]["mean"], summary["outcome"]["mean"]) == (0.5, pytest.approx(0.95))
+
+
+def test_when_all_are_void_there_is_no_mean() -> None:
+    summary = summarise([record("a", 0.0, void=True, error="down"), record("a", 0.0, void=True, error="down")])
+    assert summary["void_errors"] == {"down": 2} and "success" not in summary and "pass_at_k" not in summary

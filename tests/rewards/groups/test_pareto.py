@@ -1,0 +1,37 @@
+"""The Pareto front: what nothing else beats in every part."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from verl_agentic.errors import DataError
+from verl_agentic.rewards.groups.pareto import pareto_front
+
+PARTS = st.lists(st.integers(-3, 3), min_size=3, max_size=3)
+
+
+def test_the_front_is_that_of_the_vector() -> None:
+    # vectors.json, V-PARETO: success, safety, -cost
+    points = {"a": [0.8, 0.9, -3], "b": [0.7, 0.9, -3], "c": [0.6, 1.0, -1], "d": [0.8, 0.9, -4]}
+    assert pareto_front(points) == ["a", "c"]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(PARTS, min_size=1, max_size=8))
+def test_whatever_is_not_on_the_front_is_beaten_by_something_on_it(parts: list[list[int]]) -> None:
+    points = {str(index): part for index, part in enumerate(parts)}
+    front = pareto_front(points)
+    assert front and {str(parts.index(max(parts)))} <= set(front)
+    for name, point in points.items():
+        beaten = any(
+            points[one] != point and all(a >= b for a, b in zip(points[one], point, strict=True)) for one in front
+        )
+        assert beaten != (name in front)
+
+
+@pytest.mark.parametrize("points", [{"a": [1], "b": [1, 2]}, {"a": [float("nan")]}, {"a": [float("inf")]}])
+def test_points_that_cannot_be_compared_are_refused(points: dict[str, list[float]]) -> None:
+    with pytest.raises(DataError, match="same number of finite parts"):
+        pareto_front(points)

@@ -1,0 +1,102 @@
+"""Which rows of a batch are one session's, and which of them repeat its score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transfer_queue as tq
+
+from verl_agentic.rewards.verl_result import PLACE
+
+LAST_ROWS = "agentic_last_rows"
+"""Attribute of a replay buffer: a step, and key -> `extra_fields` of the last rows of the episodes sampled in it."""
+
+GROUP_SIZE = "agentic_group_size"
+"""Tag of a row whose group a gate has cut: the sessions that are left."""
+PLAYED_UID = "agentic_played_uid"
+"""Tag of a row that is replayed: the uid under which it was played."""
+
+
+def split_key(key: str) -> tuple[str, str, int]:
+    """Returns uid, session and place in the session of a row that verl calls `{uid}_{session}_{index}`."""
+    uid, session, index = key.rsplit("_", 2)
+    return uid, session, int(index)
+
+
+def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Returns uid and session -> the key of the session's last row."""
+    last: dict[tuple[str, str], str] = {}
+    for key in keys:
+        uid, session, index = split_key(key)
+        known = last.get((uid, session))
+        if known is None or split_key(known)[2] < index:
+            last[uid, session] = key
+    return last
+
+
+def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, Any]]:
+    """Returns row -> its `extra_fields`; empty when the rows have none."""
+    if not keys:
+        return {}
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
+    columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else []
+    return {key: getattr(column, "data", column) for key, column in zip(keys, columns, strict=bool(columns))}
+
+
+def group_keys(keys: Sequence[str], parts: Mapping[str, torch.Tensor]) -> list[tuple[str, bool]]:
+    """Returns which rows may be compared: those of one prompt that were all told the same.
+
+    What a session with guidance earns says nothing about one without, and the other way round: their states differ
+    from the first token on.
+
+    Args:
+        keys: of the rows.
+        parts: numbers of their sessions, `[B]`; `guided` is 1 where the environment gave guidance.
+    """
+    guided = parts.get("guided")
+    told = [False] * len(keys) if guided is None else [value == 1.0 for value in guided.tolist()]
+    return [(split_key(key)[0], is_told) for key, is_told in zip(keys, told, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRows:
+    """What agent loops have stored with the rows of a batch, in the order of its keys."""
+
+    is_copy: list[bool]
+    """Whether the row's rewards are a copy of those of its session's last row.
+
+    verl copies the score of a session over all of its rows. Those of `env_agent` carry what was earned in them."""
+    is_side: list[bool] | None
+    """Whether it is a sub-agent's; None: the agent loop does not say."""
+    masks: list[torch.Tensor]
+    """Which tokens the policy sampled, `[R]` without padding."""
+
+    def sampled(self, mask_BT: torch.Tensor) -> torch.Tensor:
+        """Returns `[B, T]` bool: tokens that the policy sampled, those included that verl has rejected since.
+
+        Args:
+            mask_BT: `[B, T]` bool: those that are left.
+        """
+        sampled_BT = mask_BT.clone()
+        for row, mask in enumerate(self.masks):
+            sampled_BT[row, : len(mask)] |= mask[: mask_BT.shape[1]].to(mask_BT.device).bool()
+        return sampled_BT
+
+
+def stored_rows(keys: Sequence[str], *, partition_id: str) -> StoredRows:
+    """Returns what was stored with rows."""
+    last = set(last_rows(keys).values())
+    fields = ["extra_fields", "response_mask"]
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    found: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(keys)
+    extras: list[Any] = [getattr(extra, "data", extra) or {} for extra in found]
+    masks: list[torch.Tensor] = list(fetched["response_mask"].unbind()) if "response_mask" in fetched else []
+    is_ours = all(PLACE in extra for extra in extras)
+    return StoredRows(
+        is_copy=[key not in last and PLACE not in extra for key, extra in zip(keys, extras, strict=True)],
+        is_side=[extra[PLACE] == "side" for extra in extras] if is_ours else None,
+        masks=masks,
+    )

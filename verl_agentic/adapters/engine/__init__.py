@@ -1,0 +1,1 @@
+"""verl's FSDP engines, losses and critics: `verl.workers`."""

@@ -1,0 +1,1 @@
+"""Watches a run and never changes what is trained."""

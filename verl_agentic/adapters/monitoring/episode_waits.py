@@ -1,0 +1,243 @@
+"""What the episodes of an agent-loop worker wait for: in the run's folder every few seconds, and in the log when stuck.
+
+A thread of its own looks, so that an event loop that is blocked is seen, too: by the stack of its thread. verl's own
+agent loops are watched as well: their turns, their tool calls, their rewards. The timeline of every episode, of
+whatever loop, travels in `extra_fields["episode_time"]` of its last row.
+
+    rollout.custom.agentic.waiting: {stuck_after_s: 120, stuck_generate_s: 600, report_every_s: 10}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
+
+from verl_agentic.adapters.monitoring.run_dir import run_dir_of
+from verl_agentic.adapters.run_sections import AGENTIC, waiting_options
+from verl_agentic.agent_loops.trace import timeline as activity
+from verl_agentic.data.parquet import extra_of
+from verl_agentic.diagnostics.live.stuck_episodes import StuckWatch, WaitingOptions, states
+from verl_agentic.diagnostics.live.time_ledger import EpisodeTime
+
+logger = logging.getLogger(__name__)
+EPISODE_TIME = "episode_time"
+"""Key of `extra_fields`: `EpisodeTime.to_dict()` in the last row of an episode, None in the others."""
+_BLOCKED_S = 10.0
+_FRAMES = 6
+"""Of a blocking stack, the innermost ones are told."""
+
+
+class WaitingReporter:
+    """The thread that looks after the episodes of this process."""
+
+    def __init__(
+        self, options: WaitingOptions, *, loop: asyncio.AbstractEventLoop, folder: Path | None, blocked_s: float
+    ) -> None:
+        """Must be made in the thread of the event loop; writes files only where there is a folder."""
+        self._options, self._loop, self._blocked_s = options, loop, blocked_s
+        self._loop_thread = threading.get_ident()
+        name = f"waiting-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.json"
+        self._path = None if folder is None else folder / name
+        self._watch = StuckWatch(options)
+        self._answered = self._asked = time.monotonic()
+        self._is_asked = self._is_told = False
+        self._blocked_by: list[str] = []
+        self._next_report = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="verl_agentic waiting", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look, until `stop` or the end of the event loop."""
+        atexit.register(self.stop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends looking, and removes the file."""
+        self._stopped.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+        self._remove()
+        atexit.unregister(self.stop)
+
+    def look(self) -> None:
+        """Looks once: warns of what is stuck, and writes the file when that is due."""
+        now = time.monotonic()
+        episodes = activity.running()
+        for line in self._watch.warnings(episodes, now=now):
+            logger.warning("stuck: %s", line)
+        self._look_at_loop(now)
+        if now >= self._next_report:
+            self._next_report = now + self._options.report_every_s
+            self._report(states(episodes, now=now, now_at=time.time()), len(episodes), now)
+
+    def _run(self) -> None:
+        stuck_s = min(self._options.stuck_after_s, self._options.stuck_generate_s)
+        every_s = min(self._options.report_every_s, stuck_s / 4, self._blocked_s / 4, 2.0)
+        while not self._stopped.wait(every_s) and not self._loop.is_closed():
+            try:
+                self.look()
+            except Exception:
+                logger.exception("what episodes wait for cannot be told")
+        self._remove()
+
+    def _look_at_loop(self, now: float) -> None:
+        """Asks the event loop for a sign of life; where it gives none, says what it is busy with."""
+        if not self._is_asked:
+            self._is_asked, self._asked = True, now
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._answer)
+            return
+        if now - self._asked < self._blocked_s:
+            return
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = [] if frame is None else traceback.format_stack(frame)[-_FRAMES:]
+        self._blocked_by = [line.strip() for line in stack]
+        if not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "stuck: the event loop of this worker, and with it all its %d episodes, has been blocked for %.0f s "
+                "by\n%s",
+                len(activity.running()),
+                now - self._asked,
+                "".join(stack) or "a thread that is gone",
+            )
+
+    def _answer(self) -> None:
+        self._is_asked = self._is_told = False
+        self._blocked_by = []
+
+    def _report(self, episodes: list[dict[str, Any]], num_running: int, now: float) -> None:
+        if self._path is None:
+            return
+        if not episodes:
+            self._remove()
+            return
+        report = {
+            "time": time.time(),
+            "report_every_s": self._options.report_every_s,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "num_running": num_running,
+            "loop_lag_s": now - self._asked if self._is_asked else 0.0,
+            "blocked_by": self._blocked_by,
+            "episodes": episodes,
+        }
+        scratch = self._path.with_suffix(".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            scratch.write_text(json.dumps(report), encoding="utf-8")
+            scratch.replace(self._path)
+        except OSError as cause:  # a full disk is no reason to end a run
+            logger.warning("what episodes wait for is not in %s: %s", self._path, cause)
+
+    def _remove(self) -> None:
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+
+_reporters: dict[int, WaitingReporter] = {}
+"""By event loop."""
+
+
+def _watch_this_process(config: Any) -> None:
+    loop = asyncio.get_running_loop()
+    if id(loop) in _reporters:
+        return
+    options = waiting_options(config)
+    _reporters[id(loop)] = WaitingReporter(options, loop=loop, folder=run_dir_of(config), blocked_s=_BLOCKED_S)
+    _reporters[id(loop)].start()
+
+
+def _run_agent_loop(original: Any) -> Any:
+    @functools.wraps(original)
+    async def run(
+        self: Any, sampling_params: Any, trajectory: Mapping[str, Any], *, agent_name: str, **kwargs: Any
+    ) -> Any:
+        _watch_this_process(self.config)
+        env = ""
+        if agent_name == "env_agent":
+            chosen = OmegaConf.select(self.config, f"{AGENTIC}.env")
+            env = str(extra_of(kwargs.get("extra_info")).get("env") or chosen or "")
+        with activity.playing(
+            uid=str(kwargs.get("uid", "")),
+            session=int(kwargs.get("session_id") or 0),
+            agent=agent_name,
+            env=env,
+            step=int(trajectory["step"]),
+            is_validation=bool(trajectory["validate"]),
+        ):
+            return await original(self, sampling_params, trajectory, agent_name=agent_name, **kwargs)
+
+    return run
+
+
+def _compute_score(original: Any) -> Any:
+    """Sees the wait for verl's reward worker, and sends the episode's timeline with its last row."""
+
+    @functools.wraps(original)
+    async def compute(self: Any, outputs: list[Any], *args: Any, **kwargs: Any) -> None:
+        is_waiting = outputs[-1].reward_score is None and self.reward_loop_worker_handles is not None
+        with activity.span("reward") if is_waiting else contextlib.nullcontext():
+            await original(self, outputs, *args, **kwargs)
+        timeline, spent = activity.current(), None
+        if timeline is not None:
+            spent = EpisodeTime(began_at=timeline.began_at, ended_at=time.time(), spans=timeline.spans).to_dict()
+        for output in outputs:  # the same keys in every row: verl drops a column that one of them lacks
+            output.extra_fields[EPISODE_TIME] = spent if output is outputs[-1] else None
+
+    return compute
+
+
+def _generate(original: Any) -> Any:
+    @functools.wraps(original)
+    async def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if activity.is_inside("generate"):  # our own loop has said so, or this is verl's resuming client
+            return await original(self, *args, **kwargs)
+        with activity.span("generate", turn=_num_turns()):
+            return await original(self, *args, **kwargs)
+
+    return generate
+
+
+def _call_tool(original: Any) -> Any:
+    @functools.wraps(original)
+    async def call(self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
+        known = getattr(agent_data, "_active_tools", self.tools)
+        label = tool_call.name if tool_call.name in known else activity.UNKNOWN_TOOL
+        with activity.span("tool", label=label, turn=_num_turns() - 1):
+            return await original(self, tool_call, tools_kwargs, agent_data)
+
+    return call
+
+
+def _num_turns() -> int:
+    timeline = activity.current()
+    return 0 if timeline is None else sum(span.kind == "generate" for span in timeline.spans)
+
+
+AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
+AgentLoopWorker._compute_score = _compute_score(AgentLoopWorker._compute_score)
+_tool_agent: Any = ToolAgentLoop  # verl's decorator hides what it is
+_tool_agent._call_tool = _call_tool(_tool_agent._call_tool)
+LLMServerClient.generate = _generate(LLMServerClient.generate)
+FullyAsyncLLMServerClient.generate = _generate(FullyAsyncLLMServerClient.generate)

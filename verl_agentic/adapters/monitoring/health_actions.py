@@ -1,0 +1,116 @@
+"""What an alarm does to a run: `stop` ends it, `rollback` goes back to the last healthy checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+from omegaconf import open_dict
+
+from verl_agentic.adapters.monitoring.health_watch import Watch
+from verl_agentic.adapters.run_sections import AGENTIC
+from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
+from verl_agentic.errors import HealthError
+
+logger = logging.getLogger(__name__)
+_KEEP = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")
+
+
+def target_of_rollback(watch: Watch, findings: Sequence[Finding]) -> int | None:
+    """Returns the step that a run goes back to; None where no alarm asks for it, or another one stops the run."""
+    levels = {finding.level for finding in findings}
+    if "rollback" not in levels or "stop" in levels or watch.num_rollbacks >= watch.health.settings.max_rollbacks:
+        return None
+    return watch.checkpoints.newest(watch.health.healthy_until())
+
+
+def act(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
+    """Goes back where `metrics` say so, and stops the run where an alarm is left that asked for more than a warning.
+
+    Raises:
+        HealthError: the run stops.
+    """
+    if ROLLED_BACK_TO in metrics:
+        _roll_back(trainer, watch, step=int(metrics[ROLLED_BACK_TO]))
+    elif serious := [finding for finding in findings if finding.level in ("stop", "rollback")]:
+        _stop(trainer, watch, metrics, serious)
+
+
+def _roll_back(trainer: Any, watch: Watch, *, step: int) -> None:
+    """Loads a checkpoint into trainer and rollout. Steps, data and random numbers of the driver go on.
+
+    So the batches that went wrong do not come again.
+    """
+    folder = watch.checkpoints.folder(step)
+    trainer.checkpoint_manager.sleep_replicas()
+    trainer.actor_rollout_wg.load_checkpoint(local_path=str(folder / "actor"), del_local_after_load=False)
+    if trainer.use_critic:
+        trainer.critic_wg.load_checkpoint(local_path=str(folder / "critic"), del_local_after_load=False)
+    if hasattr(trainer.replay_buffer, "load"):
+        trainer.replay_buffer.load(folder)  # groups that are replayed
+    trainer.checkpoint_manager.update_weights(trainer.global_steps)
+    watch.health.forget(after=step)
+    watch.num_rollbacks += 1
+    watch.checkpoints.put_aside(after=step)
+    logger.warning(
+        "step %d goes on from the weights of step %d, the last healthy checkpoint (rollback %d of %d)",
+        trainer.global_steps,
+        step,
+        watch.num_rollbacks,
+        watch.health.settings.max_rollbacks,
+    )
+
+
+def _stop(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
+    """Leaves the last healthy checkpoint as the newest, saves the weights aside, and ends the run."""
+    healthy = watch.checkpoints.newest(watch.health.healthy_until())
+    aside = _put_aside(trainer, watch, healthy=healthy or 0)
+    with contextlib.suppress(Exception):  # the reason is in the error, whatever a logger says
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
+        trainer.logger.log(data=numbers, step=trainer.global_steps)
+    told = "; ".join(f"{finding.name}: {finding.message}" for finding in findings)
+    went_back = f" after {watch.num_rollbacks} rollbacks" if watch.num_rollbacks else ""
+    if healthy is None:
+        resume = "no healthy checkpoint was saved: fix the cause and start again, with a lower trainer.save_freq"
+    else:
+        resume = (
+            f"the last healthy checkpoint is that of step {healthy}: fix the cause and resume from it with "
+            f"trainer.resume_mode=resume_path trainer.resume_from_path={watch.checkpoints.folder(healthy)}"
+        )
+    raise HealthError(
+        f"the run is not well at step {trainer.global_steps}{went_back}, got {told}; {resume}. {aside}, or set "
+        f"{AGENTIC}.health.actions.<alarm> to warn"
+    )
+
+
+def _put_aside(trainer: Any, watch: Watch, *, healthy: int) -> str:
+    """Returns how to go on from the weights that the alarm found sick, which may be a false alarm."""
+    step, checkpoints = trainer.global_steps, watch.checkpoints
+    is_saved = checkpoints.has(step)
+    checkpoints.put_aside(after=healthy)
+    folder = checkpoints.aside / f"global_step_{step}"
+    try:
+        if not is_saved:
+            with _saving_into(trainer.config, str(checkpoints.aside)):
+                trainer._save_checkpoint()
+    except Exception as cause:  # the alarm must be told, whatever becomes of its weights
+        logger.exception("the weights of step %d were not saved", step)
+        return f"The weights of step {step} were not saved ({type(cause).__name__}: {cause})"
+    return f"If this is a false alarm, resume from {folder}"
+
+
+@contextlib.contextmanager
+def _saving_into(config: Any, folder: str) -> Iterator[None]:
+    """Has verl save into another folder and remove nothing for it."""
+    before = {name: config.trainer.get(name) for name in ("default_local_dir", *_KEEP)}
+    with open_dict(config.trainer):
+        config.trainer.update({"default_local_dir": folder, **dict.fromkeys(_KEEP)})
+    try:
+        yield
+    finally:
+        with open_dict(config.trainer):
+            config.trainer.update(before)

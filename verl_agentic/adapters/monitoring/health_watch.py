@@ -1,0 +1,82 @@
+"""What watches over one trainer: options, alarms, findings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from verl_agentic.adapters.checkpoints.healthy_checkpoints import Checkpoints
+from verl_agentic.adapters.run_sections import AGENTIC, audit, health_settings, log_options
+from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO, HealthMonitor
+from verl_agentic.trajectory_log.lines import Lines
+from verl_agentic.trajectory_log.metric_log import MetricsLog, read_metrics
+
+logger = logging.getLogger(__name__)
+
+
+class Watch:
+    """What watches over one trainer."""
+
+    def __init__(self, config: Any, *, begun_at: int = 0) -> None:
+        """Reads the section.
+
+        Args:
+            config: verl's.
+            begun_at: step whose checkpoint the run was resumed from; 0 for a new one.
+
+        Raises:
+            ConfigError: an unknown key, a value out of range, or `rollback` where a run cannot go back.
+        """
+        self.options = log_options(config)
+        self.audit = audit(config) if OmegaConf.select(config, f"{AGENTIC}.audit") is not None else None
+        self.health = HealthMonitor(health_settings(config))
+        folder = self.options.dir
+        self.metrics = None if folder is None else MetricsLog(folder)
+        self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
+        self._is_known = False
+        self.num_rollbacks = 0
+        """Of the run, those of earlier processes included."""
+        trainer = config.trainer
+        is_named = trainer.get("resume_mode") == "resume_path" and trainer.get("resume_from_path")
+        self.checkpoints = Checkpoints(
+            Path(trainer.default_local_dir),
+            begun_at=begun_at,
+            resumed_from=Path(trainer.resume_from_path) if is_named else None,
+        )
+        self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
+
+    def remember(self, *, before: int) -> None:
+        """Lets alarms know, once, what a run that is resumed logged of its steps before this one."""
+        is_new, self._is_known = not self._is_known, True
+        if not is_new or before <= 1 or self.options.dir is None:
+            return
+        try:
+            for logged in read_metrics(self.options.dir, with_verls=False):
+                if 0 <= logged["step"] < before:
+                    self.health.observe(logged["step"], logged)
+                    self.num_rollbacks += ROLLED_BACK_TO in logged
+        except (OSError, ValueError):
+            logger.exception("alarms do not know what was logged before step %d", before)
+
+    def keep_healthy(self) -> None:
+        """Keeps the newest checkpoint that each stopping alarm found healthy; without such alarms, verl keeps alone."""
+        found = (self.checkpoints.newest(step) for step in self.health.judged_until())
+        self.checkpoints.keep(step for step in found if step is not None)
+
+    def find(self, finding: Finding) -> None:
+        """Keeps and tells a finding."""
+        if self._findings is not None:
+            self._findings.append({**finding.to_dict(), "time": time.time()})
+        logger.log(logging.INFO if finding.level == "log" else logging.WARNING, "%s", finding)
+
+
+def watch_of(trainer: Any) -> Watch:
+    """Returns what watches over a trainer; one that is new begins to."""
+    if "_agentic_watch" not in vars(trainer):
+        trainer._agentic_watch = Watch(trainer.config, begun_at=trainer.global_steps)
+    return trainer._agentic_watch

@@ -1,0 +1,108 @@
+"""Where the time of every training step went, as metrics `time/*`, `tool_time/*` and `turn_time/*`.
+
+`diagnostics.live.time_ledger` says what they mean. What it needs beyond verl's timers: when the trainer waited for each
+batch, and the timelines of the batch's episodes, which their last rows carry (`adapters.monitoring.episode_waits`).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
+from verl_agentic.adapters.monitoring.episode_waits import EPISODE_TIME
+from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.diagnostics.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
+
+LOG_S = "agentic_log_s"
+"""Attribute of the trainer: timer of verl's -> seconds of it that went into the log and the audit in this step."""
+_WHAT = "where the time of a step went"
+
+
+def _recorded(original: Any) -> Any:
+    """Notes when the trainer waited, and the last rows of the episodes that it got."""
+
+    @functools.wraps(original)
+    def wait(self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
+        if partition_id == "val" or getattr(self, "is_waiting", False):
+            return original(self, global_steps, partition_id, *args, **kwargs)
+        self.is_waiting, began_at = True, time.time()
+        try:
+            found = original(self, global_steps, partition_id, *args, **kwargs)
+        finally:
+            self.is_waiting = False
+        with harmless(_WHAT):
+            # Of a wait for groups that are not taken yet, nothing is known of the episodes.
+            keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
+            self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
+        return found
+
+    return wait
+
+
+def _prepare_step(original: Any) -> Any:
+    @functools.wraps(original)
+    def prepare(self: Any) -> Any:
+        started = time.monotonic()
+        try:
+            return original(self)
+        finally:
+            self.handing_out_s = getattr(self, "handing_out_s", 0.0) + time.monotonic() - started
+
+    return prepare
+
+
+def _compute_metrics(original: Any) -> Any:
+    @functools.wraps(original)
+    def compute(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        original(self, batch, metrics, *args, **kwargs)
+        with harmless(_WHAT):
+            metrics.update(_times(self, batch, metrics))
+
+    return compute
+
+
+def _times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics of a step; what they are made of is taken, and gone for the next one."""
+    kept, own = vars(trainer.replay_buffer), vars(trainer)
+    recorded, known = kept.pop("waits", []), kept.pop(LAST_ROWS, (0, {}))[1]
+    spent = {"handing_out_s": own.pop("handing_out_s", 0.0), "log_s": own.pop(LOG_S, None)}
+    waits = to_waits(recorded, batch, known=known)
+    episodes = [episode for wait in waits for episode in wait.episodes]
+    return {**time_ledger(metrics, waits=waits, **spent), **tool_times(episodes), **turn_times(episodes)}
+
+
+def to_waits(
+    recorded: Sequence[tuple[float, float, list[str]]], batch: Any, *, known: Mapping[str, Mapping[str, Any]]
+) -> list[Wait]:
+    """Returns the waits of a step, with the episodes of their batches.
+
+    Args:
+        recorded: begin and end of each, in seconds since 1970, and the keys of the last rows.
+        batch: what the step trained on; still in the queue.
+        known: key -> `extra_fields` of last rows; those of others are fetched.
+    """
+    wanted = set(batch.keys)
+    keys = [key for _, _, waited in recorded for key in waited if key in wanted]
+    fetched = extras_of([key for key in keys if key not in known], partition_id=batch.partition_id)
+    times = {key: {**known, **fetched}.get(key, {}).get(EPISODE_TIME) for key in keys}
+    return [
+        Wait(
+            began_at=began_at,
+            ended_at=ended_at,
+            episodes=tuple(EpisodeTime.from_dict(spent) for key in waited if (spent := times.get(key)) is not None),
+        )
+        for began_at, ended_at, waited in recorded
+    ]
+
+
+for _cls in (ReplayBuffer, ReplayBufferAsync):
+    _cls.sample = _recorded(_cls.sample)
+ReplayBufferAsync.wait_for_sampleable = _recorded(ReplayBufferAsync.wait_for_sampleable)
+PPOTrainer.prepare_step = _prepare_step(PPOTrainer.prepare_step)
+PPOTrainer._compute_metrics = _compute_metrics(PPOTrainer._compute_metrics)

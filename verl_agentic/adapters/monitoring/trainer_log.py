@@ -1,0 +1,174 @@
+"""What the trainer adds to a run's log, the audit of every batch, and the health of the run.
+
+`rollout.custom.agentic.log.dir` names the folder; `audit` and `health` beside it say what is checked and what happens.
+Patches verl's V1 trainer, so that all of its modes, and estimators and loops of any kind, are seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+from verl_agentic.adapters.batches.batch_columns import stored_columns
+from verl_agentic.adapters.batches.batch_keys import PLAYED_UID, split_key
+from verl_agentic.adapters.monitoring.batch_audit import audit_batch
+from verl_agentic.adapters.monitoring.health_actions import act, target_of_rollback
+from verl_agentic.adapters.monitoring.health_watch import watch_of
+from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.monitoring.step_time import LOG_S
+from verl_agentic.algorithms.trainer_context import told_to_metrics
+from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
+from verl_agentic.trajectory_log.lines import Lines
+from verl_agentic.trajectory_log.log_options import LogOptions
+from verl_agentic.trajectory_log.run_files import ENDED, write_config, write_tokenizer
+from verl_agentic.trajectory_log.writer import log_writer
+
+logger = logging.getLogger(__name__)
+_COLUMNS = ("response_mask", "rm_scores", "advantages", "returns", "values", "old_log_probs", "entropy")
+
+
+@contextlib.contextmanager
+def _timed(trainer: Any, where: str) -> Iterator[None]:
+    """Counts what the block takes to what the log and the audit cost within a timer of verl's."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        spent = vars(trainer).setdefault(LOG_S, {})
+        spent[where] = spent.get(where, 0.0) + time.perf_counter() - started
+
+
+def _fit(original: Any) -> Any:
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        folder = watch_of(self).options.dir
+        if folder is None:
+            return original(self, *args, **kwargs)
+        write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
+        write_tokenizer(Path(folder), self.tokenizer)
+        ends = Lines(Path(folder) / ENDED)
+        ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
+        found = original(self, *args, **kwargs)
+        ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
+        return found
+
+    return fit
+
+
+def _compute_advantage(original: Any) -> Any:
+    @functools.wraps(original)
+    def compute(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+        watch = watch_of(self)
+        if watch.audit != "off":
+            with _timed(self, "adv"):
+                audit_batch(self, batch, metrics)
+        with told_to_metrics(metrics, lambda: stored_columns(batch)):
+            batch = original(self, batch, metrics)
+        if watch.options.dir is not None:
+            with _timed(self, "adv"), harmless("the log of updates"):
+                log_updates(watch.options, batch, step=self.global_steps)
+        return batch
+
+    return compute
+
+
+def _compute_metrics(original: Any) -> Any:
+    @functools.wraps(original)
+    def compute(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        original(self, batch, metrics, *args, **kwargs)
+        watch = watch_of(self)
+        watch.remember(before=self.global_steps)
+        findings = watch.health.observe(self.global_steps, metrics)
+        metrics.update(watch.health.metrics())
+        for finding in findings:
+            watch.find(finding)
+        if (step := target_of_rollback(watch, findings)) is not None:
+            metrics[ROLLED_BACK_TO] = step
+        if watch.metrics is not None:
+            watch.metrics.append(self.global_steps, metrics)
+        act(self, watch, metrics, findings)
+        watch.keep_healthy()
+
+    return compute
+
+
+def _save_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def save(self: Any) -> None:
+        original(self)
+        watch_of(self).checkpoints.note(self.global_steps, root=Path(self.config.trainer.default_local_dir))
+
+    return save
+
+
+def _validate(original: Any) -> Any:
+    @functools.wraps(original)
+    def validate(self: Any) -> dict[str, float]:
+        found = original(self)
+        watch = watch_of(self)
+        if watch.metrics is not None:
+            watch.metrics.append(self.global_steps, found)  # those of the step follow, and are put together with them
+        if self.global_steps == 0:
+            watch.health.observe(0, found)  # what training begins with
+        return found
+
+    return validate
+
+
+def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
+    """Has a record of every row of a batch written: what the trainer made of it.
+
+    Args:
+        options: of the run's log.
+        batch: verl's name for the rows; their advantages are stored.
+        step: whose update they are in.
+    """
+    rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+    keys = [batch.keys[row] for row in rows]
+    fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(_COLUMNS))
+    columns = {name: fetched[name].unbind() for name in _COLUMNS if name in fetched}
+    has_critic = "values" in columns
+    # What is replayed has a new uid in the queue, and the old one in the log.
+    uids = [batch.tags[row].get(PLAYED_UID) or split_key(batch.keys[row])[0] for row in rows]
+
+    def records() -> list[dict[str, Any]]:
+        per_row = [{name: column[row] for name, column in columns.items()} for row in range(len(keys))]
+        told = [_update(key, row, step, has_critic) for key, row in zip(keys, per_row, strict=True)]
+        return [{**update, "uid": uid} for uid, update in zip(uids, told, strict=True)]
+
+    log_writer("updates", options).append(records)
+
+
+def _update(key: str, row: Mapping[str, torch.Tensor], step: int, has_critic: bool) -> dict[str, Any]:
+    _, session, index = split_key(key)
+    mask = row["response_mask"].bool()
+    count = int(mask.sum())
+    named = {"advantages": "advantages", "old_log_probs": "old_log_probs", "entropies": "entropy"}
+    named |= {"returns": "returns", "values": "values"} if has_critic else {}
+    arrays = {ours: row[theirs].float().numpy() for ours, theirs in named.items() if theirs in row}
+    return {
+        "session": int(session),
+        "index": index,
+        "trained_step": step,
+        "paid": float(row["rm_scores"].sum()),
+        "mean_advantage": float((row["advantages"].float() * mask).sum()) / max(count, 1),
+        "num_trained_tokens": count,
+        **arrays,
+    }
+
+
+PPOTrainer.fit = _fit(PPOTrainer.fit)
+PPOTrainer._compute_advantage = _compute_advantage(PPOTrainer._compute_advantage)
+PPOTrainer._compute_metrics = _compute_metrics(PPOTrainer._compute_metrics)
+PPOTrainer._save_checkpoint = _save_checkpoint(PPOTrainer._save_checkpoint)
+PPOTrainer._validate = _validate(PPOTrainer._validate)

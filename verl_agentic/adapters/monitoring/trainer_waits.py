@@ -1,0 +1,143 @@
+"""What the trainer says while it waits for samples too long: how many episodes are missing, and the oldest of them.
+
+The workers tell what their episodes wait for in the run's folder (`adapters.monitoring.episode_waits`);
+without one, they warn of them in their own log, and the trainer only counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+from verl_agentic.adapters.batches.batch_keys import split_key
+from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.monitoring.run_dir import run_dir_of
+from verl_agentic.adapters.run_sections import waiting_options
+from verl_agentic.diagnostics.live.stuck_episodes import Doubling, WaitingOptions, describe, is_fresh
+
+logger = logging.getLogger(__name__)
+_OLDEST = 3
+
+
+@dataclass(kw_only=True)
+class PollWatch:
+    """One wait of the trainer, and what it needs to tell of it."""
+
+    options: WaitingOptions
+    run_dir: Path | None
+    group_sizes: Mapping[str, int]
+    """Sessions per prompt, by partition; a partition whose prompts have different numbers of them is left out."""
+    began: float = 0.0
+    num_wanted: int = 0
+    ages: Doubling | None = None
+
+    def begin(self, num_wanted: int) -> None:
+        """Says that the trainer waits for so many groups from now on."""
+        self.began, self.num_wanted, self.ages = time.monotonic(), num_wanted, Doubling(self.options.stuck_after_s)
+
+    def look(self, buffer: Any, partition_id: str) -> str | None:
+        """Returns what is to be said now, if anything."""
+        age_s = time.monotonic() - self.began
+        if self.ages is None or not self.ages.is_due(partition_id, age_s):
+            return None
+        return waits_for(
+            buffer,
+            partition_id,
+            num_wanted=self.num_wanted,
+            group_size=self.group_sizes.get(partition_id),
+            age_s=age_s,
+            oldest=[] if self.run_dir is None else oldest(self.run_dir, now_at=time.time()),
+        )
+
+
+def waits_for(
+    buffer: Any, partition_id: str, *, num_wanted: int, group_size: int | None, age_s: float, oldest: list[str]
+) -> str:
+    """Returns what a replay buffer waits for, as one line, with the oldest episodes."""
+    playing = buffer.running_keys[partition_id]
+    sessions = {split_key(key)[:2] for key in buffer.partitions[partition_id]}
+    ended = Counter(uid for uid, _ in sessions if uid in playing)
+    missing = ""
+    if group_size is not None:
+        missing = f", {sum(max(0, group_size - ended[uid]) for uid in playing)} of their episodes missing"
+    done, failed = len(buffer.finished_keys[partition_id]), len(buffer.failure_keys[partition_id])
+    told = "; ".join(oldest) or "unknown: look for `stuck` in the log of the agent-loop workers"
+    return (
+        f"the trainer has waited {age_s:.0f} s for {num_wanted} groups: {done} have ended, {failed} failed, "
+        f"{len(playing)} are played{missing}, "
+        f"{len(buffer.pending_keys[partition_id])} have not begun. The oldest: {told}"
+    )
+
+
+def oldest(run_dir: Path, *, now_at: float) -> list[str]:
+    """Returns what the episodes that have waited longest wait for, over all workers that report to a folder."""
+    found: list[tuple[dict[str, Any], str]] = []
+    for path in run_dir.rglob("waiting-*.json"):
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # just removed
+            continue
+        if is_fresh(report, now_at=now_at):
+            where = f"on {report['host']}, pid {report['pid']}"
+            found += [({**episode, "age_s": now_at - episode["since"]}, where) for episode in report["episodes"]]
+    found.sort(key=lambda pair: -pair[0]["age_s"])
+    return [f"{describe(episode)}, {where}" for episode, where in found[:_OLDEST]]
+
+
+def _waiting(original: Any) -> Any:
+    @functools.wraps(original)
+    def wait(self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        watch = getattr(self, "poll_watch", None)
+        with harmless("what the trainer waits for"):
+            if watch is not None:
+                watch.begin(batch_size)
+        return original(self, global_steps, partition_id, batch_size)
+
+    return wait
+
+
+def _wait_for_next_poll(original: Any) -> Any:
+    @functools.wraps(original)
+    def wait(self: Any, partition_id: str, last_debug_time: float) -> float:
+        watch = getattr(self, "poll_watch", None)
+        with harmless("what the trainer waits for"):
+            said = None if watch is None else watch.look(self, partition_id)
+            if said is not None:
+                logger.warning("stuck: %s", said)
+        return original(self, partition_id, last_debug_time)
+
+    return wait
+
+
+def _build_replay_buffer(original: Any) -> Any:
+    @functools.wraps(original)
+    def build(self: Any) -> Any:
+        buffer = original(self)
+        rollout = self.config.actor_rollout_ref.rollout
+        has_varying_groups = OmegaConf.select(self.config, "data.curriculum.group_size") is not None
+        buffer.poll_watch = PollWatch(
+            options=waiting_options(self.config),
+            run_dir=run_dir_of(self.config),
+            group_sizes={"val": rollout.val_kwargs.n} | ({} if has_varying_groups else {"train": rollout.n}),
+        )
+        return buffer
+
+    return build
+
+
+for _cls in (ReplayBuffer, ReplayBufferAsync):
+    _cls.sample = _waiting(_cls.sample)
+ReplayBufferAsync.wait_for_sampleable = _waiting(ReplayBufferAsync.wait_for_sampleable)
+ReplayBuffer._wait_for_next_poll = _wait_for_next_poll(ReplayBuffer._wait_for_next_poll)
+PPOTrainer._build_replay_buffer = _build_replay_buffer(PPOTrainer._build_replay_buffer)

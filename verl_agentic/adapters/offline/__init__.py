@@ -1,0 +1,1 @@
+"""Offline training with verl's SFT trainer: DPO and outcome reward models."""

@@ -1,0 +1,99 @@
+"""Trains implicit reward models (PRIME): `torchrun ... -m verl_agentic.adapters.offline.outcome_trainer`.
+
+It takes the configuration of `verl.trainer.sft_trainer` and the section `implicit_reward` (`OutcomeSettings`).
+`data.train_files` are JSON lines of trajectories with their outcome (`data.datasets.outcome_rows`); the rest is as
+`adapters.offline.pair_trainer` says, but for LoRA, which is refused. `algorithm.implicit_reward` uses the model in RL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from verl_agentic.adapters.offline.pair_trainer import (
+    REFERENCE,
+    EncodedRow,
+    ReferenceSettings,
+    ReferenceTrainer,
+    row_column,
+    row_log_probs,
+    run,
+)
+from verl_agentic.algorithms.losses.implicit_reward import outcome_loss
+from verl_agentic.data.datasets.outcome_rows import encode_outcome_row
+from verl_agentic.errors import ConfigError
+
+_OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeSettings(ReferenceSettings):
+    """The section `implicit_reward`."""
+
+    section: ClassVar[str] = "implicit_reward"
+
+    beta: float = 0.05
+    """Scale of the token rewards; the paper's."""
+
+
+async def encode(row: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[EncodedRow]:
+    """Returns the one row of an item, labelled with its outcome.
+
+    Raises:
+        DataError: it is malformed.
+    """
+    trajectory, outcome = await encode_outcome_row(row, codec=codec, tokenizer=tokenizer)
+    return [EncodedRow(trajectory=trajectory, labels={_OUTCOME: outcome})]
+
+
+def row_loss(
+    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, beta: float
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """Returns the share of a micro-batch in the mean loss over all rows of a batch, as verl's engines take it.
+
+    `train/accuracy` is the share of all rows whose implicit rewards add up to more than 0 where the outcome is above
+    1/2, and to less where it is below. So rows with an outcome of exactly 1/2 never count as right, and no row does
+    in the first step, where phi still is its own reference.
+    """
+    log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
+    outcome_B = row_column(data[_OUTCOME])
+    given = outcome_loss(log_probs_B, outcome_B, ref_log_prob_B=row_column(data[REFERENCE]), beta=beta)
+    num_rows = data["global_batch_size"]
+    is_right_B = given.return_B * (outcome_B - 0.5) > 0
+    return given.loss_B.sum() / num_rows * data["dp_size"], {"train/accuracy": float(is_right_B.sum()) / num_rows}
+
+
+class OutcomeTrainer(ReferenceTrainer):
+    """verl's SFT trainer on trajectories with their outcome."""
+
+    settings_type = OutcomeSettings
+    rows_per_item = 1
+    encode = staticmethod(encode)
+    loss = staticmethod(row_loss)
+
+    def _build_config(self) -> None:
+        check_no_lora(self.config.model)
+        super()._build_config()
+
+
+def check_no_lora(model: Any) -> None:
+    """Refuses LoRA.
+
+    verl saves `hf_model` under the names that PEFT gives weights: loaded as a reward model, all of it would be random.
+
+    Raises:
+        ConfigError: the section `model` asks for it.
+    """
+    rank = (model.get("lora") or {}).get("rank") or model.get("lora_rank")
+    if rank or model.get("lora_adapter_path") is not None:
+        raise ConfigError(
+            f"a reward model is trained whole, got model.lora_rank={rank}, lora_adapter_path="
+            f"{model.get('lora_adapter_path')}; unset them"
+        )
+
+
+if __name__ == "__main__":
+    run(OutcomeTrainer)

@@ -1,0 +1,1 @@
+"""Checks of a run before it starts: no Ray, no GPU, no weights."""

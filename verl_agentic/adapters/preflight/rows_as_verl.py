@@ -1,0 +1,199 @@
+"""The data and the other files of a run, as verl would open them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from verl_agentic.diagnostics.preflight.planned_run import MISSING, Rows
+from verl_agentic.errors import AgenticError, DataError, boundary
+
+_HEAD = 8
+"""Rows that verl's data set class is given to make the first ones of."""
+_TASK = ("prompt", "reward_model", "extra_info")
+"""Columns that say what a row asks."""
+_BOOKKEEPING = {"index", "split", "task_id", "id", "uid"}
+_MOST_COMPARED = 100_000
+"""Rows of a file that are compared with those of others; the rest is taken on trust."""
+_PATHS = (
+    "actor_rollout_ref.rollout.multi_turn.tool_config_path",
+    "actor_rollout_ref.rollout.multi_turn.function_tool_path",
+    "actor_rollout_ref.rollout.agent.agent_loop_config_path",
+    "actor_rollout_ref.rollout.router_config_path",
+    "reward.custom_reward_function.path",
+    "reward.reward_manager.module.path",
+    "data.custom_cls.path",
+    "trainer.v1.sampler.custom_sampler.path",
+)
+
+
+def missing_files(config: DictConfig) -> list[str]:
+    """Returns which files and folders of a configuration are not there; remote ones are taken on trust."""
+    return [*_missing_data(config), *_missing_others(config)]
+
+
+def data_files(config: DictConfig, split: str) -> list[str]:
+    """Returns the files of `train` or `val`; none where they are not set."""
+    node = OmegaConf.select(config.data, f"{split}_files", throw_on_missing=False)
+    files = [node] if isinstance(node, str) else list(node or ())
+    return [file for file in files if file != MISSING]
+
+
+def read_rows(files: Sequence[str]) -> Rows:
+    """Returns how many rows there are, and who plays them.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    count, names, has_names, tasks = 0, Counter[str | None](), False, set[str]()
+    for file in files:
+        path = Path(file).expanduser()
+        with boundary(DataError, f"reading {file}"):
+            rows, found = _parquet_names(path) if path.suffix == ".parquet" else _json_names(path)
+        count, has_names = count + rows, has_names or found is not None
+        names.update(found if found is not None else {None: rows})
+        with boundary(DataError, f"reading {file}"):
+            tasks.update(_digest(record) for record in islice(_records(path), _MOST_COMPARED))
+    return Rows(count=count, agent_names=dict(names) if has_names else {}, tasks=frozenset(tasks))
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix != ".parquet":
+        with path.open(encoding="utf-8") as file:
+            yield from (json.loads(line) for line in file if line.strip())
+        return
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    asked = [name for name in _TASK if name in file.schema_arrow.names]
+    for batch in file.iter_batches(columns=asked):
+        yield from batch.to_pylist()
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    """Returns what a row asks, without what numbers or names the row, or says which file it is of."""
+    extra = {key: value for key, value in (record.get("extra_info") or {}).items() if key not in _BOOKKEEPING}
+    asked = {**{name: record.get(name) for name in _TASK}, "extra_info": extra}
+    return hashlib.blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+
+
+def first_rows(config: DictConfig, files: Sequence[str], *, tokenizer: Any, processor: Any) -> list[dict[str, Any]]:
+    """Returns the first rows as verl's data set hands them out.
+
+    Raises:
+        DataError: it does not take them.
+    """
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    data = OmegaConf.create(OmegaConf.to_container(config.data, resolve=True))
+    with open_dict(data):
+        data.filter_overlong_prompts = False  # a prompt that is too long is what is looked for
+    folder = Path(tempfile.mkdtemp(prefix="preflight_"))
+    try:
+        with boundary(DataError, "verl's data set"), _cached_in(folder):
+            head = _head(Path(files[0]).expanduser(), folder)
+            dataset = create_rl_dataset([str(head)], data, tokenizer, processor, is_train=True, max_samples=-1)
+            return [dict(dataset[index]) for index in range(min(_HEAD, len(dataset)))]  # pyright: ignore
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _cached_in:
+    """Lets the package datasets keep what it converts in a folder that is thrown away."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        from datasets import config, disable_progress_bars
+
+        self._before = config.HF_DATASETS_CACHE
+        config.HF_DATASETS_CACHE = self._folder / "cache"
+        disable_progress_bars()
+
+    def __exit__(self, *_: object) -> None:
+        from datasets import config
+
+        config.HF_DATASETS_CACHE = self._before
+
+
+def _missing_data(config: DictConfig) -> Iterator[str]:
+    for split in ("train", "val"):
+        for file in data_files(config, split):
+            if not _is_remote(file) and not Path(file).expanduser().is_file():
+                yield f"data.{split}_files: there is no file {file}"
+
+
+def _missing_others(config: DictConfig) -> Iterator[str]:
+    paths = [(key, OmegaConf.select(config, key, throw_on_missing=False)) for key in _PATHS]
+    rubric = OmegaConf.select(config, "reward.rubric")
+    paths.append(("reward.rubric", rubric if isinstance(rubric, str) else None))
+    if OmegaConf.select(config, "trainer.resume_mode") == "resume_path":
+        paths.append(("trainer.resume_from_path", config.trainer.resume_from_path))
+    for key, path in paths:
+        if not path or path == MISSING or _is_remote(str(path)):
+            continue
+        if not any(place.exists() for place in _places(str(path).removeprefix("file://"))):
+            yield f"{key}: there is no {path}"
+
+
+def _places(path: str) -> list[Path]:
+    """Returns where verl looks for a file that is named by a relative path."""
+    import verl
+
+    package = Path(verl.__path__[0])
+    return [base / Path(path).expanduser() for base in (Path(), package.parent, package)]
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path and not path.startswith("file://")
+
+
+def _parquet_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    if "agent_name" not in file.schema_arrow.names:
+        return file.metadata.num_rows, None
+    return file.metadata.num_rows, Counter(pq.read_table(path, columns=["agent_name"])["agent_name"].to_pylist())
+
+
+def _json_names(path: Path) -> tuple[int, Mapping[str | None, int] | None]:
+    with path.open(encoding="utf-8") as file:
+        records = [json.loads(line) for line in file if line.strip()]
+    if not any("agent_name" in record for record in records):
+        return len(records), None
+    return len(records), Counter(record.get("agent_name") for record in records)
+
+
+def _head(path: Path, folder: Path) -> Path:
+    """Returns a file of the first rows; the file itself where it is of a kind that only its data set class knows."""
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        batch = next(pq.ParquetFile(path).iter_batches(batch_size=_HEAD), None)
+        if batch is None:
+            raise DataError(f"{path} has no rows; make some")
+        pq.write_table(pa.Table.from_batches([batch]), folder / "head.parquet")
+        return folder / "head.parquet"
+    if path.suffix in (".json", ".jsonl"):
+        with path.open(encoding="utf-8") as file:
+            (folder / "head.jsonl").write_text("".join(islice(file, _HEAD)), encoding="utf-8")
+        return folder / "head.jsonl"
+    return path
+
+
+def reason(error: BaseException) -> str:
+    """Returns an error in one line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, AgenticError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,1 @@
+"""verl's replay buffers with gates and replay: `verl.trainer.ppo.v1.replay_buffer`."""

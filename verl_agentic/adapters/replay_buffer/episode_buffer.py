@@ -1,0 +1,106 @@
+"""verl's replay buffer with a shorter wait between two polls, and with the numbers of the episodes as metrics.
+
+`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: a fixed 2 s). The metrics `episode/*` are the
+means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings. Of episodes that
+are external (`rollout.custom.agentic.external_sessions`) only the share is told: the others say what the policy can do.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from verl.trainer.ppo.v1 import replay_buffer
+
+from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
+from verl_agentic.adapters.run_sections import poll_interval_s
+from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.agent_loops.trace.call_statistics import tool_metrics
+from verl_agentic.errors import ScoringError
+
+
+def _init(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if (seconds := poll_interval_s(self.sampler_kwargs)) is not None:
+            self.poll_interval = seconds
+
+    return init
+
+
+def _sample(original: Any) -> Any:
+    @functools.wraps(original)
+    def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        batch, metrics = original(self, global_steps, partition_id, batch_size)
+        if partition_id != "val":
+            episodes = _episodes(batch.keys, partition_id)
+            metrics = {**metrics, **mean_numbers(list(episodes.values()))}
+            step, of_step = getattr(self, LAST_ROWS, (None, {}))
+            # A step may have several batches.
+            setattr(self, LAST_ROWS, (global_steps, {**(of_step if step == global_steps else {}), **episodes}))
+            _watch(self, list(episodes.values()))
+        return batch, metrics
+
+    return sample
+
+
+def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
+    """Returns the means over episodes of the numbers that their last rows carry; empty for other agent loops."""
+    return mean_numbers(list(_episodes(keys, partition_id).values()))
+
+
+def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
+    """Returns key -> what the last row of every episode carries (`extra_fields`)."""
+    return extras_of(list(last_rows(keys).values()), partition_id=partition_id)
+
+
+def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
+    """Returns the means of the numbers of episodes, as metrics."""
+    sums: dict[str, list[float]] = defaultdict(list)
+    own = [extra for extra in episodes if not (extra.get("reward_extra_info") or {}).get("external")]
+    tools = tool_metrics([extra.get("tool_counts") or {} for extra in own])
+    for extra in episodes:
+        if (extra.get("reward_extra_info") or {}).get("external"):
+            sums["external"].append(1.0)
+            continue
+        parts = {f"reward/{name}": value for name, value in (extra.get("reward_parts") or {}).items()}
+        for name, value in {**(extra.get("reward_extra_info") or {}), **parts}.items():
+            if isinstance(value, numbers.Real):
+                sums[name].append(float(value))
+    means = {name: sum(values) / len(values) for name, values in sums.items()}
+    return {f"episode/{name}": value for name, value in {**means, **tools}.items()}
+
+
+def _watch(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:
+    """Raises when a run should not go on."""
+    _stop_when_asked(episodes)
+    _break_circuit(getattr(self, "breaker", None), episodes)
+
+
+def _stop_when_asked(episodes: Sequence[Mapping[str, Any]]) -> None:
+    for extra in episodes:
+        if (extra.get("reward_extra_info") or {}).get("scoring/stop"):
+            raise ScoringError(extra.get("error") or "a component of the rubric failed")
+
+
+def _break_circuit(breaker: CircuitBreaker | None, episodes: Sequence[Mapping[str, Any]]) -> None:
+    if breaker is None:
+        return
+    for extra in episodes:
+        numbers = extra.get("reward_extra_info") or {}
+        if "void" in numbers:
+            is_failure = numbers["void"] > 0 and not any(numbers.get(f"scoring/{w}") for w in ("masked", "abstained"))
+            breaker.record((extra.get("error") or extra["stop_reason"]) if is_failure else None)
+    breaker.check()
+
+
+replay_buffer.ReplayBuffer.__init__ = _init(replay_buffer.ReplayBuffer.__init__)
+for _cls in (replay_buffer.ReplayBuffer, replay_buffer.ReplayBufferAsync):
+    _cls.sample = _sample(_cls.sample)
+cast(
+    "Any", replay_buffer.ReplayBuffer
+).watch_episodes = _watch  # for buffers that drop episodes before they are sampled

@@ -1,0 +1,520 @@
+"""verl's replay buffers with gates: groups that are not worth training on are dropped and replaced.
+
+    trainer.v1.sampler.custom_sampler:
+      {path: pkg://verl_agentic.adapters.replay_buffer.gated_buffer, name: GatedReplayBuffer}
+    trainer.v1.sampler.sampler_kwargs: {gates: [void_groups, zero_variance, {name: band_pass, low: 0.1, high: 0.9}]}
+
+Polling, eviction, refill, draining and failures stay verl's: this fills in which groups its filter takes. The sync
+buffer gets a credit of two prompts for each dropped group, as in verl, but hands them out only as they are needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE
+from verl_agentic.adapters.config_access import plain
+from verl_agentic.adapters.replay_buffer.finished_groups import PlayedGroup, aged, read_groups, session_of
+from verl_agentic.adapters.replay_buffer.group_replay import (
+    ReplayedGroups,
+    ReplayOptions,
+    check_trainer,
+    forget_memories,
+)
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.rubric import Rubric
+from verl_agentic.sampling.gate import Decision, Gate, decide, decide_together, to_gates
+from verl_agentic.sampling.gating.gate_stats import GateStats
+from verl_agentic.sampling.gating.refill import prompts_due
+from verl_agentic.sampling.gating.starvation import StarvationGuard
+from verl_agentic.settings import check_keys, read_settings
+
+_SECTION = "trainer.v1.sampler.sampler_kwargs"
+_POLL_INTERVAL_S = 0.05
+_POLL = "poll_interval_s"
+"""A key of every replay buffer."""
+_SURPLUS = "training/filter_groups/discarded_surplus_samples"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """What stands in `sampler_kwargs`."""
+
+    gates: tuple[Gate, ...]
+    """In the order in which they judge; those that see all candidates judge after those that see one group."""
+    keep_surplus: int = 0
+    """Sync only: useful groups beyond the batch are kept for the next step while the weights that played them are then
+    at most so many versions old; 0 discards them, as verl does. Their rows keep the log-probs of those weights
+    (`rollout_log_probs`), and verl computes `old_log_probs` anew: `algorithm.rollout_correction` can weigh them."""
+    max_inflight_batches: int = 1
+    """Sync only: batches of prompts that are played at the same time; what verl's own filter calls
+    `max_inflight_gen_batches`."""
+    cohort: int | None = None
+    """Candidates that are judged together by gates which see all; fewer when nothing is played any more. None: a
+    batch."""
+    max_generated_groups: int | None = None
+    """Groups that may be judged for one batch; None: any number."""
+    max_drop_rate: float = 0.95
+    """Above this share of dropped groups the run ends with an error; 1 never does."""
+    window: int = 128
+    """How many of the last groups that share is of; at least two batches."""
+    replay: ReplayOptions | None = None
+    """Groups that were trained on take the place of dropped ones; None: new prompts do."""
+
+    @classmethod
+    def of(cls, written: Any) -> GateOptions:
+        """Returns the options of a config section.
+
+        Raises:
+            ConfigError: unknown keys, or values that cannot work.
+        """
+        known = [*(f.name for f in fields(cls)), _POLL]
+        options = check_keys(plain(written), known, section=_SECTION)
+        options.pop(_POLL, None)
+        gates = to_gates(options.pop("gates", ["void_groups", "zero_variance"]), name=f"{_SECTION}.gates")
+        if options.get("replay") is not None:
+            options["replay"] = ReplayOptions.of(options["replay"], name=f"{_SECTION}.replay")
+        made = read_settings(cls, {"gates": tuple(gates), **options}, section=_SECTION)
+        for name, least in {"keep_surplus": 0, "max_inflight_batches": 1, "cohort": 1}.items():
+            if (value := getattr(made, name)) is not None and value < least:
+                raise ConfigError(f"{_SECTION}.{name} must be a whole number from {least} on, got {value!r}")
+        StarvationGuard(
+            max_drop_rate=made.max_drop_rate, window=made.window, max_generated_groups=made.max_generated_groups
+        )
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """A finished group and what became of it."""
+
+    played: PlayedGroup
+    decision: Decision
+
+    def dropped_sessions(self) -> set[str]:
+        """Returns the ids of the sessions that a gate took out."""
+        pairs = zip(self.played.group.sessions, self.decision.group.sessions, strict=True)
+        return {
+            name
+            for name, (before, after) in zip(self.played.session_ids, pairs, strict=True)
+            if after.is_void and not before.is_void
+        }
+
+    def at(self, step: int) -> _Judged:
+        """Returns the same at a later step."""
+        older = aged(self.decision.group, step - self.played.step)
+        return replace(self, played=self.played.at(step), decision=replace(self.decision, group=older))
+
+    def named(self, uid: str) -> _Judged:
+        """Returns the same of a copy of the group."""
+        played = replace(self.played, group=replace(self.played.group, uid=uid))
+        decision = replace(self.decision, group=replace(self.decision.group, uid=uid))
+        return replace(self, played=played, decision=decision)
+
+
+class GatedBuffer:
+    """What both buffers have beyond verl's; stands before verl's class."""
+
+    is_sync: bool
+
+    def __init__(self, *, sampler_kwargs: Any, refill_fn: Any, **verl: Any) -> None:
+        """Makes the buffer as verl's trainers do."""
+        self.options = options = GateOptions.of(sampler_kwargs)
+        if options.keep_surplus and not self.is_sync:
+            raise ConfigError(
+                f"{_SECTION}.keep_surplus is for the sync trainer, got {options.keep_surplus}: the others always keep "
+                "what is left, for trainer.v1.sampler.max_off_policy_threshold versions"
+            )
+        self._submit = refill_fn
+        # verl's filter is switched on by a metric, and asks for prompts one by one; what it takes is decided here.
+        verl |= {"refill_fn": self._refill if self.is_sync else self._replace, "filter_groups_metric": "acc"}
+        verl |= {"gen_batch_size": 1, "max_inflight_gen_batches": options.max_inflight_batches}
+        self._verl.__init__(sampler_kwargs=sampler_kwargs, poll_interval=_POLL_INTERVAL_S, **verl)
+        self._shortest_poll_s: float = self._own.poll_interval
+        self._alone = [gate for gate in options.gates if gate.type.sees == "group"]
+        self._aging = [gate for gate in self._alone if "lag" in gate.type.needs]
+        self._together = [gate for gate in options.gates if gate.type.sees == "groups"]
+        self._needs = {name for gate in options.gates for name in gate.type.needs}
+        self._guard = StarvationGuard(
+            max_drop_rate=options.max_drop_rate,
+            window=options.window,
+            max_generated_groups=options.max_generated_groups,
+        )
+        self._stats = self._new_stats()
+        self._judged: dict[str, _Judged] = {}
+        self._waiting: dict[str, _Judged] = {}
+        """Those that gates which see all candidates have still to see."""
+        self._step = self._wanted = self._owed = 0
+        self._surplus: set[str] = set()
+        self._replay: ReplayedGroups[_Judged] | None = options.replay and ReplayedGroups(options.replay)
+        self._dropped = self._replayed = 0
+        """Groups since the last batch."""
+        self._batch_lags: dict[str, int] = {}
+        self._batch_uses: dict[str, int] = {}
+        """Of the replayed groups of the batch."""
+
+    @property
+    def _verl(self) -> Any:
+        """verl's methods."""
+        return super()
+
+    @property
+    def _own(self) -> Any:
+        """This buffer, with the attributes that verl's class gives it."""
+        return self
+
+    def attach(self, config: Any) -> None:
+        """Takes what verl does not hand to a custom sampler, and refuses a trainer that does not fit.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        _check(config, self._needs)
+        if self._replay is not None:
+            check_trainer(config)
+        self.sync_refill_failed_groups = bool(config.trainer.v1.sampler.get("sync_refill_failed_groups", False))
+        if config.data.get("gen_batch_size", None) not in (None, 1):
+            logger.warning(f"data.gen_batch_size={config.data.gen_batch_size} is overridden to 1: refills are exact")
+        with open_dict(config):
+            config.data.gen_batch_size = 1
+
+    def save(self, folder: Path) -> None:
+        """Writes what a resumed run needs of the memory of replayed groups."""
+        if self._replay is not None:
+            self._replay.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Takes that over."""
+        if self._replay is not None:
+            self._replay.load(folder, has_queue=not self.is_sync)  # verl saves the queue of asynchronous trainers
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Returns a batch of groups that passed the gates, and metrics."""
+        if partition_id == "val":
+            return self._verl.sample(global_steps, partition_id, batch_size)
+        self._begin(batch_size)
+        self._owed, self.train_batch_size = 0, batch_size
+        try:
+            # Not verl's loop written anew: other adapters have wrapped it.
+            batch, metrics = self._verl.sample(global_steps, partition_id, batch_size)
+        finally:
+            num_kept, self._surplus, self._wanted = len(self._surplus), set(), 0
+        if _SURPLUS in metrics:
+            metrics = {**metrics, _SURPLUS: metrics[_SURPLUS] - num_kept}
+        return batch, {**metrics, **self._end(batch_size, num_kept)}
+
+    def wait_for_sampleable(self, global_steps: int, partition_id: str, target_count: int) -> Any:
+        """Returns what verl's asynchronous buffer does."""
+        if partition_id != "val":
+            self._begin(target_count)
+        return self._verl.wait_for_sampleable(global_steps, partition_id, target_count)
+
+    def _begin(self, batch_size: int) -> None:
+        self._wanted = batch_size
+        self._guard.begin_batch(batch_size)
+
+    def _end(self, batch_size: int, num_kept: int) -> dict[str, float]:
+        lags, uses = self._batch_lags, self._batch_uses
+        numbers = self._stats.metrics(batch_size=batch_size)
+        numbers |= {"lag/mean": _mean(lags.values()), "lag/max": float(max(lags.values(), default=0))}
+        if self.options.keep_surplus:
+            used = sum(lag > 0 for uid, lag in lags.items() if uid not in uses)
+            numbers |= {"surplus/kept_groups": float(num_kept), "surplus/used_groups": float(used)}
+        if self._replay is not None:
+            numbers |= {"replay/stored_groups": float(len(self._replay)), "replay/used_groups": float(len(uses))}
+            numbers |= {"replay/uses": _mean(uses.values()), "replay/lag/mean": _mean(lags[uid] for uid in uses)}
+            self._replay.end_batch()
+        self._dropped = self._replayed = 0
+        self._guard.end_batch()
+        self._stats = self._new_stats()
+        return {f"training/gate/{name}": value for name, value in numbers.items()}
+
+    def _new_stats(self) -> GateStats:
+        return GateStats([gate.name for gate in self.options.gates])
+
+    # What verl's loop asks for.
+
+    def _sync_metadata_from_transfer_queue(self) -> None:
+        started = time.perf_counter()
+        self._verl._sync_metadata_from_transfer_queue()
+        # However many keys there are, looking for news takes at most a tenth of the time.
+        self.poll_interval = max(self._shortest_poll_s, 9 * (time.perf_counter() - started))
+
+    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
+        if partition_id != "val":
+            self._step = global_steps
+        return self._verl._terminal_eviction_reasons(global_steps, partition_id)
+
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
+        if partition_id == "val":
+            return set(), Counter()
+        self._judge(partition_id)
+        dropped = {uid: judged.decision for uid, judged in self._judged.items() if not judged.decision.is_kept}
+        self._guard.check(
+            num_useful=self._num_useful,
+            batch_size=self._wanted,
+            num_inflight=self._num_inflight(partition_id) if self.is_sync else 0,
+        )
+        return set(dropped), Counter(d.group.known("acc")[0] for d in dropped.values() if d.gate == "zero_variance")
+
+    def _sampleable_terminal_keys(self, partition_id: str, eviction_reasons: Any) -> set[str]:
+        keys = self._verl._sampleable_terminal_keys(partition_id, eviction_reasons)
+        return keys if partition_id == "val" else keys - self._waiting.keys()
+
+    def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
+        selected = self._verl._select_prompt_uids(partition_id, sampleable_keys, batch_size)
+        if partition_id != "val":
+            replayed = {} if self._replay is None else self._replay.in_queue
+            self._batch_lags = {uid: self._lag(uid) for uid in selected[0]}
+            self._batch_uses = {uid: replayed[uid].uses for uid in selected[0] if uid in replayed}
+            # They would be used in the next step, when the weights are one version newer.
+            left = sampleable_keys - set(selected[0]) - replayed.keys()
+            self._surplus = {uid for uid in left if self._lag(uid) + 1 <= self.options.keep_surplus}
+        return selected
+
+    def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
+        leaving = uids if partition_id == "val" else uids - self._surplus
+        if self._replay is not None:
+            self._replay.take_out(leaving)
+        self._verl._clear_groups(partition_id, leaving)
+
+    def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: Any) -> Any:
+        left, judged = partition_snapshot, {}
+        if partition_id != "val":
+            judged = {uid: self._judged[uid] for uid in selected_prompt_uids if uid in self._judged}
+            dropped = {(uid, session) for uid, one in judged.items() for session in one.dropped_sessions()}
+            gone = [key for key in left if session_of(key) in dropped]
+            if gone:
+                tq.kv_clear(partition_id=partition_id, keys=gone)
+            left = {key: tag for key, tag in left.items() if session_of(key) not in dropped}
+            left = _with_sizes(left, cut={uid for uid, _ in dropped})
+        batch = self._verl._materialize_batch(partition_id, selected_prompt_uids, left)
+        if self._replay is not None:
+            self._replay.keep(batch, judged)
+            self._replay.trained(selected_prompt_uids)
+        return batch
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        if self.is_sync and partition_id != "val":
+            self._hand_out(partition_id)
+        return self._verl._wait_for_next_poll(partition_id, last_debug_time)
+
+    # Prompts.
+
+    def _refill(self, num_prompts: int) -> None:
+        self._owed += num_prompts
+        self._hand_out("train")
+
+    def _replace(self, num_prompts: int) -> None:
+        """Replaces groups of the asynchronous buffers one by one."""
+        left = num_prompts - self._put_back(num_prompts)
+        if left:
+            self._submit(left)
+
+    def _put_back(self, count: int) -> int:
+        """Puts groups that were trained on into the queue again, at most `count`; returns how many."""
+        before = self._replayed
+        while self._replay is not None and self._replayed - before < count:
+            group = self._replay.draw(step=self._step, batch_size=self._wanted)
+            if group is None:
+                break
+            judged = group.rows.judged.at(self._step)
+            decision = decide(judged.decision.group, self._aging)
+            if decision.is_kept:
+                uid = self._replay.put_back(group, step=self._step, partition_id="train")
+                self._judged[uid] = replace(judged, decision=decision).named(uid)
+                self._replayed += 1
+        return self._replayed - before
+
+    def _hand_out(self, partition_id: str) -> None:
+        """Hands out as many of the owed prompts as the batch needs beyond what is replayed."""
+        self._put_back(min(self._dropped - self._replayed, self._wanted - self._num_useful))
+        inflight, budget = self._num_inflight(partition_id), self._guard.budget_left
+        slots = self.options.max_inflight_batches * self._wanted - inflight
+        due = prompts_due(
+            batch_size=self._wanted,
+            num_useful=self._num_useful,
+            num_open=inflight + len(self._waiting),
+            keep_rate=self._guard.keep_rate,
+            allowed=min(self._owed, slots, self._owed if budget is None else budget - inflight),
+        )
+        if due:
+            self._owed -= due
+            self._submit(due)
+
+    def _num_inflight(self, partition_id: str) -> int:
+        return len(self._own.pending_keys[partition_id]) + len(self._own.running_keys[partition_id])
+
+    @property
+    def _num_useful(self) -> int:
+        return sum(judged.decision.is_kept for judged in self._judged.values())
+
+    def _lag(self, uid: str) -> int:
+        return self._judged[uid].played.at(self._step).lag if uid in self._judged else 0
+
+    # Judging.
+
+    def _judge(self, partition_id: str) -> None:
+        """Judges the groups that are new, and those that have grown old."""
+        terminal = set(self._own.finished_keys[partition_id])
+        tags = self._own.partitions[partition_id]
+        if self.is_sync:  # verl's asynchronous buffer replaces all that failed
+            failed = self._own.failure_keys[partition_id]
+            terminal |= failed & {session_of(key)[0] for key in tags} if self._own.sync_refill_failed_groups else failed
+        for known in (self._judged, self._waiting, {} if self._replay is None else self._replay.in_queue):
+            for uid in known.keys() - terminal:
+                del known[uid]
+        self._judge_again()
+        new = terminal - self._judged.keys() - self._waiting.keys()
+        for played in read_groups(new, partition_id=partition_id, tags=tags, needs=self._needs, step=self._step):
+            judged = _Judged(played=played, decision=decide(played.group, self._alone))
+            if judged.decision.is_kept and self._together:
+                self._waiting[played.group.uid] = judged
+            else:
+                self._note(judged)
+        self._judge_together(partition_id)
+
+    def _judge_together(self, partition_id: str) -> None:
+        is_due = len(self._waiting) >= (self.options.cohort or self._wanted or 1)
+        if self._waiting and (is_due or not self._num_inflight(partition_id)):
+            waiting = list(self._waiting.values())
+            self._waiting = {}
+            decisions = decide_together([judged.decision for judged in waiting], self._together)
+            for judged, decision in zip(waiting, decisions, strict=True):
+                self._note(replace(judged, decision=decision))
+
+    def _judge_again(self) -> None:
+        """Lets the gates that know of lags see what is left of earlier steps."""
+        for known in (self._judged, self._waiting) if self._aging else ():
+            for uid, judged in list(known.items()):
+                if judged.played.step < self._step and judged.decision.is_kept:
+                    older = judged.at(self._step)
+                    known[uid] = replace(older, decision=decide(older.decision.group, self._aging))
+                    if not known[uid].decision.is_kept:
+                        self._note(known.pop(uid))
+
+    def _note(self, judged: _Judged) -> None:
+        self._judged[judged.played.group.uid] = judged
+        self._stats.record(judged.played.group, judged.decision)
+        self._guard.record(judged.decision)
+        self._dropped += not judged.decision.is_kept
+        watch = getattr(self, "watch_episodes", None)
+        if watch is not None and not judged.decision.is_kept:
+            watch(judged.played.extras)  # those of the batch are watched when it is sampled
+
+
+class GatedSyncBuffer(GatedBuffer, ReplayBuffer):
+    """verl's buffer for trainers that play and train in turn."""
+
+    is_sync = True
+
+
+class GatedAsyncBuffer(GatedBuffer, ReplayBufferAsync):
+    """verl's buffer for trainers that play while they train."""
+
+    is_sync = False
+
+
+def GatedReplayBuffer(*, trainer_mode: str, **verl: Any) -> Any:
+    """Returns the buffer for a trainer: verl chooses between its two, but takes one name for a custom one."""
+    return (GatedSyncBuffer if trainer_mode == "sync" else GatedAsyncBuffer)(trainer_mode=trainer_mode, **verl)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Returns the mean; 0 of nothing."""
+    known = list(values)
+    return sum(known) / max(1, len(known))
+
+
+def _check(config: Any, needs: set[str]) -> None:
+    if OmegaConf.select(config, "algorithm.filter_groups.enable"):
+        raise ConfigError(
+            "verl leaves filtering to a custom sampler, got algorithm.filter_groups.enable; switch it off, and name "
+            f"what is to be filtered in {_SECTION}.gates (zero_variance does what it did)"
+        )
+    model = OmegaConf.select(config, "reward.reward_model")
+    if model and model.enable and not model.enable_resource_pool:
+        raise ConfigError(
+            "gates need rewards before a batch is sampled, got a colocated reward model; set "
+            "reward.reward_model.enable_resource_pool=true"
+        )
+    if needs & {"entropy", "ratio"} and not config.actor_rollout_ref.rollout.calculate_log_probs:
+        raise ConfigError(
+            "gates that look at log-probs need those of the rollout, got "
+            "actor_rollout_ref.rollout.calculate_log_probs=false; set it to true"
+        )
+    if OmegaConf.select(config, "reward.reward_manager.name") == "rubric":
+        rubric = Rubric.from_config(plain(config.reward))
+        late = sorted(term.name for term in rubric.outcomes if term.name in rubric.group_terms)
+        if late:
+            raise ConfigError(
+                f"gates judge groups before components that see them have spoken, got the outcomes {late}; make them "
+                "`kind: shaping` beside an outcome"
+            )
+
+
+def _with_sizes(snapshot: Any, *, cut: set[str]) -> Any:
+    """Returns a snapshot in which rows of groups that were cut tell what is left: an audit shall not miss the rest."""
+    left = Counter(uid for uid, _ in {session_of(key) for key in snapshot if session_of(key)[0] in cut})
+    return {
+        key: {**tag, GROUP_SIZE: left[session_of(key)[0]]} if session_of(key)[0] in cut else tag
+        for key, tag in snapshot.items()
+    }
+
+
+def _init_dataloader(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any) -> None:
+        if isinstance(self.replay_buffer, GatedBuffer):
+            self.replay_buffer.attach(self.config)
+        original(self)
+
+    return init
+
+
+def _save_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def save(self: Any) -> None:
+        if not isinstance(self.replay_buffer, GatedBuffer):
+            return original(self)
+        folder, most = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
+        # First: verl ends with the note that the checkpoint is whole. Only then may older ones go.
+        self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
+        original(self)
+        if most:
+            forget_memories(folder, most=int(most))  # verl empties the folders of models only
+
+    return save
+
+
+def _load_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def load(self: Any) -> None:
+        original(self)
+        if isinstance(self.replay_buffer, GatedBuffer) and self.global_steps:
+            trainer = self.config.trainer
+            folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+            self.replay_buffer.load(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else folder)
+
+    return load
+
+
+for _name, _wrap in (
+    ("_init_dataloader", _init_dataloader),
+    ("_save_checkpoint", _save_checkpoint),
+    ("_load_checkpoint", _load_checkpoint),
+):
+    setattr(PPOTrainer, _name, _wrap(getattr(PPOTrainer, _name)))

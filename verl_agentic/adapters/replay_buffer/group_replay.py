@@ -1,0 +1,311 @@
+"""Groups that were trained on, taken out of TransferQueue as they were sampled, and put into it again under new names.
+
+What is put back is whole and as old as it is: log-probs of the weights that sampled it (`rollout_log_probs`), their
+version (`min_global_steps`), and, as a tag, how often it is then used (`uses`). verl computes `old_log_probs` anew.
+The memory is the driver's, and goes into the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+from uuid import uuid4
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from verl_agentic.adapters.batches.batch_keys import PLAYED_UID
+from verl_agentic.adapters.checkpoints.healthy_checkpoints import is_kept
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
+from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.curricula.value import task_values
+from verl_agentic.sampling.curriculum import check_bounds
+from verl_agentic.sampling.gating.replay_memory import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
+from verl_agentic.settings import read_settings
+
+J = TypeVar("J")
+Weight = Literal["reward", "value"]
+_FILE = "replay.pt"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """The section `sampler_kwargs.replay`. No source gives its values; the defaults are ours."""
+
+    capacity: int
+    """Most groups in the memory."""
+    share: float = 0.5
+    """Greatest share of a batch that may be replayed, rounded down; below 1, or nothing new would ever be learned."""
+    priority_share: float = 0.5
+    """Chance of a draw to go by weight; the others go in order."""
+    weight: Weight = "reward"
+    """A group's mean reward; or `value`, VSPO's `(max_reward - mean) * std`, which with `priority_share: 1`, the gate
+    `zero_variance` and the estimator `vspo` is its replacement of prompts without advantage. It draws from what was
+    trained on in earlier steps; what else the authors' could draw from, the summary that we have does not say.
+
+    Paper: https://arxiv.org/abs/2512.07478"""
+    max_reward: float = 1.0
+    """The greatest reward there is, for `value`."""
+    max_lag: int | None = 4
+    """Greatest age in versions of the weights; None: any."""
+    certainty_bounds: Sequence[float] | None = None
+    """`[low, high]`: a group is kept if 1 / perplexity of what the policy sampled in it is above low and at most high
+    (WebRL: `[0.5, 0.95]`). WebRL looks at single actions of successes under the present weights; a group stays whole,
+    and its probabilities are those of the weights that sampled it. None: every group is kept.
+
+    Paper: https://arxiv.org/abs/2411.02337"""
+    seed: int = 0
+
+    @classmethod
+    def of(cls, written: Any, *, name: str) -> ReplayOptions:
+        """Returns the options of a config section.
+
+        Raises:
+            ConfigError: unknown or missing keys, or values that cannot work.
+        """
+        made = read_settings(cls, written, section=name)
+        if made.max_reward <= 0 or (made.max_reward != 1 and made.weight != "value"):
+            raise ConfigError(
+                f"{name}.max_reward must be above 0, and goes with weight: value, got {made.max_reward} with "
+                f"{made.weight!r}"
+            )
+        check_bounds(made.certainty_bounds, name=f"{name}.certainty_bounds")
+        if not 0 < made.share < 1:
+            raise ConfigError(f"{name}.share must be above 0 and below 1, got {made.share}")
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredGroup(Generic[J]):
+    """The rows of a group."""
+
+    suffixes: tuple[str, ...]
+    """Of their keys, after the uid."""
+    rows: tuple[dict[str, Any], ...]
+    tags: tuple[Mapping[str, Any], ...]
+    judged: J
+    """What the gates said of it."""
+
+
+class ReplayedGroups(Generic[J]):
+    """The memory of a replay buffer, and what of it is in the queue."""
+
+    def __init__(self, options: ReplayOptions) -> None:
+        """Makes an empty one."""
+        self._options = options
+        self._memory: GroupReplay[StoredGroup[J]] = GroupReplay(
+            options.capacity, priority_share=options.priority_share, max_lag=options.max_lag, seed=options.seed
+        )
+        self._drawn: list[ReplayGroup[StoredGroup[J]]] | None = None
+        """For the current batch, and not yet put back; None: nothing was asked for yet."""
+        self.in_queue: dict[str, ReplayGroup[StoredGroup[J]]] = {}
+        """By the uid under which it was put back."""
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def keep(self, batch: Any, judged: Mapping[str, J]) -> None:
+        """Copies the rows of those groups of a batch that are trained on for the first time.
+
+        Args:
+            batch: verl's, as it was sampled: nothing is computed yet.
+            judged: by uid, what came of the groups.
+
+        Raises:
+            DataError: rows lack what they need to be trained on later.
+        """
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, key in enumerate(batch.keys):
+            # A copy whose original is gone from the memory is not kept either: it has been used before.
+            if (uid := key.rsplit("_", 2)[0]) in judged and PLAYED_UID not in batch.tags[place]:
+                places[uid].append(place)
+        if not places:
+            return
+        rows = _fetch([batch.keys[place] for of_group in places.values() for place in of_group], batch.partition_id)
+        for uid, of_group in places.items():
+            own = tuple(rows.pop(batch.keys[place]) for place in of_group)
+            tags = tuple(dict(batch.tags[place]) for place in of_group)
+            for row, tag in zip(own, tags, strict=True):
+                check_replayable(row, tag)
+            suffixes = tuple(batch.keys[place][len(uid) + 1 :] for place in of_group)
+            if not self._is_worth_keeping(suffixes, own):
+                continue
+            self._memory.add(
+                uid,
+                version=min(int(tag["min_global_steps"]) for tag in tags),
+                weight=_weight(_earned(suffixes, own), self._options),
+                rows=StoredGroup(suffixes=suffixes, rows=own, tags=tags, judged=judged[uid]),
+            )
+
+    def _is_worth_keeping(self, suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> bool:
+        if self._options.certainty_bounds is None:
+            return True
+        low, high = self._options.certainty_bounds
+        return bool(is_worth_replaying(np.array([_certainty(suffixes, rows)]), low=low, high=high)[0])
+
+    def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
+        """Returns a group to train on again in that step; None when the batch has its share, or there is none."""
+        if self._drawn is None:
+            count = max(0, int(self._options.share * batch_size) - len(self.in_queue))
+            drawn = self._memory.draw(count, version=step - 1)
+            queued = {group.key for group in self.in_queue.values()}
+            self._drawn = [group for group in drawn if group.key not in queued]
+            _unused(group for group in drawn if group.key in queued)
+        return self._drawn.pop(0) if self._drawn else None
+
+    def put_back(self, group: ReplayGroup[StoredGroup[J]], *, step: int, partition_id: str) -> str:
+        """Puts a group into the queue as finished in that step; returns its uid there."""
+        uid, stored = str(uuid4()), group.rows
+        rows = [{**row, "uid": uid} if "uid" in row else row for row in stored.rows]
+        tq.kv_batch_put(
+            keys=[f"{uid}_{suffix}" for suffix in stored.suffixes],
+            partition_id=partition_id,
+            fields=list_of_dict_to_tensordict(rows),
+            tags=[{**tag, "uses": group.uses, PLAYED_UID: group.key} for tag in stored.tags],
+        )
+        # verl takes groups of earlier steps first: what is new goes ahead of what is replayed.
+        state = {"is_prompt": True, "status": "finished", "global_steps": step + 1}
+        tq.kv_batch_put(keys=[uid], partition_id=partition_id, tags=[state])
+        self.in_queue[uid] = group
+        return uid
+
+    def trained(self, uids: Iterable[str]) -> None:
+        """Notes that what was put back for these groups is in a batch."""
+        for uid in uids:
+            self.in_queue.pop(uid, None)
+
+    def take_out(self, uids: set[str]) -> None:
+        """Notes that groups leave the queue without having been trained on again."""
+        _unused(self.in_queue.pop(uid) for uid in uids & self.in_queue.keys())
+
+    def end_batch(self) -> None:
+        """Notes that the batch is full: what was drawn for it and not needed was not used."""
+        _unused(self._drawn or ())
+        self._drawn = None
+
+    def save(self, folder: Path) -> None:
+        """Writes the memory into the folder of a checkpoint."""
+        in_queue = {uid: group.key for uid, group in self.in_queue.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save({"memory": self._memory.state_dict(), "in_queue": in_queue}, folder / _FILE)
+
+    def load(self, folder: Path, *, has_queue: bool) -> None:
+        """Goes on with the memory of a checkpoint.
+
+        Args:
+            folder: of the checkpoint; one without a memory leaves this one empty, with a warning.
+            has_queue: what was in the queue then is there again.
+        """
+        if not (folder / _FILE).exists():
+            logger.warning(f"the checkpoint has no replayed groups, got no {folder / _FILE}; the memory begins empty")
+            return
+        # Like verl's data.pt beside it: a checkpoint is trusted as code is.
+        state = torch.load(folder / _FILE, weights_only=False)
+        self._memory.load_state_dict(state["memory"])
+        queued = {uid: group for uid, key in state["in_queue"].items() if (group := self._memory.get(key))}
+        if has_queue:
+            self.in_queue = queued
+        else:
+            _unused(queued.values())
+
+
+def forget_memories(folder: Path, *, most: int) -> None:
+    """Removes the memories in all checkpoints of a folder but those of the last `most` steps and of healthy ones."""
+    steps = {path: path.parent.name.removeprefix("global_step_") for path in folder.glob(f"global_step_*/{_FILE}")}
+    written = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
+    for path in written[:-most]:
+        if not is_kept(path):
+            path.unlink(missing_ok=True)
+
+
+def check_trainer(config: Any) -> None:
+    """Refuses trainers in which replayed rows would go wrong.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if not config.actor_rollout_ref.rollout.calculate_log_probs:
+        raise ConfigError(
+            "replayed rows keep the log-probs of the weights that sampled them, got "
+            "actor_rollout_ref.rollout.calculate_log_probs=false; set it to true"
+        )
+    correction = OmegaConf.select(config, "algorithm.rollout_correction") or {}
+    if correction.get("bypass_mode"):
+        raise ConfigError(
+            "replayed rows need old_log_probs of the weights that are trained, got "
+            "algorithm.rollout_correction.bypass_mode=true, which takes those of the weights that sampled them; "
+            "switch it off"
+        )
+    if not correction.get("rollout_is"):
+        logger.warning(
+            "replayed rows are trained on as if the present weights had sampled them; "
+            "algorithm.rollout_correction.rollout_is=token would weigh them"
+        )
+
+
+def _unused(groups: Any) -> None:
+    for group in groups:
+        group.uses -= 1
+
+
+def _fetch(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
+    """Returns all columns of rows, by key."""
+    fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id)
+    names = list(fetched.keys())
+    columns = {str(name): _values(fetched[name]) for name in names}
+    return {key: {name: values[place] for name, values in columns.items()} for place, key in enumerate(keys)}
+
+
+def _values(column: Any) -> list[Any]:
+    if isinstance(column, torch.Tensor):
+        # A view would keep the whole batch in memory.
+        return [value.clone() for value in column.unbind()]
+    return [getattr(value, "data", value) for value in column]
+
+
+def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:
+    """Returns what all rows of each session earned, without void sessions and greedy baselines."""
+    sums: dict[str, float] = defaultdict(float)
+    for suffix, row in zip(suffixes, rows, strict=True):
+        if _says_something(suffix, row):
+            sums[suffix.rsplit("_", 1)[0]] += float(row["rm_scores"].float().sum())
+    return list(sums.values())
+
+
+def _says_something(suffix: str, row: Mapping[str, Any]) -> bool:
+    session = suffix.rsplit("_", 1)[0]
+    return not _numbers(row).get("void") and int(row.get(GREEDY_SESSION, -1)) != int(session)
+
+
+def _numbers(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (row.get("extra_fields") or {}).get("reward_extra_info") or {}
+
+
+def _certainty(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
+    """Returns 1 / perplexity of the tokens that the policy sampled in a group; NaN where it sampled none."""
+    own = [
+        row
+        for suffix, row in zip(suffixes, rows, strict=True)
+        if _says_something(suffix, row) and not _numbers(row).get("external")
+    ]
+    sampled = [row["rollout_log_probs"].float()[row["response_mask"].bool()] for row in own]
+    return float(torch.cat(sampled).mean().exp()) if sampled else math.nan
+
+
+def _weight(earned: list[float], options: ReplayOptions) -> float:
+    """Returns the chance of a group to be drawn; 0 where that would be negative or not finite."""
+    if not earned:
+        return 0.0
+    weight = mean = float(np.mean(earned))
+    if options.weight == "value":
+        (weight,) = task_values(np.array([mean]), np.array([np.std(earned)]), max_reward=options.max_reward).tolist()
+    return weight if math.isfinite(weight) and weight > 0 else 0.0

@@ -1,0 +1,1 @@
+"""Rubrics in verl's reward workers: `verl.experimental.reward_loop`."""

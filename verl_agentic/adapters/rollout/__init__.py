@@ -1,0 +1,1 @@
+"""Episodes as agent loops of verl: `verl.experimental.agent_loop`."""

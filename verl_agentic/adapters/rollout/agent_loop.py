@@ -1,0 +1,375 @@
+"""Our episode as a verl agent loop: `rollout.agent.default_agent_loop=env_agent`.
+
+It is configured by the section `rollout.custom.agentic` (`agent_loops.loop_settings`). The environment scores its
+episodes, unless verl has a reward manager `rubric` or a custom reward function: then those do, from the episode's
+record.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, cast
+from uuid import uuid4
+
+from omegaconf import DictConfig, OmegaConf
+from verl.experimental.agent_loop import tool_parser
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopBase,
+    AgentLoopMetrics,
+    AgentLoopOutput,
+    AgentLoopWorker,
+    register,
+)
+
+from verl_agentic.adapters.monitoring import verl_rows
+from verl_agentic.adapters.rollout import external_sessions
+from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
+from verl_agentic.adapters.run_sections import AGENTIC, loop_settings
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.codec.decoding import exact_decoder
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, LoopSettings
+from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.agent_loops.protocols.factory import make_codec
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.records.episode_log import EpisodeLog, Played
+from verl_agentic.agent_loops.records.episode_samples import to_sample
+from verl_agentic.agent_loops.records.step_keys import step_keys
+from verl_agentic.agent_loops.records.text_audit import text_breach
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.agent_loops.threads import offload_if_long
+from verl_agentic.data.parquet import env_row
+from verl_agentic.env import EnvRow
+from verl_agentic.env_package import load_env
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.sample_row import score_of
+from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, SAMPLE
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.trajectory_log.writer import log_writer
+from verl_agentic.types import Message
+
+# verl logs every call that it cannot read; the loop answers and counts them.
+tool_parser.logger.setLevel(logging.CRITICAL)
+_SETTINGS = {"env", "env_config", "limits", "compaction", "exploration", "protocol", "protocol_options", "guidance"}
+_ERROR_CHARS = 300
+_is_validation: ContextVar[bool] = ContextVar("is_validation", default=False)
+
+
+def is_scored_by_verl(config: Any) -> bool:
+    """Tells whether a reward manager of ours or a reward function of the user's scores the episodes."""
+    reward = config.get("reward") or {}
+    function = reward.get("custom_reward_function") or {}
+    return (reward.get("reward_manager") or {}).get("name") == "rubric" or function.get("path") is not None
+
+
+class ServerPolicy:
+    """verl's rollout servers as a policy."""
+
+    def __init__(
+        self, client: Any, *, sampling_params: Mapping[str, Any], codec: Codec, end_ids: Sequence[int] = ()
+    ) -> None:
+        self._client = client
+        self._end_ids = {*end_ids, *codec.stop_token_ids}
+        self._sampling_params = dict(sampling_params)
+        if codec.stop_token_ids:
+            self._sampling_params["stop_token_ids"] = list(codec.stop_token_ids)
+        if codec.stop_texts:
+            # The text was sampled: without it, the policy would never learn to write it.
+            self._sampling_params.update(stop=list(codec.stop_texts), include_stop_str_in_output=True)
+
+    @property
+    def temperature(self) -> float:
+        """Of the sampling."""
+        return float(self._sampling_params.get("temperature") or 0.0)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Samples one turn on a server; the log-probs are those of the processed distribution."""
+        output = await self._client.generate(
+            request_id=request_id,
+            prompt_ids=list(prompt_ids),
+            sampling_params={**self._sampling_params, "max_tokens": max_tokens},
+        )
+        if output.stop_reason in ("aborted", "abort"):
+            finish = "aborted"
+        else:
+            # verl's servers say "completed" for both; a full budget that ends on no end token is a cut.
+            is_cut = len(output.token_ids) >= max_tokens and output.token_ids[-1] not in self._end_ids
+            finish = output.extra_fields.get("finish_reason") or ("length" if is_cut else "stop")
+        return Completion(
+            token_ids=output.token_ids,
+            log_probs=output.log_probs,
+            finish_reason=finish,
+            min_weights_version=output.extra_fields.get("min_global_steps"),
+            max_weights_version=output.extra_fields.get("max_global_steps"),
+        )
+
+
+@register("env_agent")
+class EnvAgentLoop(AgentLoopBase):
+    """Plays one episode per session and hands its training rows to verl."""
+
+    def __init__(self, *args: Any, tools: Any = None, **kwargs: Any) -> None:
+        """Reads the section `rollout.custom.agentic`, with `kwargs` of an agent loop YAML laid over it.
+
+        Raises:
+            ConfigError: unknown keys, no environment, or multimodal models.
+        """
+        named = {key: kwargs.pop(key) for key in list(kwargs) if key in _SETTINGS}
+        super().__init__(*args, **kwargs)
+        if self.processor is not None:
+            raise ConfigError(
+                "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
+            )
+        self._settings, self._is_scored_by_verl = _settings_of(self.config, named)
+        tool_format = self.rollout_config.multi_turn.format
+        self._codec = make_codec(
+            self._settings.protocol,
+            tokenizer=self.tokenizer,
+            builder=self.continuous_token_builder,
+            parser=tool_parser.ToolParser.get_tool_parser(tool_format, self.tokenizer),
+            tool_format=tool_format,
+            options=self._settings.codec_options,
+        )
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        """Plays the row of `kwargs` and returns its training rows, the final one last.
+
+        Raises:
+            ConfigError, DataError: what no retry can help; verl marks the whole group as failed.
+        """
+        row = env_row(kwargs)
+        env_id = row.extra.get("env") or self._settings.env
+        if not env_id:
+            raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
+        make_env = functools.partial(load_env(env_id), **self._settings.env_config)
+        step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
+        setting = self._setting(sampling_params, step=step, seed=request_id)
+        is_external = external_sessions.is_external(
+            self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
+        )
+        if is_external:
+            setting = external_sessions.played_by_solution(setting, row, env_id=env_id)
+        options: dict[str, Any] = {"make_env": make_env, "setting": setting, "request_id": request_id}
+        branching, shared_ids = self._settings.branching, None
+        if branching is None or is_external or _is_validation.get() or not sampling_params.get("temperature"):
+            episode = await run_episode(row, **options)
+            if branching is not None:
+                shared_ids = [[NOT_SHARED] * len(trajectory.response_ids) for trajectory in episode.trajectories]
+        else:
+            episode, shared_ids = await run_branching_episode(
+                row,
+                **options,
+                branching=branching,
+                group=str(kwargs["uid"]),
+                vocab_size=len(cast("Any", self.tokenizer)),
+            )
+        sample = None
+        if not episode.is_void and self._is_scored_by_verl:
+            sample = to_sample(episode, row, id=_sample_id(row, kwargs))
+        breach = await self._audit(episode)
+        log = None
+        if self._settings.log.dir is not None:
+            played = self._played(kwargs, setting, env=env_id, step=step, seed=request_id, is_external=is_external)
+            log = EpisodeLog(played=played, episode=episode, row=row, breach=breach, sample=sample)
+        # verl turns the versions of every row into integers; rows of step n are played with the weights of n - 1.
+        played_with = max(0, step - 1)
+        return _to_outputs(
+            episode,
+            with_log_probs=bool(sampling_params.get("logprobs")),
+            default_version=played_with,
+            sample=None if sample is None else sample.to_dict(),
+            breach=breach,
+            log=log,
+            shared_ids=shared_ids,
+            is_external=is_external,
+        )
+
+    async def _audit(self, episode: Episode) -> str:
+        """Returns what is wrong with the episode's text; empty when nothing is, or nobody asked."""
+        if self._settings.audit == "off" or episode.is_void:
+            return ""
+        num_tokens = sum(len(trajectory.response_ids) for trajectory in episode.trajectories)
+        return await offload_if_long(num_tokens, text_breach, episode, decode=exact_decoder(self.tokenizer))
+
+    def _played(
+        self,
+        kwargs: Mapping[str, Any],
+        setting: Setting,
+        *,
+        env: str,
+        step: int,
+        seed: str,
+        is_external: bool | None,
+    ) -> Played:
+        is_greedy = verl_rows.is_greedy(kwargs, is_validation=_is_validation.get())
+        columns = {
+            **verl_rows.place_columns(kwargs, is_validation=_is_validation.get()),
+            "weights_min": max(0, step - 1),
+            "weights_max": max(0, step - 1),
+            "role": "external" if is_external else "greedy" if is_greedy else "policy",
+            "loop": "env_agent",
+            "env": env,
+            "seed": seed,
+            "temperature": setting.policy.temperature if isinstance(setting.policy, ServerPolicy) else 0.0,
+        }
+        return Played(
+            columns=columns,
+            append=log_writer("trajectories", self._settings.log).append,
+            decode=exact_decoder(self.tokenizer),
+        )
+
+    def _setting(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> Setting:
+        """Returns how an episode of training step `step` is played; validation is always played the same way."""
+        settings, params = self._settings, dict(sampling_params)
+        is_training = not _is_validation.get()
+        if is_training and settings.temperature is not None and params["temperature"] > 0:
+            params["temperature"] = settings.temperature.at(step)
+        exploration = settings.exploration_at(step, seed=seed) if is_training else Exploration()
+        if not params.get("temperature"):
+            # A greedy session is a baseline: nothing of it is left to chance.
+            exploration = replace(exploration, epsilon_tool=0.0)
+        return Setting(
+            policy=ServerPolicy(
+                self.server_manager,
+                sampling_params=params,
+                codec=self._codec,
+                end_ids=[cast("Any", self.tokenizer).eos_token_id],
+            ),
+            codec=self._codec,
+            tokenizer=cast("Any", self.tokenizer),
+            limits=settings.limits_at(step) if is_training else settings.limits,
+            compaction=settings.compaction,
+            guidance=settings.guidance and is_training,
+            exploration=exploration,
+            has_rubric=self._is_scored_by_verl,
+        )
+
+
+def _run_agent_loop(original: Any) -> Any:
+    """Lets an episode know whether it is one of validation, which verl does not tell; plays baselines greedily."""
+
+    @functools.wraps(original)
+    async def run(self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any) -> Any:
+        token = _is_validation.set(bool(trajectory["validate"]))
+        if kwargs.get(GREEDY_SESSION) is not None and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id"):
+            sampling_params = {**sampling_params, "temperature": 0, "top_p": 1.0, "top_k": -1}
+        try:
+            return await original(self, sampling_params, trajectory, **kwargs)
+        finally:
+            _is_validation.reset(token)
+
+    return run
+
+
+AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
+
+
+@functools.cache
+def _freeze_loaded_objects() -> None:
+    """Takes all loaded objects out of garbage collection, once per process.
+
+    torch, transformers and verl load half a million objects. A full collection visits all of them, which takes 0.3 s,
+    and stops every episode of the worker meanwhile.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+_last_settings: list[tuple[Any, Mapping[str, Any], tuple[LoopSettings, bool]]] = []
+
+
+def _settings_of(config: Any, named: Mapping[str, Any]) -> tuple[LoopSettings, bool]:
+    """Returns the settings of episodes, and whether verl scores them.
+
+    verl makes a loop for every episode, all with one config: it is read once.
+    """
+    for known_config, known_named, found in _last_settings:
+        if known_config is config and known_named == named:
+            return found
+    _freeze_loaded_objects()
+    settings = loop_settings(config, _plain(named))
+    external_sessions.check_external_sessions(config)
+    found = settings, is_scored_by_verl(config)
+    _last_settings[:] = [(config, named, found)]
+    return found
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    plain = OmegaConf.to_container(values, resolve=True) if isinstance(values, DictConfig) else values
+    return dict(cast("Mapping[str, Any]", plain))
+
+
+def _sample_id(row: EnvRow, kwargs: Mapping[str, Any]) -> str:
+    name = row.extra.get("task_id") or kwargs.get("uid") or row.extra.get("index")
+    return f"{name}/{kwargs.get('session_id', 0)}"
+
+
+def _to_outputs(
+    episode: Episode,
+    *,
+    with_log_probs: bool,
+    default_version: int,
+    sample: Mapping[str, Any] | None,
+    breach: str,
+    log: EpisodeLog | None,
+    shared_ids: Sequence[list[int]] | None,
+    is_external: bool | None,
+) -> list[AgentLoopOutput]:
+    # verl copies the last row's score and reward_extra_info over the earlier ones: our scores are per token.
+    numbers = episode.numbers() | ({} if is_external is None else {"external": float(is_external)})
+    last = len(episode.trajectories) - 1
+    metrics = AgentLoopMetrics(generate_sequences=episode.generate_s, tool_calls=episode.env_s)
+    steps = step_keys(episode)
+    return [
+        EnvAgentOutput(
+            prompt_ids=trajectory.prompt_ids,
+            response_ids=trajectory.response_ids,
+            response_mask=trajectory.response_mask,
+            response_logprobs=trajectory.log_probs if with_log_probs else None,
+            reward_score=episode.reward.total if sample is None else None,
+            num_turns=len(episode.messages),
+            metrics=metrics,
+            extra_fields={
+                **_extra_fields(episode, trajectory, default_version=default_version),
+                "breach": breach,
+                # verl copies this over the earlier rows before they are stored.
+                "reward_extra_info": numbers,
+                EPISODE_NUMBERS: numbers,
+                "steps": steps[index],
+                SAMPLE: sample,
+            },
+            token_rewards=rewards,
+            turn_ids=trajectory.turn_ids,
+            shared_ids=None if shared_ids is None else shared_ids[index],
+            is_external=is_external,
+            place="side" if index < episode.num_side_rows else "last" if index == last else "earlier",
+            row=index,
+            env_score=None if episode.is_void else score_of(episode.reward),
+            log=log,
+        )
+        for index, (trajectory, rewards) in enumerate(
+            zip(episode.trajectories, episode.token_rewards(has_rubric=sample is not None), strict=True)
+        )
+    ]
+
+
+def _extra_fields(episode: Episode, trajectory: Trajectory, *, default_version: int) -> dict[str, Any]:
+    oldest, newest = episode.min_weights_version, episode.max_weights_version
+    return {
+        "min_global_steps": default_version if oldest is None else oldest,
+        "max_global_steps": default_version if newest is None else newest,
+        "reward_parts": {**episode.reward.parts, **episode.reward.info},
+        "tool_counts": {} if episode.is_void else episode.tools_called(),
+        "stop_reason": episode.stop_reason.value,
+        "error": (episode.error or "")[:_ERROR_CHARS],
+        "segments": [[s.start, s.end, s.kind.value, s.turn] for s in trajectory.segments()],
+    }

@@ -1,0 +1,43 @@
+"""The chat codec of a model folder, outside a training run: the same verl classes that rollouts use."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.protocols.factory import CodecOptions, make_codec
+from verl_agentic.errors import DataError, boundary
+
+
+def load_codec(
+    model_path: str, *, tool_format: str = "hermes", protocol: str = "chat", options: CodecOptions | None = None
+) -> tuple[Any, Codec]:
+    """Returns tokenizer and codec of a Hugging Face folder.
+
+    Args:
+        model_path: folder, or name on the hub, with config, tokenizer and chat template.
+        tool_format: name of a verl tool parser, as in `rollout.multi_turn.format`.
+        protocol: name or path; see `protocols.load.load_protocol`.
+        options: of the protocol.
+
+    Raises:
+        DataError: the folder is not loadable, or verl has no such parser.
+        ConfigError: no such protocol, or options that it does not have.
+    """
+    from transformers import AutoConfig
+    from verl.experimental.agent_loop import tool_parser
+    from verl.utils.tokenizer import hf_tokenizer
+    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    tool_parser.logger.setLevel(logging.CRITICAL)  # the loop answers and counts calls that cannot be read
+    with boundary(DataError, f"loading the tokenizer of {model_path!r}"):
+        tokenizer = hf_tokenizer(model_path)
+        builder = create_continuous_token_builder(
+            tokenizer, hf_model_type=AutoConfig.from_pretrained(model_path).model_type
+        )
+        parser = tool_parser.ToolParser.get_tool_parser(tool_format, tokenizer)
+    codec = make_codec(
+        protocol, tokenizer=tokenizer, builder=builder, parser=parser, tool_format=tool_format, options=options
+    )
+    return tokenizer, codec

@@ -1,0 +1,32 @@
+"""Whose sandboxes an environment uses; apart from `sandbox_pool`, so that only who asks for Ray imports it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.sandbox.process_pool import shared_pool
+from verl_agentic.sandbox.sandbox_pool import PoolConfig
+
+PoolOwner = Literal["process", "node"]
+
+
+def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: PoolConfig | None = None) -> Any:
+    """Returns the pool of this process, or the one of this node, which needs Ray.
+
+    Args:
+        owner: `process` or `node`.
+        backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
+        at_least: weakest isolation that is allowed; None as in `choose.required`.
+        config: size and bounds; None for the defaults.
+
+    Raises:
+        ConfigError: another owner.
+    """
+    if owner == "process":
+        return shared_pool(backend, at_least=at_least, config=config)
+    if owner == "node":
+        from verl_agentic.adapters.rollout.node_pool import NodePool
+
+        return NodePool(backend, at_least=at_least, config=config)
+    raise ConfigError(f"pool must be 'process' or 'node', got {owner!r}")

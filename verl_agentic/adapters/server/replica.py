@@ -1,0 +1,140 @@
+"""The rollout backend `agentic`: one server actor for a replica, and what hands it the trainer's weights."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from verl.plugin.platform import get_platform
+from verl.utils.device import get_visible_devices_keyword
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica
+
+from verl_agentic.adapters.server.object_store import StoredWeights, put_buckets
+from verl_agentic.adapters.server.rollout_server import RolloutServer
+from verl_agentic.errors import ConfigError
+
+
+class AgenticReplica(RolloutReplica):
+    """One server, on the node of the replica's first worker."""
+
+    async def launch_servers(self) -> None:
+        """Starts the server and waits until it has loaded the model.
+
+        Raises:
+            ConfigError: a reward or teacher model, which verl asks over HTTP or for log-probs of prompts.
+        """
+        if self.is_reward_model or self.is_teacher_model:
+            raise ConfigError(
+                "rollout.name=agentic serves policies, got a reward or teacher model; use vllm or sglang for it"
+            )
+        node_id, devices, cores = await self.workers[0].__ray_call__.remote(_place)
+        replicas_per_node = max(1, self.gpus_per_node // self.gpus_per_replica_node)
+        options: dict[str, Any] = {
+            "name": _server_name(self.replica_rank),
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
+            "num_cpus": 0,
+            "max_concurrency": self.max_concurrency,
+        }
+        environment = _environment(devices)
+        if environment:
+            options["runtime_env"] = {"env_vars": environment}
+        server: Any = (
+            ray.remote(RolloutServer)
+            .options(**options)
+            .remote(
+                config=self.config,
+                model_config=self.model_config,
+                replica_rank=self.replica_rank,
+                threads=max(1, cores // replicas_per_node),
+            )
+        )
+        self.servers = [server]
+        self._server_handle = server
+        self._server_address = await server.ready.remote()
+
+
+class ServerAdapter(BaseRollout):
+    """The trainer's side: hands weights to the server of its replica."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+        """Finds its replica by `RANK`; `replica_rank` -1 means that replicas are counted from the first rank."""
+        super().__init__(config, model_config, device_mesh)
+        per_replica = (
+            self.config.tensor_model_parallel_size
+            * self.config.data_parallel_size
+            * self.config.pipeline_model_parallel_size
+        )
+        rank = int(os.environ["RANK"])
+        self.replica_rank = rank // per_replica if replica_rank == -1 else replica_rank
+        self.is_leader_rank = rank % per_replica == 0
+        self._server: ActorHandle | None = None
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing was put to sleep that needs waking."""
+
+    async def release(self) -> None:
+        """Gives the memory of the server's cache back."""
+        if self.is_leader_rank:
+            await self._handle().release_kv_cache.remote()
+
+    async def update_weights(
+        self,
+        weights: Any,
+        global_steps: int | None = None,
+        wire_format: str = "named_tensors",
+        peft_config: Any = None,
+        **_: Any,
+    ) -> None:
+        """Sends full tensors to the server, in buckets through Ray's object store.
+
+        Args:
+            weights: (asynchronous) iterable of name and tensor; every rank walks through it.
+            global_steps: version of the weights.
+            wire_format: verl's name for what `weights` yields.
+            peft_config: verl's word that `weights` are a LoRA adapter or its base.
+
+        Raises:
+            ConfigError: a LoRA adapter instead of merged weights, or a delta wire format.
+        """
+        if wire_format != "named_tensors":
+            raise ConfigError(f"rollout.name=agentic takes full tensors, got wire_format={wire_format!r}; use naive")
+        if peft_config is not None:
+            raise ConfigError(
+                "rollout.name=agentic serves merged weights, got a LoRA adapter; "
+                "set actor_rollout_ref.model.lora.merge=True"
+            )
+        if isinstance(weights, StoredWeights):
+            references = await weights.references()
+        else:
+            limit = self.config.checkpoint_engine.update_weights_bucket_megabytes << 20
+            references = await put_buckets(weights, bucket_bytes=limit, keep=self.is_leader_rank)
+        if self.is_leader_rank:
+            await self._handle().load_weights.remote(references, global_steps)
+
+    def _handle(self) -> ActorHandle:
+        if self._server is None:
+            self._server = ray.get_actor(_server_name(self.replica_rank))
+        return self._server
+
+
+def _server_name(replica_rank: int) -> str:
+    return f"agentic_server_{replica_rank}"
+
+
+def _place(worker: Any) -> tuple[str, str, int]:
+    """Returns node, visible devices and number of cores of the process that runs this."""
+    devices = os.environ.get(get_visible_devices_keyword(), "")
+    return ray.get_runtime_context().get_node_id(), devices, len(os.sched_getaffinity(0))
+
+
+def _environment(devices: str) -> dict[str, str]:
+    """Returns variables that let an actor without GPUs of its own see those of the trainer; none on a CPU."""
+    platform = get_platform()
+    if platform.device_name == "cpu":
+        return {}
+    keep = dict.fromkeys(platform.ray_noset_envvars(), "1")
+    return {**keep, **platform.rollout_env_vars(), platform.visible_devices_envvar(): devices}

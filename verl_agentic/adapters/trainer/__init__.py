@@ -1,0 +1,1 @@
+"""verl's trainers: advantages, curricula, schedules, extra columns: `verl.trainer.ppo.v1`."""

@@ -1,0 +1,133 @@
+"""Implicit token rewards (PRIME) in RL: `algorithm.implicit_reward`, for trainers `agentic_*`.
+
+verl's reference holds the reward model phi, which `adapters.offline.outcome_trainer` has trained, and estimators get
+the rewards `beta (log pi_phi - log pi_old)` on sampled tokens on top of those of the task. pi_old is the policy that is
+about to be updated (`old_log_probs`; the authors' `ref_type: policy`).
+
+Paper: https://arxiv.org/abs/2502.01456. Deviations: phi is not updated while the policy learns, so the reward of a
+trajectory falls with the policy's divergence from phi, and tells less the farther the policy is from what phi was
+trained on; the advantages of token rewards and outcomes are not estimated apart, but that of their sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import OmegaConf, open_dict
+
+from verl_agentic.adapters.config_access import plain_section
+from verl_agentic.algorithms.advantage import is_advantage, load_advantage
+from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
+from verl_agentic.errors import ConfigError, PluginError
+
+SECTION = "algorithm.implicit_reward"
+REFERENCE_PATH = "reference_path"
+"""Key of `actor_rollout_ref` that `adapters.engine.reference_model` reads in the workers."""
+_VERLS_WITHOUT = {"gdpo", "remax"}
+_WITHOUT = {"parts", "baseline_B"}
+"""Columns of estimators which look at the parts of a reward, not at rewards, or at a session that has none of these."""
+_LOSSES_WITHOUT = {"pacs", "sdpo"}
+"""Policy losses in which advantages have no effect, and with them no reward."""
+
+
+def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
+    """Returns the settings of the section; None where there is none.
+
+    Raises:
+        ConfigError: unknown keys, or values that cannot work.
+    """
+    section = plain_section(config, SECTION)
+    return None if section is None else ImplicitRewardSettings.from_mapping(section)
+
+
+def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:
+    """Returns the settings of a section that can work; None where there is none.
+
+    Raises:
+        ConfigError: the section, or what it needs of others.
+    """
+    settings = implicit_reward_settings(config)
+    if settings is not None:
+        _check_reference(config)
+        _check_estimator(str(config.algorithm.adv_estimator))
+        _check_loss(str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode")))
+    return settings
+
+
+def put_reward_model_in_place_of_reference(config: Any) -> None:
+    """Makes verl's reference load the reward model that a configuration names, if it names one.
+
+    Raises:
+        ConfigError: the section, or what it needs of others.
+    """
+    settings = check_implicit_reward(config)
+    if settings is None:
+        return
+    with open_dict(config.actor_rollout_ref):
+        config.actor_rollout_ref[REFERENCE_PATH] = settings.model_path
+
+
+def check_reward_model_is_loaded(workers: Any, path: str) -> None:
+    """Asks the workers of verl's reference which model they have loaded (`adapters.engine.reference_model`).
+
+    Raises:
+        PluginError: one of them has another one than the reward model; its process lacks the plugin.
+    """
+    advice = "install verl-agentic on every node, and see what `verl-agentic doctor` says there"
+    try:
+        loaded = workers.loaded_reference_path()
+    except AttributeError as cause:  # Ray raises the worker's own as one, too
+        raise PluginError(
+            f"a worker of the reference has not loaded the adapter reference_model, got {cause}; {advice}"
+        ) from cause
+    if others := [found for found in loaded if found != path]:
+        raise PluginError(
+            f"{len(others)} workers have another reference than the model of {SECTION} ({path}), got {others[0]!r}; "
+            f"{advice}"
+        )
+
+
+def _check_reference(config: Any) -> None:
+    actor, model = config.actor_rollout_ref.actor, config.actor_rollout_ref.get("model") or {}
+    options = OmegaConf.select(actor, "policy_loss.options") or {}
+    if not actor.get("use_kl_loss"):
+        raise ConfigError(
+            f"{SECTION} puts its model in the place of verl's reference, and there is none, got "
+            "actor_rollout_ref.actor.use_kl_loss=false; set it to true, and kl_loss_coef=0"
+        )
+    pulls = {
+        "actor_rollout_ref.actor.kl_loss_coef": actor.get("kl_loss_coef"),
+        "actor_rollout_ref.actor.policy_loss.options.kl": options.get("kl"),
+        "actor_rollout_ref.actor.policy_loss.options.kl_coef": options.get("kl_coef"),
+        "algorithm.use_kl_in_reward": config.algorithm.get("use_kl_in_reward"),
+    }
+    for key, value in pulls.items():
+        if value and value != "none":
+            raise ConfigError(
+                f"verl's reference is the model of {SECTION}, to which a KL penalty would pull the policy, got "
+                f"{key}={value}; unset it (kl_loss_coef: set it to 0)"
+            )
+    has_rank = (model.get("lora") or {}).get("rank") or model.get("lora_rank")
+    if has_rank or model.get("lora_adapter_path") is not None:
+        raise ConfigError(
+            f"with LoRA verl's reference is the policy without its adapters, which leaves no place for the model of "
+            f"{SECTION}, got actor_rollout_ref.model.lora_rank={has_rank}, "
+            f"lora_adapter_path={model.get('lora_adapter_path')}; unset them"
+        )
+
+
+def _check_estimator(name: str) -> None:
+    is_ours = is_advantage(name)
+    if name in _VERLS_WITHOUT or (is_ours and load_advantage(name).needs & _WITHOUT):
+        raise ConfigError(
+            f"{SECTION} adds rewards of tokens, got estimator {name!r}, which looks at parts of the reward or at "
+            "greedy sessions, where they are not; take another one"
+        )
+
+
+def _check_loss(name: str) -> None:
+    if name in _LOSSES_WITHOUT:
+        raise ConfigError(
+            f"{SECTION} changes advantages, got policy_loss.loss_mode={name!r}, which does not look at them; take "
+            "another one"
+        )

@@ -1,0 +1,79 @@
+"""Measures how much what the policy writes depends on its prompt: `algorithm.prompt_information`, trainers `agentic_*`.
+
+The first turn of one session of each prompt is computed under every one of these prompts, every few steps. Text only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Any
+
+import torch
+import transfer_queue as tq
+
+from verl_agentic.adapters.batches.batch_keys import split_key
+from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
+from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings, prompt_information
+
+_FIELDS = ["prompts", "responses", "response_mask"]
+
+
+def measure_prompt_information(
+    trainer: Any, batch: Any, columns: Mapping[str, Any], settings: PromptInformationSettings
+) -> dict[str, float]:
+    """Returns `batch/prompt_information` and what comes with it; nothing for a batch with less than two prompts.
+
+    Args:
+        trainer: verl's, with an actor.
+        batch: verl's batch; left as it is.
+        columns: what agent loops have stored with its rows.
+        settings: how much is computed.
+    """
+    taken = _first_turns(batch, columns, settings, most=most_tokens(trainer.config))
+    places, prompts, texts = list(taken), [prompt for prompt, _ in taken.values()], [text for _, text in taken.values()]
+    if len(places) < 2:
+        return {}
+    pairs = [(i, j) for i in range(len(texts)) for j in range(len(prompts))]
+    # The workers share out rows evenly: what is too few for that is computed once more.
+    padded = pairs + pairs[:1] * (-len(pairs) % _rows_at_once(trainer))
+    rows = [extra_row(prompts[j], texts[i], torch.ones_like(texts[i])) for i, j in padded]
+    keys = [f"asked-{number}-{batch.keys[places[i]]}" for number, (i, _) in enumerate(padded)]
+    log_probs = log_probs_of(trainer, batch, rows, keys=keys, beside=[places[i] for i, _ in padded])
+    sums = torch.stack([row.double().sum() for row in log_probs.unbind()[: len(pairs)]])
+    counts = torch.tensor([len(text) for text in texts])
+    found = prompt_information(sums.view(len(texts), -1), counts)
+    return {f"batch/{name}": value for name, value in found.items()}
+
+
+def _first_turns(
+    batch: Any, columns: Mapping[str, Any], settings: PromptInformationSettings, *, most: float
+) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """Returns row -> its prompt and the policy's first turn, of one session of each of some distinct prompts."""
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
+    prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
+    seen: set[str | tuple[int, ...]] = set()
+    found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for place in _own_rows(batch.keys, columns):
+        uid, prompt = split_key(batch.keys[place])[0], prompts[place]
+        asked = tuple(prompt.tolist())
+        length = min(settings.tokens, sum(1 for _ in takewhile(bool, masks[place].tolist())))
+        if length and len(prompt) + settings.tokens <= most and not {uid, asked} & seen:
+            seen |= {uid, asked}
+            found[place] = prompt, responses[place][:length]
+    return dict(islice(found.items(), settings.prompts))
+
+
+def _own_rows(keys: Sequence[str], columns: Mapping[str, Any]) -> list[int]:
+    """Returns rows, the first ones of sessions first; none of sub-agents, nor of what a script has played."""
+    not_own = [columns.get("parts", {}).get("external"), columns.get("is_side_B")]
+    is_own = [not any(column is not None and column[place] > 0 for column in not_own) for place in range(len(keys))]
+    rows = [place for place, own in enumerate(is_own) if own]
+    return sorted(rows, key=lambda place: split_key(keys[place])[2])
+
+
+def _rows_at_once(trainer: Any) -> int:
+    """Returns what the number of rows has to be a multiple of."""
+    rollout = trainer.config.actor_rollout_ref.rollout
+    micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
+    return trainer.actor_rollout_wg.world_size * micro

@@ -1,0 +1,314 @@
+"""Which prompts verl trains on next: the section `data.curriculum` (`sampling.curriculum.CurriculumSettings`).
+
+It takes the place of verl's random or sequential sampler. Every finished group is reported to it, also those that
+dynamic sampling drops; its state stands in `data.pt` of the checkpoint. With `group_size`, prompts get different
+numbers of attempts, `rollout.n` on average over what is submitted at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from torch.utils.data import Dataset
+from verl.trainer.ppo.v1 import trainer_base
+
+from verl_agentic.adapters.batches.batch_keys import last_rows
+from verl_agentic.adapters.run_sections import curriculum_settings
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
+from verl_agentic.data.parquet import extra_of
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
+from verl_agentic.sampling.prompts.pass_rates import Floats
+from verl_agentic.sampling.prompts.prompt_sampler import PromptColumns, PromptSampler
+from verl_agentic.sampling.prompts.task_sets import TaskSet
+
+_log = logging.getLogger(__name__)
+_EXTRA = "extra_info"
+
+
+class GrowingDataset(Dataset):
+    """verl's dataset, followed by tasks that were proposed while training."""
+
+    def __init__(self, base: Any) -> None:
+        """Begins with the rows of the files."""
+        self.base = base
+        self.tasks = TaskSet()
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, prompt: int) -> dict[str, Any]:
+        if prompt < len(self.base):
+            return self.base[prompt]
+        # verl's own code makes of the row what it makes of every other one.
+        view = copy.copy(self.base)
+        view.dataframe = [copy.deepcopy(self.tasks.rows[prompt - len(self.base)])]
+        return view[0]
+
+
+class Proposals:
+    """The file that proposers append tasks to."""
+
+    def __init__(self, path: Path, check: Callable[[Mapping[str, Any]], bool], columns: Sequence[str]) -> None:
+        """Reads nothing yet."""
+        self._path, self._check, self._columns = path, check, set(columns)
+        self._offset = 0
+
+    def take(self, sampler: PromptSampler) -> None:
+        """Proposes what is new in the file; what is refused is logged with its reason."""
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # somebody is writing it
+                self._offset += len(line)
+                self._propose(line, sampler)
+
+    def _propose(self, line: bytes, sampler: PromptSampler) -> None:
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict) or set(row) != self._columns:
+                raise ValueError(f"its columns must be {sorted(self._columns)}")
+        except ValueError as cause:
+            _log.warning("a proposed task was refused: %s, got %.80r", cause, line)
+            return
+        settings = sampler.settings
+        difficulty = _value(row, settings.difficulty_key)
+        verdict = sampler.propose(
+            row,
+            check=self._check,
+            difficulty=0.0 if difficulty is None else float(difficulty),
+            source=str(_value(row, settings.source_key)),
+        )
+        if verdict.place is None:
+            _log.info("a proposed task was refused: %s", verdict.reason)
+
+
+def make_sampler(data_config: Any, dataset: Any) -> PromptSampler | None:
+    """Returns the sampler that `data.curriculum` asks for; None without that section.
+
+    Raises:
+        ConfigError: it cannot work. DataError: the data lack what it needs.
+    """
+    settings = curriculum_settings(data_config)
+    if settings is None:
+        return None
+    base = dataset.base if isinstance(dataset, GrowingDataset) else dataset
+    block = int(data_config.train_batch_size)
+    sampler = PromptSampler(settings, _columns(base, settings), block=block, seed=data_config.get("seed"))
+    if sampler.tasks is not None:
+        dataset.tasks = sampler.tasks
+    return sampler
+
+
+def _columns(dataset: Any, settings: CurriculumSettings) -> PromptColumns:
+    needs = load_curriculum(settings.name).needs
+    sources = _column(dataset, settings.source_key) if "source" in needs else None
+    return PromptColumns(
+        count=len(dataset),
+        difficulty_N=_numbers(dataset, settings.difficulty_key) if "difficulty" in needs else None,
+        source_N=None if sources is None else np.array([str(source) for source in sources]),
+        pass_rate_N=_numbers(dataset, settings.pass_rate_key, may_lack=True) if settings.pass_rate_key else None,
+    )
+
+
+def _numbers(dataset: Any, key: str, *, may_lack: bool = False) -> Floats:
+    """Returns a number per row, NaN where it is missing."""
+    values = _column(dataset, key)
+    for place, value in enumerate(values):
+        if not (may_lack and value is None) and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise DataError(f"row {place} of data.train_files must have a number as {key}, got {value!r}; write one")
+    return np.array([np.nan if value is None else float(value) for value in values])
+
+
+def _column(dataset: Any, key: str) -> list[Any]:
+    """Returns a value per row.
+
+    Raises:
+        DataError: no row has one.
+    """
+    name = key.split(".", 1)[0]
+    rows = getattr(dataset, "dataframe", None)
+    if rows is None or name not in rows.column_names:
+        has = "no column is known" if rows is None else f"got the columns {sorted(rows.column_names)}"
+        raise DataError(f"data.curriculum reads {key!r} of every row, {has}; write it, or name another key")
+    values = [_value({name: value}, key) for value in rows[name]]
+    if all(value is None for value in values):
+        raise DataError(f"data.curriculum reads {key!r} of every row, and none has it; write it, or name another key")
+    return values
+
+
+def _value(row: Mapping[str, Any], key: str) -> Any:
+    name, _, inner = key.partition(".")
+    value = row.get(name)
+    if not inner:
+        return value
+    return (extra_of(value) if name == _EXTRA else value or {}).get(inner)
+
+
+def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[str, list[float]]:
+    """Returns the outcomes of the groups that rows belong to: one per session that the policy sampled and is not void.
+
+    Raises:
+        ConfigError: no episode reports such a number.
+    """
+    last = last_rows(keys)
+    if not last:
+        return {}
+    fields = ["extra_fields", GREEDY_SESSION]
+    fetched = tq.kv_batch_get(keys=list(last.values()), partition_id=partition_id, select_fields=fields)
+    greedy = [int(place) for place in fetched[GREEDY_SESSION]] if GREEDY_SESSION in fetched else [-1] * len(last)
+    columns: list[Any] = list(fetched["extra_fields"]) if "extra_fields" in fetched else [{}] * len(last)
+    numbers = [(getattr(column, "data", column) or {}).get("reward_extra_info") or {} for column in columns]
+    if not any(name in row for row in numbers):
+        raise ConfigError(
+            f"data.curriculum.outcome={name} is in no episode's reward_extra_info, got {sorted(numbers[0])}; name "
+            "one of them"
+        )
+    outcomes: dict[str, list[float]] = defaultdict(list)
+    for (uid, session), row, baseline in zip(last, numbers, greedy, strict=True):
+        own = outcomes[uid]
+        is_own = int(session) != baseline and not row.get("external")
+        if name in row and is_own and not row.get("void"):
+            own.append(float(row[name]))
+    return dict(outcomes)
+
+
+def attach(trainer: Any, sampler: PromptSampler) -> None:
+    """Lets a trainer's replay buffer, whichever it is, report to the sampler.
+
+    Raises:
+        ConfigError: group sizes that are `rollout.n` on average are impossible.
+    """
+    bounds, group_size = sampler.settings.group_size, int(trainer.config.actor_rollout_ref.rollout.n)
+    if bounds is not None and not bounds.least <= group_size <= bounds.most:
+        raise ConfigError(
+            f"data.curriculum.group_size must have rollout.n between its bounds, got n={group_size} and "
+            f"{bounds.least} to {bounds.most}"
+        )
+    buffer, name = trainer.replay_buffer, sampler.settings.outcome
+    sample, clear_groups = buffer.sample, buffer._clear_groups
+    complained = False
+
+    @functools.wraps(clear_groups)
+    def clear_and_report(partition_id: str, uids: set[str]) -> None:
+        if partition_id != "val":
+            keys = [key for key in buffer.partitions[partition_id] if key.rsplit("_", 2)[0] in uids]
+            sampler.report(outcomes_of(keys, partition_id, name=name))
+        clear_groups(partition_id, uids)
+
+    @functools.wraps(sample)
+    def sample_and_report(global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        nonlocal complained
+        batch, metrics = sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
+        if partition_id == "val":
+            return batch, metrics
+        sampler.report(outcomes_of(batch.keys, partition_id, name=name))
+        complaint = sampler.rates.complaint()
+        if complaint and not complained:
+            complained = True
+            _log.warning(complaint)
+        return batch, {**metrics, **sampler.metrics()}
+
+    buffer.sample, buffer._clear_groups = sample_and_report, clear_and_report
+
+
+def _create_rl_sampler(original: Any) -> Any:
+    @functools.wraps(original)
+    def create(data_config: Any, dataset: Any) -> Any:
+        return make_sampler(data_config, dataset) or original(data_config, dataset)
+
+    return create
+
+
+def _create_rl_dataset(original: Any) -> Any:
+    @functools.wraps(original)
+    def create(data_paths: Any, data_config: Any, *args: Any, is_train: bool = True, **kwargs: Any) -> Any:
+        dataset = original(data_paths, data_config, *args, is_train=is_train, **kwargs)
+        grows = is_train and OmegaConf.select(data_config, "curriculum.task_set") is not None
+        return GrowingDataset(dataset) if grows else dataset
+
+    return create
+
+
+def _init_dataloader(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any) -> None:
+        original(self)
+        sampler = self.train_dataloader.sampler
+        self.curriculum = sampler if isinstance(sampler, PromptSampler) else None
+        self.proposals = None
+        if self.curriculum is not None:
+            attach(self, self.curriculum)
+            self.proposals = _proposals(self.curriculum, self.train_dataset)
+
+    return init
+
+
+def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
+    settings = sampler.settings.task_set
+    if settings is None:
+        return None
+    module, _, function = settings.check.partition(":")
+    try:
+        check = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as cause:
+        raise ConfigError(
+            f"data.curriculum.task_set.check cannot be loaded, got {settings.check!r}: {cause}"
+        ) from cause
+    return Proposals(Path(settings.proposals), check, dataset.base.dataframe.column_names)
+
+
+def _load_checkpoint(original: Any) -> Any:
+    @functools.wraps(original)
+    def load(self: Any) -> Any:
+        loaded = original(self)
+        if getattr(self, "curriculum", None) is not None:
+            # torchdata restores a sampler when it is first iterated, and groups may be finished before that.
+            self.train_dataloader_it = iter(self.train_dataloader)
+        return loaded
+
+    return load
+
+
+def _next_train_batch(original: Any) -> Any:
+    @functools.wraps(original)
+    def next_batch(self: Any, num_prompts: int | None = None) -> Any:
+        sampler = getattr(self, "curriculum", None)
+        if sampler is None:
+            return original(self, num_prompts)
+        sampler.step = self.global_steps
+        if self.proposals is not None:
+            self.proposals.take(sampler)
+        batch = original(self, num_prompts)
+        prompts = sampler.tie([str(getattr(uid, "data", uid)) for uid in batch["uid"]])
+        sizes = sampler.group_sizes(prompts, group_size=int(self.config.actor_rollout_ref.rollout.n))
+        if sizes is not None:
+            batch["__rollout_n__"] = torch.from_numpy(sizes)
+        return batch
+
+    return next_batch
+
+
+for _owner, _name, _wrap in (
+    (trainer_base, "create_rl_sampler", _create_rl_sampler),
+    (trainer_base, "create_rl_dataset", _create_rl_dataset),
+    (trainer_base.PPOTrainer, "_init_dataloader", _init_dataloader),
+    (trainer_base.PPOTrainer, "_load_checkpoint", _load_checkpoint),
+    (trainer_base.PPOTrainer, "_next_train_batch", _next_train_batch),
+):
+    setattr(_owner, _name, _wrap(getattr(_owner, _name)))

@@ -1,0 +1,167 @@
+"""Log-probs of what a policy wrote under the same policy, told a solution: the teacher of the loss `sdpo`.
+
+The solution is what a sibling wrote that did the task. Rows whose group has none get NaN, and no loss; so do rows that
+would exceed `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is
+an exponentially moving average of the policy (`adapters.engine.ema_teacher`), else the policy before the step's
+updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+
+from verl_agentic.adapters.batches.batch_keys import split_key
+from verl_agentic.adapters.config_access import plain_section
+from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
+from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
+from verl_agentic.errors import ConfigError
+
+COLUMN = "teacher_log_prob"
+_FIELDS = ["prompts", "responses", "response_mask"]
+SECTION = "algorithm.self_teacher"
+# What `teacher_network` reads and gives in the workers; no other adapter imports it.
+_TEACHER_TAU = "teacher_tau"
+_TEACHER_PASS = "teacher_pass"
+_MARK = "LASTMESSAGE"
+_TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
+
+
+def teacher_tau(config: Any) -> float | None:
+    """Returns by how much the teacher follows the actor in each of its updates; None: it is the actor.
+
+    Raises:
+        ConfigError: a section that cannot work.
+    """
+    written = plain_section(config, SECTION)
+    if written is None:
+        return None
+    tau = written.get("tau") if isinstance(written, dict) and set(written) == {"tau"} else None
+    actor = config.actor_rollout_ref.actor
+    if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
+        raise ConfigError(
+            f"{SECTION} must have tau alone, above 0 and at most 1, got {written}; SDPO takes {{tau: 0.05}}"
+        )
+    loss = OmegaConf.select(actor, "policy_loss.loss_mode")
+    if loss != "sdpo":
+        raise ConfigError(
+            f"{SECTION} is the teacher of the loss sdpo, got actor_rollout_ref.actor.policy_loss.loss_mode={loss}; set "
+            "that, or unset it"
+        )
+    if actor.strategy != "fsdp2":
+        raise ConfigError(
+            f"{SECTION} works with actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it"
+        )
+    return float(tau)
+
+
+def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:
+    """Returns the batch with the column `teacher_log_prob`: `[R]` float, NaN without a solution.
+
+    Args:
+        trainer: verl's, with an actor.
+        batch: verl's batch.
+        outcome_B: raw outcome of the row's session; at least 1 is a solution.
+    """
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
+    prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
+    solutions = _solutions(batch.keys, outcome_B, masks)
+    most, closing = most_tokens(trainer.config), closing_ids(trainer.tokenizer)
+    # Every row is computed, taught or not: a batch has to be divisible by the ranks.
+    rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
+    for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
+        solution = solutions[place]
+        told = prompt
+        if solution is not None:
+            told = _told(
+                trainer.tokenizer, prompt, responses[solution], masks[solution], closing=closing, control=control
+            )
+        is_taught.append(solution is not None and len(told) + len(response) <= most)
+        rows.append(extra_row(told if is_taught[-1] else prompt, response, mask))
+    told_keys = [f"told-{key}" for key in batch.keys]
+    tau = teacher_tau(trainer.config)
+    asked = {} if tau is None else {"asks": {_TEACHER_TAU: tau}, "sign": _TEACHER_PASS}
+    log_probs = log_probs_of(trainer, batch, rows, keys=told_keys, beside=range(len(rows)), **asked)
+    known = [
+        row if taught else torch.full_like(row, torch.nan)
+        for row, taught in zip(log_probs.unbind(), is_taught, strict=True)
+    ]
+    column = torch.nested.as_nested_tensor(known, layout=torch.jagged)
+    fields = TensorDict({COLUMN: column}, batch_size=len(known))
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
+    """Returns for every row the last row of another session of its group that did the task; None without one."""
+    parsed = [split_key(key) for key in keys]
+    by_uid: dict[str, dict[str, tuple[int, int]]] = {}
+    for place, ((uid, session, index), outcome, mask) in enumerate(zip(parsed, outcome_B, masks, strict=True)):
+        if outcome >= 1 and bool(mask.any()):
+            known = by_uid.setdefault(uid, {})
+            known[session] = max(known.get(session, (index, place)), (index, place))
+    return [
+        next((place for other, (_, place) in by_uid.get(uid, {}).items() if other != session), None)
+        for uid, session, _ in parsed
+    ]
+
+
+def _told(
+    tokenizer: Any,
+    prompt: torch.Tensor,
+    solution: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    closing: Sequence[int],
+    control: Markers,
+) -> torch.Tensor:
+    """Returns the prompt with a solution at the end of its last message.
+
+    Args:
+        tokenizer: of the model.
+        prompt: `[P]` int64.
+        solution: `[R]` int64: the response of a row that did the task.
+        mask: `[R]` which of its tokens were sampled.
+        closing: see `closing_ids`.
+        control: what must not become a token when the solution is encoded again.
+    """
+    text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
+    added = tokenizer(_TOLD.format(solution=control.neutralise(text)[0]), add_special_tokens=False)["input_ids"]
+    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    ends = [*(token for token in closing[:1] if token in special), tokenizer.eos_token_id]
+    place = _end_of_last_message(prompt.tolist(), closing=closing, ends=ends)
+    return torch.cat([prompt[:place], torch.tensor(added, dtype=prompt.dtype), prompt[place:]])
+
+
+def closing_ids(tokenizer: Any) -> list[int]:
+    """Returns what the chat template writes behind the last message of a prompt: its end, and the policy's header.
+
+    Empty without a chat template.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return []
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
+    )
+    return list(tokenizer(text.rpartition(_MARK)[2], add_special_tokens=False)["input_ids"])
+
+
+def _end_of_last_message(prompt: Sequence[int], *, closing: Sequence[int], ends: Sequence[int]) -> int:
+    """Returns where the last message of a prompt ends; the end of the prompt, where nothing closes messages.
+
+    Args:
+        prompt: its tokens.
+        closing: see `closing_ids`.
+        ends: tokens that close a message, for prompts that end otherwise.
+    """
+    if closing and list(prompt[-len(closing) :]) == list(closing):
+        return len(prompt) - len(closing)
+    # A header of another kind (of a model that thinks): its message is closed by the same token.
+    for token in ends:
+        if token in prompt:
+            return len(prompt) - 1 - list(reversed(prompt)).index(token)
+    return len(prompt)

@@ -1,0 +1,299 @@
+"""verl's trainers, which tell estimators and losses what verl's drop: `trainer.v1.trainer_mode=agentic_<mode>`.
+
+One mixin over verl's `sync`, `colocate_async` and `separate_async`. It reads columns that the agent loop has stored
+with every row and hands them to the estimators; what a loss needs it stores beside them, where verl ships it to the
+actor. `algorithm.length_lr.reference_tokens` scales the learning rate down when responses grow longer than that;
+`algorithm.implicit_reward` adds token rewards of a model (`adapters.trainer.implicit_rewards`), and
+`algorithm.prompt_information` tells whether responses depend on their prompts (`adapters.trainer.prompt_effect`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
+from tensordict import TensorDict
+from verl.trainer.ppo.v1 import trainer_colocate_async, trainer_separate_async, trainer_sync
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.workers.utils.padding import response_from_nested
+
+from verl_agentic.adapters.batches.batch_columns import stored_columns
+from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
+from verl_agentic.adapters.run_sections import length_lr, prompt_information
+from verl_agentic.adapters.trainer.implicit_rewards import (
+    check_reward_model_is_loaded,
+    implicit_reward_settings,
+    put_reward_model_in_place_of_reference,
+)
+from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
+from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
+from verl_agentic.algorithms.losses.length_lr import length_lr_factor
+from verl_agentic.algorithms.policy_loss import policy_loss_names
+from verl_agentic.algorithms.policy_losses.vapo import positive_share
+from verl_agentic.algorithms.trainer_context import Handover, handed_over
+from verl_agentic.errors import ConfigError
+
+_GREEDY = {"remax", "safe_remax"}
+_POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
+_SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline", "token_baseline"}
+
+
+class CreditMixin:
+    """What a trainer of verl's does in addition."""
+
+    mode: str
+    """verl's name of the trainer underneath."""
+    config: Any
+
+    def __init__(self, config: Any) -> None:
+        """Builds the trainer; every other part of verl sees its own name for it."""
+        put_reward_model_in_place_of_reference(config)
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = self.mode
+        super().__init__(config)  # pyright: ignore[reportCallIssue]
+        self._greedy: dict[str, float] = {}
+        _check(config)
+
+    def _setup(self) -> None:
+        cast("Any", super())._setup()
+        if (settings := implicit_reward_settings(self.config)) is not None:
+            check_reward_model_is_loaded(cast("Any", self).ref_policy_wg, settings.model_path)
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> Any:
+        batch = cast("Any", super())._next_train_batch(num_prompts)
+        if self._estimator in _GREEDY:
+            sampled = batch.get("__rollout_n__", None)
+            if sampled is None:
+                sampled = torch.full((len(batch),), int(self.config.actor_rollout_ref.rollout.n))
+            batch["__rollout_n__"], batch[GREEDY_SESSION] = sampled + 1, sampled
+        return batch
+
+    def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._estimator in _GREEDY:
+            batch, self._greedy = _take_greedy(batch)
+        return cast("Any", super())._balance_batch(batch, *args, **kwargs)
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.extra_info["calculate_sum_pi_squared"] = self._estimator in _SUM_PI_SQUARED
+        batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
+        batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
+        return _keep_mean_log_prob(batch) if self._loss == "rover" else batch
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        columns = stored_columns(batch)
+        if self._estimator in _GREEDY:
+            columns["baseline_B"] = _baselines(batch.keys, self._greedy)
+        # Before verl, which may take tokens out of the mask.
+        metrics |= self._prompt_information(batch, columns)
+        implicit = implicit_reward_settings(self.config)
+        with handed_over(Handover(columns=columns, metrics=metrics, implicit_reward=implicit)):
+            batch = cast("Any", super())._compute_advantage(batch, metrics)
+        if implicit is not None:
+            batch = _store_finite_reference(batch)
+        if self._loss in policy_loss_names():
+            batch = _store_for_losses(batch, columns)
+        if OmegaConf.select(self.config, f"{_POLICY_LOSS}.per_session"):
+            batch = _store_session_weights(batch)
+        if self._loss == "sdpo":
+            outcome_B = _outcomes(columns, why="the loss sdpo learns from siblings that did the task")
+            batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
+        if self._loss == "vapo":
+            batch = _store_positive_share(batch, columns)
+        return batch
+
+    def _prompt_information(self, batch: Any, columns: dict[str, Any]) -> dict[str, float]:
+        settings, trainer = prompt_information(self.config), cast("Any", self)
+        # verl's separate_async has several batches in a step.
+        if settings is None or (trainer.global_steps - 1) % settings.every or trainer.local_trigger_step:
+            return {}
+        return measure_prompt_information(self, batch, columns, settings)
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if (settings := length_lr(self.config)) is not None:
+            factor = length_lr_factor(_mean_length(batch), reference_length=settings.reference_tokens)
+            batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
+        batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
+        return cast("Any", super())._update_actor(batch, metrics)
+
+    @property
+    def _estimator(self) -> str:
+        return str(self.config.algorithm.adv_estimator)
+
+    @property
+    def _loss(self) -> str:
+        return str(OmegaConf.select(self.config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+
+
+def _check(config: Any) -> None:
+    """Refuses what cannot work before anything is played."""
+    name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
+    has_rover = OmegaConf.select(actor, "policy_loss.loss_mode") == "rover"
+    asked = {"algorithm.length_lr": config.algorithm.get("length_lr"), "the loss rover": has_rover}
+    for what, is_asked in asked.items():
+        if is_asked and actor.strategy not in ("fsdp", "fsdp2"):
+            raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {actor.strategy!r}; unset it")
+    if (name in _SUM_PI_SQUARED or has_rover) and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
+        what = "the loss rover" if has_rover else f"estimator {name!r}"
+        raise ConfigError(
+            f"{what} needs what the trainer computes with the log-probs of the old policy, got "
+            "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
+        )
+    aggregation = actor.get("loss_agg_mode", "token-mean")
+    if OmegaConf.select(actor, "policy_loss.loss_mode") == "vapo" and aggregation != "token-mean":
+        raise ConfigError(
+            "the loss vapo divides by the tokens of successes, which only token-mean leaves as it is, got "
+            f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
+        )
+    if OmegaConf.select(actor, "policy_loss.loss_mode") == "vapo" and OmegaConf.select(
+        actor, "policy_loss.per_session"
+    ):
+        raise ConfigError(
+            f"the loss vapo divides by the tokens of successes, got {_POLICY_LOSS}.per_session=true; set it to false"
+        )
+    if name in _GREEDY and OmegaConf.select(config, "algorithm.filter_groups.enable"):
+        raise ConfigError(
+            f"verl's filter of groups would judge the greedy sessions of estimator {name!r}, too, got "
+            "algorithm.filter_groups.enable=true; set it to false and trainer.v1.sampler.custom_sampler to "
+            "GatedReplayBuffer of pkg://verl_agentic.adapters.replay_buffer.gated_buffer"
+        )
+
+
+def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:
+    """Returns the batch without its greedy sessions, and what the greedy session of each prompt earned."""
+    sessions = _greedy_sessions(batch.keys, batch.partition_id)
+    is_greedy = [sessions.get(uid) == int(session) for uid, session, _ in map(split_key, batch.keys)]
+    keep = [place for place, greedy in enumerate(is_greedy) if not greedy]
+    taken = [key for key, greedy in zip(batch.keys, is_greedy, strict=True) if greedy]
+    keys, tags = [batch.keys[place] for place in keep], [batch.tags[place] for place in keep]
+    kept = dataclasses.replace(batch, keys=keys, tags=tags)
+    return (kept, _earned(taken, batch.partition_id)) if taken else (kept, {})
+
+
+def _greedy_sessions(keys: Sequence[str], partition_id: str) -> dict[str, int]:
+    """Returns the greedy session of every prompt that has one."""
+    fields = [GREEDY_SESSION, "response_mask"]
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    uids = [split_key(key)[0] for key in keys]
+    if GREEDY_SESSION in fetched:
+        return dict(zip(uids, fetched[GREEDY_SESSION].tolist(), strict=True))
+    if len(set(uids)) == 1:
+        return {}
+    # A resumed run: some prompts were handed out by one that had another estimator.
+    one_each = dict(zip(uids, keys, strict=True)).values()
+    return {uid: session for key in one_each for uid, session in _greedy_sessions([key], partition_id).items()}
+
+
+def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
+    """Returns what sessions earned, by uid, and takes their rows away; those that are void are left out."""
+    fields = ["rm_scores", "response_mask"]
+    fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    earned: dict[str, float] = {}
+    rows = (keys, *(fetched[name].unbind() for name in fields), stored_rows(keys, partition_id=partition_id).is_copy)
+    for key, rewards, mask, is_copy in zip(*rows, strict=True):
+        uid = split_key(key)[0]
+        if bool(mask.any()) and not is_copy:
+            earned[uid] = earned.get(uid, 0.0) + float(rewards.sum())
+    tq.kv_clear(keys=list(keys), partition_id=partition_id)
+    return earned
+
+
+def _baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
+    """Returns `[B]` baselines; NaN, which takes a row out, where the prompt has no greedy session that is not void."""
+    return torch.tensor([greedy.get(split_key(key)[0], math.nan) for key in keys])
+
+
+def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
+    """Returns the batch with what policy losses may need and verl does not pass on: who is a sibling, and outcomes."""
+    groups = group_keys(batch.keys, columns.get("parts", {}))
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    group_B = torch.tensor([numbers[group] for group in groups])
+    fields = {"credit_group": group_B, "credit_group_size": group_B.bincount()[group_B]}
+    fields["credit_session"] = _session_numbers(batch)
+    if "acc" in columns.get("parts", {}):
+        fields["credit_outcome"] = columns["parts"]["acc"]
+    return _put(batch, fields)
+
+
+def _session_numbers(batch: Any) -> torch.Tensor:
+    sessions = [split_key(key)[:2] for key in batch.keys]
+    numbers = {session: number for number, session in enumerate(dict.fromkeys(sessions))}
+    return torch.tensor([numbers[session] for session in sessions])
+
+
+def _store_session_weights(batch: Any) -> Any:
+    """Returns the batch with one over the tokens of every row's session that the loss takes; 0 where it takes none."""
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+    num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()]).float()
+    session_B = _session_numbers(batch)
+    num_tokens_B = torch.zeros(int(session_B.max()) + 1).index_add(0, session_B, num_tokens_B)[session_B]
+    return _put(batch, {"credit_session_weight": torch.where(num_tokens_B > 0, 1.0 / num_tokens_B, 0.0)})
+
+
+def _store_positive_share(batch: Any, columns: dict[str, Any]) -> Any:
+    outcome_B = _outcomes(columns, why="the loss vapo imitates what did the task")
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+    num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()])
+    return _put(batch, {"credit_positive_share": torch.full_like(outcome_B, positive_share(outcome_B, num_tokens_B))})
+
+
+def _outcomes(columns: dict[str, Any], *, why: str) -> torch.Tensor:
+    parts = columns.get("parts", {})
+    if "acc" not in parts:
+        raise ConfigError(
+            f"{why}, got rewards without acc, only with {sorted(parts)}; play episodes with env_agent, or return acc "
+            "from the reward function"
+        )
+    return parts["acc"]
+
+
+def _keep_mean_log_prob(batch: Any) -> Any:
+    """Returns the batch with what the policy said before its updates, under a name of its own."""
+    fetched = tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["mean_log_prob", "response_mask"]
+    )
+    means = response_from_nested(fetched["mean_log_prob"], fetched["response_mask"])
+    return _put(batch, {"old_mean_log_prob": means})
+
+
+def _store_finite_reference(batch: Any) -> Any:
+    """Returns the batch with a reference that agrees with the policy where it gave no number.
+
+    Advantages have left these rows out by now, but verl adds its KL term times 0, and that of one NaN is NaN.
+    """
+    names = ["ref_log_prob", "old_log_probs"]
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+    reference, old = (cast("Any", fetched[name]) for name in names)
+    if bool(reference.values().isfinite().all()):
+        return batch
+    values = torch.where(reference.values().isfinite(), reference.values(), old.values())
+    return _put(batch, {"ref_log_prob": torch.nested.nested_tensor_from_jagged(values, reference.offsets())})
+
+
+def _put(batch: Any, fields: dict[str, torch.Tensor]) -> Any:
+    stored = TensorDict(fields, batch_size=len(batch.keys))
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=stored)
+
+
+def _mean_length(batch: Any) -> float:
+    """Returns the mean number of sampled tokens of the rows that have any."""
+    fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+    lengths = [count for row in fetched["response_mask"].unbind() if (count := int(row.sum()))]
+    return sum(lengths) / max(len(lengths), 1)
+
+
+def _register(base: type[Any], mode: str) -> None:
+    cls: Any = type(
+        f"Agentic{base.__name__}", (CreditMixin, base), {"mode": mode, "__doc__": f"verl's {mode} trainer."}
+    )
+    register_trainer(f"agentic_{mode}")(cls)
+
+
+_register(trainer_sync.PPOTrainerSync, "sync")
+_register(trainer_colocate_async.PPOTrainerColocateAsync, "colocate_async")
+_register(trainer_separate_async.PPOTrainerSeparateAsync, "separate_async")

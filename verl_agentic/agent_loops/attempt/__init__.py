@@ -1,0 +1,1 @@
+"""One attempt at an episode: its turns, budgets, compaction and checks."""

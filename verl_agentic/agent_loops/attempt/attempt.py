@@ -1,0 +1,503 @@
+"""The turns of one attempt: a policy and an environment take turns until one of them, or a budget, ends it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from verl_agentic.agent_loops.attempt import boundary_checks, compaction
+from verl_agentic.agent_loops.attempt.compaction import Compaction
+from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
+from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policies.policy import Completion, Policy
+from verl_agentic.agent_loops.threads import offload_if_long
+from verl_agentic.agent_loops.trace import timeline, tool_spans
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
+from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary
+from verl_agentic.tools.delegate import NoAnswerError
+from verl_agentic.tools.tool import Tool
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.types import VOID_REASONS, Action, Message, Observation, SegmentKind, StopReason
+
+T = TypeVar("T")
+_WITHOUT_ANSWER = {
+    StopReason.MAX_TURNS: "it used all of its turns",
+    StopReason.MAX_TOKENS: "it used all of its tokens",
+    StopReason.CONTEXT_FULL: "its context is full",
+}
+"""Why a sub-agent ended before it answered."""
+_SPLIT_TOKENS = 4  # more, for characters that begin in a token further left
+
+
+class Stopped(Exception):
+    """Ends the turns of an episode; never leaves this package."""
+
+    def __init__(self, reason: StopReason, error: str | None = None) -> None:
+        super().__init__(error or reason.value)
+        self.reason = reason
+        self.error = error
+        """What went wrong, where the reason makes the episode void."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the attempts at an episode have in common."""
+
+    policy: Policy
+    codec: Codec
+    tokenizer: TextTokenizer
+    limits: EpisodeLimits
+    compaction: Compaction | None = None
+    exploration: Exploration = field(default_factory=Exploration)
+    guidance: bool = False
+    """Whether an episode that failed (outcome below 1) is played again with the environment's guidance, if it gives
+    any. What is trained is the second attempt, with the prompt that the policy saw, guidance included. Only sessions
+    that were guided are its siblings, for estimators and losses."""
+    has_rubric: bool = False
+    """Whether a rubric scores the episode later, so that the environment need not."""
+
+
+@dataclass(kw_only=True)
+class Play:
+    """One attempt while it is played, and its record."""
+
+    setting: Setting
+    row: EnvRow
+    request_id: str
+    guidance: str = ""
+    """What the prompt says about an earlier attempt that failed."""
+    side_rows: list[Trajectory] = field(default_factory=list)
+    """Training rows of sub-agents."""
+    rows: list[Trajectory] = field(default_factory=list)
+    """Training rows that are finished."""
+    trajectory: Trajectory = field(default_factory=lambda: Trajectory(prompt_ids=[]))
+    """The row that is played."""
+    messages: list[Message] = field(default_factory=list)
+    """The whole conversation."""
+    actions: list[Action] = field(default_factory=list)
+    turn_rewards: dict[int, float] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    """Turn -> what the environment calls the state that it starts from."""
+    info: Counter[str] = field(default_factory=Counter)
+    generate_s: float = 0.0
+    env_s: float = 0.0
+    min_weights_version: int | None = None
+    max_weights_version: int | None = None
+    error: str | None = None
+    """What went wrong, when the turns ended for a reason that makes the episode void."""
+    label: str = ""
+    """Of its turns in the episode's timeline, where they are not the agent's own."""
+    num_sampled: int = 0
+    """Tokens that the policy has sampled, sub-agents included."""
+    prompt: tuple[Message, ...] = ()
+    _context: list[Message] = field(default_factory=list)
+    """The conversation as the policy sees it in this row."""
+    _tools: Sequence[Schema] = ()
+    _tool_names: Sequence[str] = ()
+    _turn: int = 0
+    _last_turn: StopReason | None = None
+    """Set when the policy has been told that this turn is the last: why."""
+
+    async def run(self, env: Env) -> StopReason:
+        """Plays all turns and returns why they ended."""
+        try:
+            await self._start(env)
+            while True:
+                await self._play_turn(env)
+        except Stopped as stop:
+            self.error = stop.error
+            return stop.reason
+
+    def transcript(self, stop: StopReason) -> Transcript:
+        """Returns what a scorer may see."""
+        return Transcript(messages=tuple(self.messages), actions=tuple(self.actions), stop_reason=stop)
+
+    def finish(self, *, is_void: bool, filler_id: int) -> tuple[Trajectory, ...]:
+        """Returns the training rows: each ends on a sampled token, or is void."""
+        if any(self.trajectory.response_mask) or not self.rows:
+            self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled after that
+        rows = (*self.side_rows, *self.rows)
+        for row in rows:
+            if is_void or not any(row.response_mask):
+                row.void(filler_id=filler_id)
+            else:
+                row.trim_context()
+            row.check()
+        return rows
+
+    async def delegate(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
+        """Plays a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
+        self.info["sub_agents"] += 1
+        limits = replace(self.setting.limits, max_turns=max_turns)
+        if limits.max_episode_tokens is not None:
+            limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
+        row = EnvRow(prompt=tuple(prompt))
+        agent = Play(
+            setting=replace(self.setting, limits=limits, exploration=Exploration()),
+            row=row,
+            request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
+            label=timeline.SUB_AGENT,
+        )
+        try:
+            stop = await agent.run(ToolEnv(row, tools))
+        finally:
+            self.num_sampled += agent.num_sampled
+        if stop in VOID_REASONS:
+            raise EnvError(f"a sub-agent could not be played to its end, got {stop.value}: {agent.error}")
+        self.side_rows += agent.finish(is_void=False, filler_id=0)
+        for name, count in agent.info.items():
+            self.info[name] += count
+        answer = agent.transcript(stop).final_answer
+        if stop in _WITHOUT_ANSWER or not answer.strip():
+            raise NoAnswerError(f"{_WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
+        return answer
+
+    # The start, and a turn.
+
+    async def _start(self, env: Env) -> None:
+        with timeline.span("start", label=self.label):
+            await self._start_env(env)
+        self.messages.extend(self.prompt)
+        self._context.extend(self.prompt)
+        with boundary(DataError, "rendering the prompt"):
+            self.trajectory.prompt_ids = await self.setting.codec.encode_prompt(self._context, self._tools)
+
+    async def _start_env(self, env: Env) -> None:
+        started = time.monotonic()
+        try:
+            prompt = await within(
+                _guarded(env.start(), EnvError, "starting the environment"),
+                self.setting.limits.start_timeout_s,
+                what="the start of the environment",
+            )
+        except OverrunError as cause:
+            raise EnvError(f"the environment did not start, got {cause}; mend it, or raise start_timeout_s") from cause
+        with boundary(EnvError, "the prompt and the tools of the environment"):
+            self.prompt = tuple(compaction.with_note(prompt, self.guidance) if self.guidance else prompt)
+            boundary_checks.check_messages(self.prompt)
+            self._tools = [tool.schema for tool in env.tools]
+            self._tool_names = [tool.name for tool in env.tools]
+        if self.label != timeline.SUB_AGENT:
+            self.info["tools_offered"] = len(self._tools)
+        self.env_s += time.monotonic() - started
+
+    async def _play_turn(self, env: Env) -> None:
+        limits = self.setting.limits
+        if hasattr(env, "state_key"):
+            with boundary(EnvError, "the environment's state_key"):
+                self.states[self._turn] = cast("Any", env).state_key()
+        action, cut = await self._act()
+        if cut is not None:
+            reason, by_reserve = cut
+            if not by_reserve:
+                raise Stopped(reason)
+            self._turn += 1
+            await self._announce_last_turn([], reason)
+            return
+        if self._last_turn is not None and action.tool_calls:
+            raise Stopped(self._last_turn)
+        observation = await self._step(env, action)
+        if observation.stop is not None:
+            raise Stopped(observation.stop)
+        if self._last_turn is not None:
+            raise Stopped(self._last_turn)
+        if len(self.actions) >= limits.max_turns:
+            raise Stopped(StopReason.MAX_TURNS)
+        await self._observe(observation)
+        self._turn += 1
+
+    async def _act(self) -> tuple[Action, tuple[StopReason, bool] | None]:
+        """Samples a turn; returns it parsed, and the budget that cut it short, if one did."""
+        forced = await self._force()
+        completion, cut = await self._generate()
+        with boundary(EnvError, "parsing a turn"):
+            action = await self.setting.codec.decode_action(
+                [*forced, *completion.token_ids], turn=self._turn, tools=self._tools
+            )
+        action = boundary_checks.limit_calls(action, self.setting.limits.max_calls_per_turn)
+        self.info.update(action.counts)
+        self.actions.append(action)
+        self.messages.append(action.to_message())
+        self._context.append(action.to_message())
+        return action, cut
+
+    async def _force(self) -> list[int]:
+        """Begins the turn with what exploration asks for; returns its tokens."""
+        exploration, codec = self.setting.exploration, self.setting.codec
+        with boundary(DataError, "the row's partial solution"):
+            text = exploration.beginning(self.row) if not self.actions else ""
+        if not text and exploration.epsilon_tool and self._last_turn is None:
+            tool = exploration.tool(self._turn, self._tool_names)
+            text = codec.call_prefix(tool) if tool is not None else ""
+        if not text:
+            return []
+        ids = list(self.setting.tokenizer.encode(text, add_special_tokens=False))
+        budget, _, _ = self._budget()
+        if len(ids) >= budget:
+            return []
+        self.trajectory.append_context(ids, turn=self._turn, kind=SegmentKind.FRAMEWORK)
+        self.info["forced_tokens"] += len(ids)
+        return ids
+
+    async def _generate(self) -> tuple[Completion, tuple[StopReason, bool] | None]:
+        max_tokens, reason, by_reserve = self._budget()
+        if max_tokens < 1:
+            if self.actions:
+                raise Stopped(reason)
+            raise DataError(
+                f"the prompt has {len(self.trajectory.prompt_ids)} tokens and max_context_tokens is "
+                f"{self.setting.limits.max_context_tokens}; raise the limit or filter such rows out"
+            )
+        completion = await self._sample(max_tokens)
+        is_cut = completion.finish_reason == "length" and not self._ends_in_stop_text(completion.token_ids)
+        return completion, (reason, by_reserve) if is_cut else None
+
+    def _ends_in_stop_text(self, token_ids: Sequence[int]) -> bool:
+        """Returns whether the last token completes a stop text; such a turn is whole."""
+        stop, ids = self.setting.codec.stop_texts, list(token_ids)
+        if not stop:
+            return False
+        tail = ids[-max(len(text.encode()) for text in stop) - _SPLIT_TOKENS :]  # a token has at least one byte
+        texts = [self.setting.tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (tail, tail[:-1])]
+        return any(texts[0].count(text) > texts[1].count(text) for text in stop)
+
+    async def _sample(self, max_tokens: int) -> Completion:
+        started = time.monotonic()
+        generating = self.setting.policy.generate(
+            self.trajectory.token_ids, messages=self._context, max_tokens=max_tokens, request_id=self.request_id
+        )
+        with timeline.span("generate", label=self.label, turn=self._turn):
+            completion = await self._timed(_guarded(generating, PolicyError, "generating a turn"), "generating a turn")
+        self.generate_s += time.monotonic() - started
+        if completion.finish_reason == "aborted":
+            raise Stopped(StopReason.CANCELLED, "the server aborted a turn and did not resume it")
+        with boundary(PolicyError, "reading the policy's answer"):
+            boundary_checks.check_completion(completion, max_tokens=max_tokens)
+        self.num_sampled += len(completion.token_ids)
+        with boundary(EnvError, "finding what is not trained in a turn"):
+            ids = completion.token_ids
+            untrained = await offload_if_long(len(ids), self.setting.codec.untrained_spans, ids)
+        self.trajectory.append_sampled(completion.token_ids, completion.log_probs, turn=self._turn, untrained=untrained)
+        if self.min_weights_version is None:
+            self.min_weights_version = completion.min_weights_version
+        self.max_weights_version = completion.max_weights_version
+        return completion
+
+    async def _step(self, env: Env, action: Action) -> Observation:
+        started = time.monotonic()
+        with tool_spans.watched_step(action, known=self._tool_names, label=self.label) as watch:
+            step = _guarded(env.step(action), EnvError, "the environment's step")
+            observation = await self._timed(step, "the environment's step")
+        self.env_s += time.monotonic() - started
+        with boundary(EnvError, "reading the environment's answer"):
+            boundary_checks.check_observation(observation)
+            watch.answered(observation)
+            self.info.update(observation.info)
+        if observation.reward:
+            self.turn_rewards[action.turn] = observation.reward
+        return observation
+
+    async def _timed(self, awaitable: Awaitable[T], what: str) -> T:
+        try:
+            return await within(awaitable, self.setting.limits.turn_timeout_s, what=what)
+        except OverrunError as cause:
+            raise Stopped(StopReason.TIMEOUT, str(cause)) from cause
+
+    # Budgets.
+
+    def _budget(self) -> tuple[int, StopReason, bool]:
+        """Returns how many tokens the coming turn may have, why it ends if it uses them all, and whether that is
+        because of the reserve."""
+        limits = self.setting.limits
+        reserve = self._reserve()
+        room, reason = self._room()
+        if limits.max_turn_tokens is not None and limits.max_turn_tokens <= room - reserve:
+            return limits.max_turn_tokens, StopReason.MAX_TOKENS, False
+        return room - reserve, reason, reserve > 0
+
+    def _reserve(self) -> int:
+        """Returns what the coming turn must leave for the answer; nothing when it is the last one itself."""
+        is_last = self._last_turn is not None or len(self.actions) + 1 >= self.setting.limits.max_turns
+        reserve = self.setting.limits.answer_reserve_tokens
+        return 0 if is_last or self._room()[0] <= reserve else reserve
+
+    def _room(self, added: int = 0) -> tuple[int, StopReason]:
+        """Returns how many tokens are left once `added` more of context have come, and which budget says so."""
+        left, reason = self._row_room(added)
+        limit = self.setting.limits.max_episode_tokens
+        if limit is not None and limit - self.num_sampled < left:
+            return limit - self.num_sampled, StopReason.MAX_TOKENS
+        return left, reason
+
+    def _row_room(self, added: int = 0) -> tuple[int, StopReason]:
+        """Returns how many tokens this row still takes."""
+        limits, row = self.setting.limits, self.trajectory
+        length = len(row.response_ids) + added
+        response_left, context_left = (
+            limits.max_response_tokens - length,
+            limits.max_context_tokens - len(row.prompt_ids) - length,
+        )
+        if context_left < response_left:
+            return context_left, StopReason.CONTEXT_FULL
+        return response_left, StopReason.MAX_TOKENS
+
+    # Observations.
+
+    async def _observe(self, observation: Observation) -> None:
+        """Appends the observation; where it leaves no room, the conversation is shortened or ends."""
+        limits, shorten = self.setting.limits, self.setting.compaction
+        new, edit = await self._encode_clipped(observation.messages)
+        is_tight = shorten is not None and self._row_room(_growth(edit))[0] < shorten.needed_tokens
+        if shorten is not None and is_tight and await self._shorten(shorten, new):
+            return
+        if limits.answer_reserve_tokens:
+            room, reason = self._room(_growth(edit))
+            if len(self.actions) + 1 >= limits.max_turns:
+                reason = StopReason.MAX_TURNS
+            if reason is StopReason.MAX_TURNS or room <= limits.answer_reserve_tokens:
+                await self._announce_last_turn(new, reason)
+                return
+        self._append(new, edit)
+
+    async def _announce_last_turn(self, new: list[Message], reason: StopReason) -> None:
+        """Appends what is new, and tells the policy that its coming turn is the last one.
+
+        The reserve is for the answer: what is new is cut where it would take from it.
+        """
+        limits = self.setting.limits
+        self._last_turn = reason
+        self.info["final_notices"] += 1
+        if new:
+            new = await self._fit(new, reserve=limits.answer_reserve_tokens)
+        left = self._room()[0]
+        for _ in range(3):  # the notice takes room itself, by a digit more or less
+            told = left if limits.max_turn_tokens is None else min(left, limits.max_turn_tokens)
+            notice = Message("user", limits.final_notice.replace("{tokens}", str(max(told, 0))))
+            edit = await self._encode([*new, notice])
+            before, left = left, self._room(_growth(edit))[0]
+            if left == before:
+                break
+        self._append([*new, notice], edit)
+
+    async def _encode_clipped(self, messages: Sequence[Message]) -> tuple[list[Message], ContextTokens]:
+        """Returns the messages cut to what each may have, and their tokens.
+
+        What is short enough together with all that stands around it need not be counted message by message.
+        """
+        limits = self.setting.limits
+        cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
+        new = [_with_content(message, encodable(message.content)) for message in messages]
+        if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
+            new = await self._clip(new)
+            return new, await self._encode(new)
+        edit = await self._encode(new)
+        if _growth(edit) > cap and (clipped := await self._clip(new)) != new:
+            new, edit = clipped, await self._encode(clipped)
+        return new, edit
+
+    async def _encode(self, new: Sequence[Message]) -> ContextTokens:
+        """Returns the tokens of new messages. What the policy wrote is in them, so a failure is none of the row's."""
+        with boundary(EnvError, "rendering an observation"):
+            return await self.setting.codec.encode_context(
+                self._context, new, stream=self.trajectory.token_ids, tools=self._tools
+            )
+
+    def _append(self, new: Sequence[Message], edit: ContextTokens) -> None:
+        self.messages.extend(new)
+        room, reason = self._room(_growth(edit))
+        if room < 1:
+            raise Stopped(reason)
+        self.info["neutralised_markers"] += edit.neutralised
+        self._context.extend(new)
+        self.trajectory.drop_tail(edit.removed)
+        kind = SegmentKind.TOOL if any(message.role == "tool" for message in new) else SegmentKind.USER
+        self.trajectory.append_context(edit.token_ids, turn=self.actions[-1].turn, kind=kind)
+
+    async def _clip(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> list[Message]:
+        """Returns the messages, each cut to what one may have, and at most to what a row can hold."""
+        limits, clipped = self.setting.limits, []
+        caps = (max_tokens, limits.max_observation_tokens, limits.max_context_tokens)
+        for message in messages:
+            with boundary(EnvError, "clipping an observation"):
+                text, is_cut = await offload_if_long(
+                    len(message.content),
+                    clip,
+                    message.content,
+                    max_tokens=min(cap for cap in caps if cap is not None),
+                    keep=limits.observation_keep,
+                    tokenizer=self.setting.tokenizer,
+                )
+            self.info["clipped_observations"] += is_cut
+            clipped.append(_with_content(message, text))
+        return clipped
+
+    async def _fit(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
+        """Returns the messages, cut where they would take from the reserve."""
+        fitting, spare = list(new), self._row_room()[0] - reserve
+        for attempt in range(3):
+            lacking = reserve - self._row_room(_growth(await self._encode(fitting)))[0]
+            if lacking <= 0 or attempt == 2:
+                break
+            spare -= lacking if attempt else 0  # what stands around the texts
+            fitting = await self._clip(new, max_tokens=max(0, spare) // len(new))
+        return fitting
+
+    # Several rows.
+
+    async def _shorten(self, how: Compaction, new: Sequence[Message]) -> bool:
+        """Goes on in a new row, with a shorter conversation; returns False, and does nothing, where it cannot."""
+        if len(self.rows) + 1 >= how.max_rows:
+            return False
+        if how.strategy == "summary":
+            context = await self._summarise(how, new)
+        else:
+            context = compaction.drop_observations(
+                [*self._context, *new], after=len(self.prompt), keep_last=how.keep_last
+            )
+        with boundary(EnvError, "rendering a shortened conversation"):
+            prompt_ids = await self.setting.codec.encode_prompt(context, self._tools)
+        if self.setting.limits.max_context_tokens - len(prompt_ids) < how.needed_tokens:
+            if how.strategy == "summary":  # it has been sampled already
+                raise Stopped(StopReason.CONTEXT_FULL)
+            return False
+        if how.strategy == "drop_observations":
+            self.messages.extend(new)
+        self.rows.append(self.trajectory)
+        self.trajectory = Trajectory(prompt_ids=prompt_ids)
+        self._context = context
+        return True
+
+    async def _summarise(self, how: Compaction, new: Sequence[Message]) -> list[Message]:
+        """Lets the policy write a summary, in a turn of its own; returns the conversation that it goes on with."""
+        request = Message("user", compaction.SUMMARY_REQUEST)
+        edit, unseen = await self._encode([*new, request]), ()
+        if self._row_room(_growth(edit))[0] < how.max_summary_tokens:
+            edit, unseen = await self._encode([request]), tuple(new)
+        self.messages.extend(unseen)
+        self._append([request] if unseen else [*new, request], edit)
+        self._turn += 1
+        completion = await self._sample(min(how.max_summary_tokens, self._room()[0]))
+        with boundary(EnvError, "parsing a summary"):
+            action = await self.setting.codec.decode_action(completion.token_ids, turn=self._turn, tools=self._tools)
+        self.messages.append(action.to_message())
+        self.info["summaries"] += 1
+        return compaction.with_summary(self.prompt, action.content, unseen=unseen)
+
+
+def _with_content(message: Message, content: str) -> Message:
+    return message if message.content == content else replace(message, content=content)
+
+
+def _growth(edit: ContextTokens) -> int:
+    return len(edit.token_ids) - edit.removed
+
+
+async def _guarded(awaitable: Awaitable[T], error: type[AgenticError], what: str) -> T:
+    with boundary(error, what):
+        return await awaitable

@@ -1,0 +1,97 @@
+"""What is done when the context is full: the conversation is made shorter, and goes on in a new training row.
+
+Every row is trained with the context that the engine saw: what was shortened is the prompt of the next row, never a
+change of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from verl_agentic.agent_loops.codec.clipping import encodable
+from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
+from verl_agentic.types import Message
+
+REMOVED = "[An old observation was removed here to save room.]"
+SUMMARY_REQUEST = (
+    "The conversation has become too long and will be cut. Write a summary of what you have found out and done, and "
+    "what is left to do. You will go on with nothing but the task and this summary."
+)
+SUMMARY_HEADER = "Your summary of what happened so far:"
+UNSEEN_HEADER = "What came back after that:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """How a conversation that has become too long is shortened."""
+
+    strategy: Literal["drop_observations", "summary"]
+    """`drop_observations` replaces old observations by a note; `summary` lets the policy write one, in a turn that is
+    trained, and goes on with task and summary."""
+    keep_last: int = 2
+    """How many observations stay (`drop_observations`)."""
+    min_room_tokens: int = 256
+    """It is shortened when an observation leaves less room than this in the row, beside that of a summary."""
+    max_summary_tokens: int = 512
+    """Most tokens of a summary, while the row has room for them."""
+    max_rows: int = 8
+    """Most training rows of an episode; the last one goes on until it is full."""
+
+    def __post_init__(self) -> None:
+        if self.strategy not in ("drop_observations", "summary"):
+            raise ConfigError(
+                f"unknown compaction strategy, got {self.strategy!r}; use 'drop_observations' or 'summary'"
+            )
+        for name in ("min_room_tokens", "max_summary_tokens", "max_rows"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"compaction.{name} must be positive, got {getattr(self, name)!r}")
+        if self.keep_last < 0:
+            raise ConfigError(f"compaction.keep_last must not be negative, got {self.keep_last!r}")
+
+    @property
+    def needed_tokens(self) -> int:
+        """Room that a row must have, or it is shortened."""
+        return self.min_room_tokens + (self.max_summary_tokens if self.strategy == "summary" else 0)
+
+    @classmethod
+    def from_mapping(cls, values: Any, *, section: str = "compaction") -> Compaction:
+        """Returns it from a config section.
+
+        Raises:
+            ConfigError: unknown keys, or a value out of range.
+        """
+        return read_settings(cls, values, section=section)
+
+
+def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int) -> list[Message]:
+    """Returns the conversation with all but the last observations replaced by a note; the first `after` messages, the
+    prompt, stay."""
+    observed = [index for index, m in enumerate(messages) if index >= after and m.role in ("tool", "user")]
+    old = set(observed[: max(0, len(observed) - keep_last)])
+    return [
+        replace(m, content=REMOVED, quoted="")
+        if index in old
+        else replace(m, quoted=m.content)
+        if index >= after and m.role == "user"
+        else m
+        for index, m in enumerate(messages)
+    ]
+
+
+def with_summary(prompt: Sequence[Message], summary: str, *, unseen: Sequence[Message]) -> list[Message]:
+    """Returns the prompt with a summary, and with the observations that its author had no room to see."""
+    parts = [SUMMARY_HEADER, summary]
+    if unseen:
+        parts += ["", UNSEEN_HEADER, *(message.content for message in unseen)]
+    return with_note(prompt, "\n".join(parts))
+
+
+def with_note(prompt: Sequence[Message], note: str) -> list[Message]:
+    """Returns the prompt with a note; templates may want user and assistant to alternate, so it becomes part of the
+    last message, marked as quoted."""
+    *before, last = prompt
+    note = encodable(f"\n\n{note}")
+    return [*before, replace(last, content=last.content + note, quoted=last.quoted + note)]

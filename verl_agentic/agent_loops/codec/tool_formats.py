@@ -1,0 +1,216 @@
+"""How each of verl's tool parsers wants a call to be written: what opens and closes it, and where its parts stand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.agent_loops.codec.gemma_arguments import read_gemma, write_gemma
+
+THINK = ("<think>", "</think>")
+MALFORMED_CALL = "malformed tool call; write one JSON object with the keys name and arguments, and close the call"
+MALFORMED = "malformed tool call; write it exactly as the instructions show, and close it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolFormat:
+    """A way to write calls. In the texts to write, `{name}` stands for the tool and `{index}` for the call's number."""
+
+    name: str
+    """The parser's name in verl's registry."""
+    block: tuple[str, str]
+    """Opens and closes an attempt at a call, or at several."""
+    call: tuple[str, str]
+    """How a call begins, up to its arguments, and how it ends; inside its block."""
+    arguments: Callable[[Mapping[str, Any]], str]
+    """Writes the arguments."""
+    block_pattern: str | None = None
+    """A regular expression for what opens a block, where it is no fixed text."""
+    unit: tuple[str, str] | None = None
+    """Opens and closes one call, where a block may hold several."""
+    shares_block: bool = False
+    """Whether the calls of a turn are written into one block."""
+    between: tuple[str, str] = ("", "")
+    """White space after what opens a block, and between two blocks."""
+    reasoning: tuple[str, str] = THINK
+    """Opens and closes a block of reasoning."""
+    before_block: str = ""
+    """What verl's parser wants to see before a block."""
+    separators: str | None = None
+    """Markup around the parts of a turn, which is no content: a regular expression."""
+    json_after: str | None = None
+    """The text after which the rest of a call is JSON; "" where all of it is."""
+    read_arguments: Callable[[str], Mapping[str, Any]] | None = None
+    """Reads the arguments where verl's parser does not read all of them; raises ValueError."""
+    raw_argument: str | None = None
+    """Finds the name (group 1) and the unquoted value (group 2) of an argument, where values have no types."""
+    value: tuple[str, str] | None = None
+    """Opens and closes a value, where it has tags."""
+    tool_name: str | None = None
+    """Finds the tool (group 1) in the name that the parser gives, where it is not the same."""
+    said: str = "{content}"
+    """How a turn without a call is written."""
+    said_before: str = "{content}\n"
+    """How what is said before a call is written."""
+    malformed: str = MALFORMED
+    """What the policy is told about a call that cannot be read."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The fixed texts that have a meaning in this format."""
+        return (*self.block, *(self.unit or ()), *self.reasoning)
+
+    @property
+    def argument_openings(self) -> tuple[str, ...]:
+        """The fixed texts with which an argument begins, where arguments have tags."""
+        named = self.raw_argument.partition("(")[0] if self.raw_argument else ""
+        return tuple(filter(None, (named, self.value[0] if self.value else "")))
+
+    @property
+    def reasoning_is_text(self) -> bool:
+        """Whether reasoning is marked by tags, which chat templates know as a part of a message, not by tokens."""
+        return "|" not in self.reasoning[0]
+
+    def prefix(self, tool: str) -> str:
+        """Returns how a call of `tool` begins, up to its arguments."""
+        return self.block[0] + self.between[0] + self._beginning(tool, 0)
+
+    def write(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+        """Returns calls, given as tool and arguments, as the policy would write them."""
+        written = [
+            self._beginning(tool, index) + self.arguments(arguments) + self.call[1]
+            for index, (tool, arguments) in enumerate(calls)
+        ]
+        blocks = ["".join(written)] if self.shares_block else written
+        return self.between[1].join(f"{self.block[0]}{self.between[0]}{text}{self.block[1]}" for text in blocks)
+
+    def _beginning(self, tool: str, index: int) -> str:
+        name = json.dumps(tool, ensure_ascii=False)[1:-1]
+        return self.call[0].replace("{index}", str(index)).replace("{name}", name)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _bare(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _each(form: str) -> Callable[[Mapping[str, Any]], str]:
+    """Returns a writer of one argument after the other; `{k}` is its name, `{v}` its value, `{s}` if that is text."""
+
+    def write(arguments: Mapping[str, Any]) -> str:
+        return "".join(
+            form.replace("{k}", k).replace("{s}", _json(isinstance(v, str))).replace("{v}", _bare(v))
+            for k, v in arguments.items()
+        )
+
+    return write
+
+
+_PARAMETER = ("<parameter", "</parameter>")
+_FUNCTION = r"<parameter=([^>\n]+)>(.*?)</parameter>"
+_FORMATS = (
+    ToolFormat(
+        name="hermes",
+        block=("<tool_call>", "</tool_call>"),
+        between=("\n", "\n"),
+        call=('{"name": "{name}", "arguments": ', "}\n"),
+        arguments=_json,
+        json_after="",
+        malformed=MALFORMED_CALL,
+    ),
+    ToolFormat(
+        name="qwen3_coder",
+        block=("<tool_call>", "</tool_call>"),
+        unit=("<function=", "</function>"),
+        between=("\n", "\n"),
+        call=("<function={name}>\n", "</function>\n"),
+        arguments=_each("<parameter={k}>\n{v}\n</parameter>\n"),
+        raw_argument=_FUNCTION,
+        value=_PARAMETER,
+    ),
+    ToolFormat(
+        name="glm",
+        block=("<tool_call>", "</tool_call>"),
+        between=("", "\n"),
+        call=("{name}\n", ""),
+        arguments=_each("<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n"),
+        raw_argument=r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>",
+        value=("<arg_value>", "</arg_value>"),
+    ),
+    ToolFormat(
+        name="seed",
+        block=("<seed:tool_call>", "</seed:tool_call>"),
+        unit=("<function=", "</function>"),
+        between=("\n", "\n"),
+        call=("<function={name}>\n", "</function>\n"),
+        arguments=_each("<parameter={k}>{v}</parameter>\n"),
+        reasoning=("<seed:think>", "</seed:think>"),
+        raw_argument=_FUNCTION,
+        value=_PARAMETER,
+    ),
+    ToolFormat(
+        name="minimax",
+        block=("<minimax:tool_call>", "</minimax:tool_call>"),
+        unit=("<invoke ", "</invoke>"),
+        shares_block=True,
+        between=("\n", "\n"),
+        call=('<invoke name="{name}">\n', "</invoke>\n"),
+        arguments=_each('<parameter name="{k}">{v}</parameter>\n'),
+        raw_argument=r'<parameter name="([^"]+)">(.*?)</parameter>',
+        value=_PARAMETER,
+    ),
+    ToolFormat(
+        name="kimi",
+        block=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        unit=("<|tool_call_begin|>", "<|tool_call_end|>"),
+        shares_block=True,
+        call=("<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+        arguments=_json,
+        json_after="<|tool_call_argument_begin|>",
+        tool_name=r"(?:functions\.)?(.+?)(?::\d+)?",
+    ),
+    ToolFormat(
+        name="deepseek_v4",
+        block=("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
+        unit=("<｜DSML｜invoke ", "</｜DSML｜invoke>"),
+        shares_block=True,
+        between=("\n", "\n"),
+        call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
+        arguments=_each('<｜DSML｜parameter name="{k}" string="{s}">{v}</｜DSML｜parameter>\n'),
+        value=("<｜DSML｜parameter ", "</｜DSML｜parameter>"),
+    ),
+    ToolFormat(
+        name="gemma4",
+        block=("<|tool_call>", "<tool_call|>"),
+        call=("call:{name}", ""),
+        arguments=write_gemma,
+        read_arguments=lambda text: read_gemma(text.partition("{")[1] + text.partition("{")[2]),
+        reasoning=("<|channel>thought", "<channel|>"),
+    ),
+    ToolFormat(
+        name="gpt-oss",
+        block=("<|channel|>commentary to=functions.", "<|call|>"),
+        block_pattern=r"(?:<\|start\|>assistant)?<\|channel\|>[^<]* to=functions\.",
+        call=("{name} <|constrain|>json<|message|>", ""),
+        arguments=_json,
+        reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
+        before_block="<|start|>assistant",
+        separators=r"<\|start\|>assistant|<\|channel\|>\w*<\|message\|>|<\|end\|>|<\|return\|>",
+        json_after="<|message|>",
+        said="<|channel|>final<|message|>{content}",
+        said_before="<|channel|>analysis<|message|>{content}<|end|><|start|>assistant",
+    ),
+)
+FORMATS: Mapping[str, ToolFormat] = {item.name: item for item in _FORMATS}
+"""By the name of the parser in verl."""
+
+
+def opening_pattern(tool_format: ToolFormat) -> str:
+    """Returns a regular expression for what opens a block."""
+    return tool_format.block_pattern or re.escape(tool_format.block[0])

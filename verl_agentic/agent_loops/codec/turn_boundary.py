@@ -1,0 +1,236 @@
+"""The seam between a turn that the policy sampled and the messages that follow it.
+
+verl's token builders render new messages exactly, but expect that a turn ended with the one token that the chat
+template ends it with. A turn may also end with another stop token (`<|endoftext|>`), with a stop text, or in the
+middle of a word; and the builder for families that verl does not know leaves out what the template writes after that
+token. What is missing is added here, after the sampled tokens, none of which is altered.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from verl_agentic.agent_loops.codec.control_tokens import template_source
+
+logger = logging.getLogger(__name__)
+_USER = {"role": "user", "content": "0"}
+_REPLIES = ({"role": "assistant", "content": "0"}, {"role": "assistant", "content": "1"})
+_SEEN_TOKENS = 32  # of the stream; builders look at its last few tokens
+_MAX_REMEMBERED, _MAX_KEY_CHARS = 256, 2_000
+
+ChatMessage = dict[str, Any]
+
+
+class ContextBuilder(Protocol):
+    """The part of verl's Continuous Token builder that is used here."""
+
+    def build_initial_tokens(self, messages: list[ChatMessage], *, tools: list[Any] | None = None) -> list[int]: ...
+
+    def merge_context_tokens(
+        self,
+        previous_messages: list[ChatMessage],
+        updated_messages: list[ChatMessage],
+        runtime_token_ids: list[int],
+        *,
+        tools: list[Any] | None = None,
+    ) -> Any: ...
+
+    def render_delta_token_id(
+        self, prefix_messages: list[ChatMessage], appended_messages: list[ChatMessage]
+    ) -> list[int]: ...
+
+
+class TurnBoundary:
+    """Appends messages to a stream that ends with a turn of the policy, however that turn ended."""
+
+    def __init__(self, builder: ContextBuilder, tokenizer: Any, *, stop_token_ids: Sequence[int] = ()) -> None:
+        """Makes the seam of a model.
+
+        Args:
+            builder: verl's token builder.
+            tokenizer: the model's.
+            stop_token_ids: ids that end a turn and that the template writes itself before what follows.
+        """
+        self._builder = _remembering(builder)
+        self._tokenizer = tokenizer
+        self._stop_token_ids = frozenset(stop_token_ids)
+        self._needs_tools: dict[frozenset[str], bool] = {}
+
+    def append(
+        self, previous: Sequence[ChatMessage], new: Sequence[ChatMessage], *, stream: Sequence[int], tools: Any
+    ) -> tuple[int, list[int]]:
+        """Returns how many tokens at the end of the stream are taken back, and what is appended then.
+
+        Tokens are taken back only where a template writes another token in their place.
+
+        Args:
+            previous: the policy's turn; what came before it cannot matter.
+            new: the messages after it.
+            stream: the ids that the policy has seen and sampled; ends with its turn.
+            tools: the schemas that the prompt was rendered with.
+        """
+        seen = list(stream[-_SEEN_TOKENS:])
+        closed = [*seen, *self._missing(seen)]
+        before = [_USER, *previous]  # some templates want a question before an answer
+        merged = self._merge(before, new, closed, tools)
+        kept = len(closed) - merged.removed_prefix_token_count
+        appended = list(merged.token_ids[kept:])
+        if closed[kept:] == appended[: len(closed) - kept]:  # taken back and written again: it stays the sampled one
+            appended, kept = appended[len(closed) - kept :], len(closed)
+        if kept == len(closed) and closed[-1:] == self._ending[:1]:
+            appended = self._separator + appended
+        return max(0, len(seen) - kept), closed[len(seen) : kept] + appended
+
+    def _merge(self, before: list[ChatMessage], new: Sequence[ChatMessage], closed: list[int], tools: Any) -> Any:
+        """Returns the builder's merge. It renders all tools twice for every message; where that has made no difference
+        for messages of the same roles, they are left out."""
+        roles = frozenset(message["role"] for message in new)
+        after = before + list(new)
+        if tools is not None and not self._needs_tools.get(roles, True):
+            tools = None
+        merged = self._builder.merge_context_tokens(before, after, closed, tools=tools)
+        if tools is not None and roles not in self._needs_tools:
+            try:
+                without = self._builder.merge_context_tokens(before, after, closed)
+                self._needs_tools[roles] = list(without.token_ids) != list(merged.token_ids)
+            except Exception as cause:
+                logger.info("observations are rendered together with the tools: %s", cause)
+                self._needs_tools[roles] = True
+        return merged
+
+    def ends_with_token(self, stream: Sequence[int]) -> bool:
+        """Returns whether the policy has ended its turn itself, with a special token."""
+        return bool(stream) and stream[-1] in self._special_tokens
+
+    def header(self) -> str:
+        """Returns the end of a prompt: what opens a turn of the policy, and a little of what stands before it."""
+        return self._tokenizer.decode(self._builder.build_initial_tokens([_USER])[-_SEEN_TOKENS:])
+
+    def _missing(self, seen: list[int]) -> list[int]:
+        """Returns what must follow the last token so that the turn has ended."""
+        if not self._ending or (seen and seen[-1] in self._enders):
+            return []
+        if self._ending[0] in self._special_tokens:
+            return self._ending[:1]
+        return [] if seen[-len(self._ending) :] == self._ending else self._ending
+
+    @cached_property
+    def _ending(self) -> list[int]:
+        """What the template writes after the content of a turn."""
+        try:
+            first, second = (self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES)
+        except Exception as cause:
+            # Models without a template have a builder that knows how their turns end.
+            logger.info("how a turn ends could not be read off the chat template: %s", cause)
+            return []
+        length = next((n for n, (a, b) in enumerate(zip(first[::-1], second[::-1], strict=False)) if a != b), 0)
+        return first[len(first) - length :]
+
+    @cached_property
+    def _separator(self) -> list[int]:
+        """What the template writes between the end of a turn and the next one, where the builder leaves it out."""
+        if len(self._ending) < 2 or self._ending[0] not in self._special_tokens:
+            return []
+        before = [_USER, _REPLIES[0]]
+        merged = self._builder.merge_context_tokens(before, [*before, _USER], self._ending[:1])
+        follows = list(merged.token_ids[1:])
+        rest = self._ending[1:]
+        return [] if follows[: len(rest)] == rest else rest
+
+    @cached_property
+    def _enders(self) -> frozenset[int]:
+        """Ids that end a turn and after which the template may go on."""
+        template = template_source(self._tokenizer)
+        named = {i for i, text in self._special_tokens.items() if text in template}
+        if "eos_token" in template and self._tokenizer.eos_token_id is not None:
+            named.add(self._tokenizer.eos_token_id)
+        # What a prompt is made of begins turns, with one exception: messages often end with the same token.
+        beginning = {*self._builder.build_initial_tokens([_USER])}
+        ending = {i for i in self._ending[:1] if i in self._special_tokens}
+        return frozenset((named - beginning) | ending | self._stop_token_ids)
+
+    @cached_property
+    def _special_tokens(self) -> Mapping[int, str]:
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})
+        return {i: token.content for i, token in added.items() if token.special}
+
+
+def _remembering(builder: ContextBuilder) -> Any:
+    """Returns a builder that renders faster, and knows the messages it puts before new ones.
+
+    Where verl's builders change, they are taken as they are.
+    """
+    if not hasattr(builder, "_render_tokens"):
+        return builder
+    remembering: Any = copy.copy(builder)
+    remembering._render_tokens = _Renderer(builder)
+    return remembering
+
+
+class _Renderer:
+    """Renders as verl's builder does, without what transformers does around the encoding: half of the time.
+
+    The first rendering of every shape (roles, tools, generation prompt) is compared with the builder's own. One that
+    differs, or cannot be made, leaves the shape to the builder.
+
+    The builder renders the same messages before all new ones. They are rendered once. Their text is encoded once, too,
+    where a special token follows it: tokenizers split a text there before anything else.
+    """
+
+    def __init__(self, builder: Any) -> None:
+        self._render = builder._render_tokens
+        self._tokenizer: Any = getattr(builder, "tokenizer", None)
+        self._options = getattr(builder, "chat_template_kwargs", None) or {}
+        self._is_same: dict[tuple[Any, ...], bool] = {}
+        self._known: dict[str, tuple[str, list[int]]] = {}
+        self._before: tuple[str, list[int]] = "", []
+        """Text and tokens of what was last put before new messages."""
+        self._starts = tuple(
+            token.content
+            for token in getattr(self._tokenizer, "added_tokens_decoder", {}).values()
+            if token.special and not (token.lstrip or token.single_word or token.normalized)
+        )
+
+    def __call__(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool, tools: Any = None) -> list[int]:
+        key = "" if add_generation_prompt or tools else repr(messages)
+        if not 0 < len(key) < _MAX_KEY_CHARS:
+            return self._rendered(messages, add_generation_prompt=add_generation_prompt, tools=tools)[1]
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MAX_REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._rendered(messages, add_generation_prompt=False, tools=tools)
+        self._before = known
+        return list(known[1])
+
+    def _rendered(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
+        """Returns text and tokens; no text where the builder alone knows it."""
+        shape = (*(message["role"] for message in messages), options["add_generation_prompt"], bool(options["tools"]))
+        if self._is_same.get(shape) and not self._cuts():
+            return self._encoded(messages, **options)
+        text, own = "", self._render(messages, **options)
+        if shape not in self._is_same:
+            try:
+                text, ids = self._encoded(messages, **options)
+                self._is_same[shape] = ids == own
+            except Exception as cause:
+                logger.info("verl's builder renders %s: %s", shape, cause)
+                self._is_same[shape] = False
+        return text if self._is_same[shape] else "", own
+
+    def _encoded(self, messages: Sequence[ChatMessage], **options: Any) -> tuple[str, list[int]]:
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, **options, **self._options)
+        before, ids = self._before
+        if not (before and text.startswith(before) and text.startswith(self._starts, len(before))):
+            before, ids = "", []
+        backend = self._tokenizer.backend_tokenizer
+        return text, ids + backend.encode_batch_fast([text[len(before) :]], add_special_tokens=False)[0].ids
+
+    def _cuts(self) -> bool:
+        """Tells whether somebody has set the tokenizer to cut or pad; transformers resets that before it encodes."""
+        backend = self._tokenizer.backend_tokenizer
+        return backend.truncation is not None or backend.padding is not None

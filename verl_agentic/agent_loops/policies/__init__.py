@@ -1,0 +1,1 @@
+"""Policies: the interface, and clients of servers that speak tokens or messages."""

@@ -1,0 +1,212 @@
+"""A server that speaks messages as a policy: messages and tools in, a message with tool calls out.
+
+The loop needs tokens, and such a server gives none. So the record's ids are written here after the fact: with the local
+tokenizer where there is one, else with bytes. They say about how long a turn was, not what was sampled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from verl_agentic.agent_loops.codec.clipping import TextTokenizer
+from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
+from verl_agentic.agent_loops.codec.control_tokens import Guard
+from verl_agentic.agent_loops.codec.parsed_turn import (
+    UNREADABLE,
+    call_with,
+    fit_arguments,
+    load_json,
+    parameters_of,
+    reason_of,
+)
+from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
+from verl_agentic.agent_loops.policies.completions import Endpoint, Sampling, finish_of, first_choice, usage_of
+from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.errors import PolicyError
+from verl_agentic.types import Action, Message, ToolCall
+
+
+class _AnyTokenizer:
+    """Stands for the tokenizer of a server that is not known here: what ends and begins turns in common families."""
+
+    all_special_tokens = (
+        *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<s>", "</s>", "[INST]", "[/INST]", "<bos>", "<eos>"),
+        *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"),
+        *("<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>", "<|user|>", "<|assistant|>", "<|system|>"),
+        *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>", "<|return|>", "<|constrain|>"),
+        *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
+    )
+
+
+class ChatConversation:
+    """The policy and the codec of one episode: what the server says is taken as it says it, and not parsed again.
+
+    Only text in which the server has found no call goes through the local codec, where there is one: a server without a
+    tool parser leaves the calls in it.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        sampling: Sampling,
+        tokenizer: TextTokenizer | None = None,
+        codec: Codec | None = None,
+        max_tokens_field: str = "max_tokens",
+    ) -> None:
+        """Makes the two ends of an episode.
+
+        Args:
+            endpoint: the server.
+            sampling: how turns are sampled.
+            tokenizer: counts, and writes the ids of the record; four bytes are a token without one.
+            codec: of the tokenizer, with the chat protocol.
+            max_tokens_field: what the server calls the length of an answer.
+        """
+        self._endpoint = endpoint
+        self._sampling = sampling
+        self.tokenizer: TextTokenizer = tokenizer or ByteTokenizer()
+        self._codec = codec
+        self._max_tokens_field = max_tokens_field
+        self._guard: Guard = getattr(codec, "guard", None) or Guard(_AnyTokenizer())
+        self._tools: list[dict[str, Any]] = []
+        self._said: dict[tuple[int, ...], Message] = {}
+        """Ids of a turn -> what the server said in it."""
+        self._unreadable: dict[str, str] = {}
+        """Id of a call -> its arguments as the server gave them, where they are no JSON."""
+        self.usage: Counter[str] = Counter()
+        """Tokens as the server counts them."""
+
+    # The policy.
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Lets the server say one turn; see `Policy.generate`."""
+        body = {
+            "messages": [self._to_wire(message) for message in self._guard.prompt(messages)],
+            self._max_tokens_field: max_tokens,
+            **self._sampling.to_body(),
+        }
+        if self._tools:
+            body["tools"] = self._guard.tools(self._tools)
+        # The server renders these with a template of its own, and encodes special tokens in them as such.
+        answer = await self._endpoint.post("/chat/completions", body)
+        self.usage.update(usage_of(answer))
+        choice = first_choice(answer)
+        said = self._read(choice.get("message"), number=len(self._said))
+        # Counted here, a turn may be longer than the server found it: the record is cut, the message is not.
+        token_ids = [*self._encode(self.render_action(said)), int(self.tokenizer.eos_token_id)][:max_tokens]
+        self._said[tuple(token_ids)] = said
+        return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_of(choice))
+
+    def _read(self, message: Any, *, number: int) -> Message:
+        """Returns the message that an answer holds.
+
+        Raises:
+            PolicyError: it holds none.
+        """
+        content, calls = (message.get("content"), message.get("tool_calls")) if isinstance(message, Mapping) else (0, 0)
+        if not isinstance(content, str | None) or not isinstance(calls, list | None):
+            raise PolicyError(f"an answer must have a message with content or tool_calls, got {str(message)[:200]}")
+        read = [self._read_call(call, f"call_{number}_{index}") for index, call in enumerate(calls or ())]
+        return Message("assistant", _encodable(content or ""), tool_calls=tuple(read))
+
+    def _read_call(self, call: Any, default_id: str) -> ToolCall:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            raise PolicyError(f"a tool call must have a function, got {str(call)[:200]}")
+        call_id, name = str(call.get("id") or default_id), str(function.get("name") or "")
+        arguments = function.get("arguments")
+        try:
+            value = load_json(arguments) if isinstance(arguments, str) else arguments
+        except UNREADABLE as cause:
+            self._unreadable[call_id] = _encodable(str(arguments))
+            return ToolCall(name, {}, call_id, f"the arguments are no JSON: {reason_of(cause)}", "malformed_json")
+        return replace(call_with(name, {} if value is None else value, call_id=call_id), call_id=call_id)
+
+    def _to_wire(self, message: Message) -> dict[str, Any]:
+        """Returns a message in OpenAI's form, whose arguments are JSON text."""
+        wire: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.tool_calls:
+            wire["tool_calls"] = [self._call_to_wire(call) for call in message.tool_calls]
+        if message.role == "tool":
+            wire["tool_call_id"] = message.call_id
+        return wire
+
+    def _call_to_wire(self, call: ToolCall) -> dict[str, Any]:
+        arguments: Mapping[str, Any] = call.arguments
+        if call.call_id in self._unreadable:  # servers read the arguments of the history: it must be JSON
+            safe, _ = self._guard.observed(Message("tool", self._unreadable[call.call_id]))
+            arguments = {"malformed_arguments": safe.content}
+        function = {"name": call.name or "unknown", "arguments": json.dumps(dict(arguments), ensure_ascii=False)}
+        return {"id": call.call_id, "type": "function", "function": function}
+
+    # The codec.
+
+    @property
+    def stop_token_ids(self) -> Sequence[int]:
+        """None: the server knows where its turns end."""
+        return ()
+
+    @property
+    def stop_texts(self) -> Sequence[str]:
+        """None: the server knows where its turns end."""
+        return ()
+
+    def render_action(self, message: Message) -> str:
+        """Returns a turn as text; see `Codec.render_action`."""
+        if self._codec is not None:
+            return self._codec.render_action(message)
+        calls = [json.dumps({"name": c.name, "arguments": dict(c.arguments)}) for c in message.tool_calls]
+        return "\n".join([message.content, *calls] if message.content else calls)
+
+    def call_prefix(self, tool: str) -> str:
+        """Returns nothing: no turn of such a server can be begun for it."""
+        return ""
+
+    async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
+        """Returns about the ids of the prompt, and keeps the tools for the requests."""
+        self._tools = [dict(tool) for tool in tools]
+        if self._codec is not None:
+            return await self._codec.encode_prompt(messages, tools)
+        return self._encode("".join(map(json.dumps, self._tools)) + _text_of(messages))
+
+    async def encode_context(
+        self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
+    ) -> ContextTokens:
+        """Returns about the ids of new messages; see `Codec.encode_context`."""
+        if self._codec is not None:
+            return await self._codec.encode_context(previous, new, stream=stream, tools=tools)
+        return ContextTokens(0, self._encode(_text_of(new)))
+
+    async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
+        """Returns what the server said when it said these ids; arguments are checked as in training."""
+        said = self._said.get(tuple(token_ids))
+        if said is None or (self._codec is not None and not said.tool_calls):
+            if self._codec is not None:
+                return await self._codec.decode_action(token_ids, turn=turn, tools=tools)
+            said = Message("assistant", self.tokenizer.decode(token_ids))
+        parameters = parameters_of(tools)
+        calls = tuple(fit_arguments(call, parameters.get(call.name), raw={}) for call in said.tool_calls)
+        return Action(turn=turn, text=self.render_action(said), content=said.content, tool_calls=calls)
+
+    def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
+        """None: nothing of this is trained."""
+        return ()
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+
+def _text_of(messages: Sequence[Message]) -> str:
+    return "".join(f"{message.role}\n{message.content}\n" for message in messages)
+
+
+def _encodable(text: str) -> str:
+    """Returns the text without halves of surrogate pairs, which JSON can hold and nothing else can write."""
+    return text.encode("utf-8", "replace").decode()

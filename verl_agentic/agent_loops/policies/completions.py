@@ -1,0 +1,254 @@
+"""An OpenAI-compatible server as a policy that speaks tokens: the same ids that are sampled are recorded.
+
+Servers that speak only messages are in `chat_endpoint.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.errors import ConfigError, MissingDependencyError, PolicyError
+from verl_agentic.types import Message
+
+if TYPE_CHECKING:
+    import httpx
+
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_HOPELESS = {401: "see the key", 403: "see the key", 404: "see the URL, which ends with /v1, and the model"}
+_LONGEST_WAIT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointConfig:
+    """Where a model is served, and how patient a client is."""
+
+    url: str
+    """What the paths of the API come after; `/v1` where it has no path of its own."""
+    model: str
+    """The name that requests give."""
+    api_key: str = field(default="", repr=False)
+    """Sent as bearer token; empty sends none."""
+    request_timeout_s: float = 600.0
+    """Deadline of one request, in seconds."""
+    max_retries: int = 6
+    """How often a request is sent again after 408, 425, 429, 5xx, a failed connection or a missed deadline."""
+    retry_wait_s: float = 0.5
+    """Wait before the first retry; twice as long before each further one, up to 60 s, and what the server asks for."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of every request."""
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"an endpoint's URL begins with http:// or https://, got {self.url!r}; write it out")
+        if self.request_timeout_s <= 0 or self.max_retries < 0 or self.retry_wait_s < 0:
+            raise ConfigError(f"deadlines must be positive and retries not negative, got {self}; mend them")
+
+
+class Endpoint:
+    """A client of one server, for many episodes at once."""
+
+    def __init__(self, config: EndpointConfig, *, max_connections: int = 64) -> None:
+        """Makes a client; nothing is sent yet.
+
+        Raises:
+            MissingDependencyError: httpx is not installed.
+        """
+        try:
+            import httpx
+        except ImportError as cause:
+            raise MissingDependencyError(
+                f"talking to a server needs httpx, got {cause}; pip install 'verl-agentic[serve]'"
+            ) from cause
+        self.config = config
+        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
+        headers = {"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}
+        self._transport_error = httpx.TransportError
+        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)
+        url = httpx.URL(config.url.rstrip("/"))
+        self._url = str(url if url.path.strip("/") else url.copy_with(path="/v1"))
+        self.retries = 0
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._client.aclose()
+
+    async def models(self) -> dict[str, Mapping[str, Any]]:
+        """Returns what the server says of its models, by name; nothing when it does not list them.
+
+        Raises:
+            ConfigError: the server refuses the key. PolicyError: it cannot be reached.
+        """
+        response = await self._send("GET", "/models", None)
+        if response.status_code != 200:
+            self._check_key(response)
+            return {}
+        listed = _object(response).get("data")
+        return {str(model.get("id")): model for model in listed} if isinstance(listed, list) else {}
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer to a request.
+
+        Raises:
+            ConfigError: the key, the URL or the model is wrong; no retry can help.
+            PolicyError: the server refuses the request, or fails however often it is sent.
+        """
+        response = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
+        if response.status_code == 200:
+            return _object(response)
+        self._check_key(response)
+        hint = _HOPELESS.get(response.status_code)
+        if hint is not None:
+            raise ConfigError(f"{self._url}{path} answers {response.status_code}, got {_reason(response)}; {hint}")
+        raise PolicyError(f"the server answers {response.status_code}, got {_reason(response)}")
+
+    def _check_key(self, response: httpx.Response) -> None:
+        if response.status_code in (401, 403):
+            shown = "a key" if self.config.api_key else "no key"
+            raise ConfigError(f"{self._url} refuses {shown}, got {_reason(response)}; set the right one")
+
+    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+        attempt = 0
+        while True:
+            response, failure = await self._try(method, path, body)
+            if response is not None and response.status_code not in _TRY_AGAIN:
+                return response
+            if attempt >= self.config.max_retries:
+                if response is not None:
+                    return response
+                raise PolicyError(f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts")
+            await asyncio.sleep(self._wait_s(attempt, response))
+            attempt += 1
+            self.retries += 1
+
+    async def _try(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response | None, str]:
+        sending = self._client.request(method, self._url + path, json=body)
+        try:
+            return await within(sending, self.config.request_timeout_s, what=f"{method} {path}"), ""
+        except OverrunError as error:
+            return None, str(error)
+        except self._transport_error as error:
+            return None, f"{type(error).__name__}: {error}"
+
+    def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
+        # Spread out, so that clients which failed together do not come back together.
+        wait_s = self.config.retry_wait_s * 2**attempt * random.uniform(0.5, 1.0)
+        asked = response.headers.get("retry-after", "") if response is not None else ""
+        if asked.replace(".", "", 1).isdigit():
+            wait_s = max(wait_s, float(asked))
+        return min(wait_s, _LONGEST_WAIT_S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How turns are sampled; what is None is left to the server."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def to_body(self) -> dict[str, Any]:
+        """Returns the fields of a request."""
+        fields = {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class CompletionsPolicy:
+    """`/completions` with token ids in and out, as vLLM and `verl-agentic serve` offer it; one per episode."""
+
+    def __init__(
+        self, endpoint: Endpoint, *, sampling: Sampling, stop_texts: Sequence[str], stop_token_ids: Sequence[int]
+    ) -> None:
+        """Makes the policy of an episode.
+
+        Args:
+            endpoint: the server.
+            sampling: how turns are sampled.
+            stop_texts: of the codec.
+            stop_token_ids: of the codec.
+        """
+        self._endpoint = endpoint
+        self._body: dict[str, Any] = {**sampling.to_body(), "logprobs": 1, "return_token_ids": True}
+        if stop_texts:
+            self._body.update(stop=list(stop_texts), include_stop_str_in_output=True)
+        if stop_token_ids:
+            self._body["stop_token_ids"] = list(stop_token_ids)
+        self.usage: Counter[str] = Counter()
+        """Tokens as the server counts them."""
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Samples one turn; see `Policy.generate`.
+
+        Raises:
+            ConfigError: the server gives no token ids.
+        """
+        body = {**self._body, "prompt": list(prompt_ids), "max_tokens": max_tokens}
+        answer = await self._endpoint.post("/completions", body)
+        self.usage.update(usage_of(answer))
+        choice = first_choice(answer)
+        token_ids = choice.get("token_ids")
+        if not isinstance(token_ids, list) or not all(isinstance(token, int) for token in token_ids):
+            raise ConfigError(
+                "the server gives no token ids with return_token_ids, got the fields "
+                f"{sorted(choice)}; use one that does, or speak messages with it (--mode chat)"
+            )
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
+        is_whole = isinstance(logprobs, list) and len(logprobs) == len(token_ids) and None not in logprobs
+        return Completion(
+            token_ids=token_ids, log_probs=logprobs if is_whole else None, finish_reason=finish_of(choice)
+        )
+
+
+def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the one choice of an answer.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        raise PolicyError(f"an answer must have a choice, got {str(answer)[:200]}")
+    return choices[0]
+
+
+def finish_of(choice: Mapping[str, Any]) -> FinishReason:
+    """Returns why a turn ended, in our words."""
+    reason = choice.get("finish_reason")
+    if reason in ("abort", "aborted", "cancelled"):
+        return "aborted"
+    return "length" if reason == "length" else "stop"
+
+
+def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the tokens that the server has counted."""
+    usage = answer.get("usage")
+    counted = usage if isinstance(usage, Mapping) else {}
+    names = ("prompt_tokens", "completion_tokens")
+    return {"requests": 1, **{name: counted[name] for name in names if isinstance(counted.get(name), int)}}
+
+
+def _object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        body = response.json()
+    except ValueError as cause:
+        raise PolicyError(f"an answer must be JSON, got {response.text[:200]!r}") from cause
+    if not isinstance(body, dict):
+        raise PolicyError(f"an answer must be a JSON object, got {response.text[:200]!r}")
+    return body
+
+
+def _reason(response: httpx.Response) -> str:
+    """Returns what a server says is wrong."""
+    try:
+        error = response.json()["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:500]
+    except (ValueError, KeyError, TypeError):
+        return repr(response.text[:500])

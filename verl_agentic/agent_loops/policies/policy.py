@@ -1,0 +1,109 @@
+"""What the loop asks of a policy: token ids in, sampled ids and their log-probs out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from verl_agentic.types import Message
+
+if TYPE_CHECKING:  # torch is not needed to play a script
+    from verl_agentic.inference.inference_engine import InferenceEngine
+    from verl_agentic.inference.request import SamplingParams
+
+FinishReason = Literal["stop", "length", "aborted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What a policy sampled in one turn."""
+
+    token_ids: Sequence[int]
+    log_probs: Sequence[float] | None
+    finish_reason: FinishReason
+    min_weights_version: int | None = None
+    """Version of the weights that sampled the first token; None when the policy does not say."""
+    max_weights_version: int | None = None
+
+
+class Policy(Protocol):
+    """Anything that samples tokens: verl's server, an inference engine, a script."""
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Samples one turn.
+
+        Args:
+            prompt_ids: the whole stream so far.
+            messages: the same conversation as messages; a policy that speaks tokens ignores it.
+            max_tokens: most tokens to sample, at least 1.
+            request_id: the same for all turns of an episode, so that a server can reuse its cache.
+
+        Raises:
+            PolicyError: the server failed; the trajectory becomes void.
+        """
+        ...
+
+
+class ScriptedPolicy:
+    """Plays texts given by a function of the conversation: for tests and for demonstrations."""
+
+    def __init__(
+        self,
+        next_text: Callable[[Sequence[Message]], str | Awaitable[str]],
+        *,
+        encode: Callable[[str], Sequence[int]],
+        end_ids: Sequence[int],
+        stop_texts: Sequence[str] = (),
+    ) -> None:
+        """Makes a policy that answers a conversation with `next_text(messages)`.
+
+        Args:
+            next_text: the text of the coming turn, without its end-of-turn token.
+            encode: text -> ids, special tokens in the text included.
+            end_ids: the ids that end a turn; counted as sampled.
+            stop_texts: texts that end a turn by themselves (`Codec.stop_texts`): no `end_ids` come after them.
+        """
+        self._next_text = next_text
+        self._stop_texts = tuple(stop_texts)
+        self._encode = encode
+        self._end_ids = list(end_ids)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Returns the scripted turn, cut to `max_tokens`; its log-probs are 0."""
+        text = self._next_text(messages)
+        if not isinstance(text, str):
+            text = await text
+        has_end = bool(self._stop_texts) and text.endswith(self._stop_texts)
+        token_ids = [*self._encode(text), *([] if has_end else self._end_ids)]
+        finish: FinishReason = "length" if len(token_ids) > max_tokens else "stop"
+        token_ids = token_ids[:max_tokens]
+        return Completion(token_ids=token_ids, log_probs=[0.0] * len(token_ids), finish_reason=finish)
+
+
+class EnginePolicy:
+    """An inference engine in this process: for evaluation and for playing."""
+
+    def __init__(self, engine: InferenceEngine, params: SamplingParams) -> None:
+        """Makes a policy that samples with `params`, whose `max_tokens` is set turn by turn."""
+        self._engine = engine
+        self._params = params
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        """Samples one turn; see `Policy.generate`."""
+        params = dataclasses.replace(self._params, max_tokens=max_tokens)
+        generation = await self._engine.generate(prompt_ids, params, request_id=request_id)
+        return Completion(
+            token_ids=generation.token_ids,
+            log_probs=generation.log_probs,
+            finish_reason=generation.finish_reason,
+            min_weights_version=generation.weights_version,
+            max_weights_version=generation.weights_version,
+        )

@@ -1,0 +1,109 @@
+"""Chooses and makes the codec of a protocol."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec, Codec
+from verl_agentic.agent_loops.codec.control_tokens import template_source
+from verl_agentic.agent_loops.codec.tool_calls import CallParser
+from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder
+from verl_agentic.agent_loops.protocols.load_protocol import Protocol, load_protocol
+from verl_agentic.agent_loops.protocols.text_codec import TextCodec
+from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
+
+_MAX_KEPT = 16
+_kept: OrderedDict[Any, tuple[Any, Codec]] = OrderedDict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodecOptions:
+    """What a user chooses about a protocol."""
+
+    repair: bool = False
+    """Mend calls that are almost right (a trailing comma, single quotes, a missing brace); `repaired_calls` counts."""
+    check_arguments: bool = True
+    """Calls whose arguments do not fit the schema of their tool are answered with what does not fit."""
+    self_written: bool = False
+    """The policy is its own tool: it writes the observations itself, and no call is carried out."""
+    train_self_written: bool = False
+    """Whether the observations that it writes are trained."""
+
+    @classmethod
+    def from_mapping(cls, values: Any, *, section: str) -> CodecOptions:
+        """Returns the options of a config section.
+
+        Raises:
+            ConfigError: unknown keys, or a value that is neither true nor false.
+        """
+        return read_settings(cls, values, section=section)
+
+
+def make_codec(
+    protocol: str,
+    *,
+    tokenizer: Any,
+    builder: ContextBuilder,
+    parser: CallParser,
+    tool_format: str,
+    options: CodecOptions | None = None,
+) -> Codec:
+    """Returns the codec of a protocol; the same one for the same arguments, because making one is not cheap.
+
+    Args:
+        protocol: name or path; see `load_protocol`.
+        tokenizer: the model's.
+        builder: verl's token builder of the model.
+        parser: verl's tool parser; only protocol `chat` uses it.
+        tool_format: its name in verl's registry.
+        options: what the user chooses.
+
+    Raises:
+        ConfigError: no such protocol, options that it does not have, or a package is missing.
+    """
+    options = options or CodecOptions()
+    kwargs = json.dumps(getattr(builder, "chat_template_kwargs", None) or {}, sort_keys=True, default=str)
+    key = (id(tokenizer), template_source(tokenizer), type(builder), kwargs, protocol, tool_format, options)
+    if key not in _kept:
+        data = load_protocol(protocol)
+        codec = _make(data, options, tokenizer=tokenizer, builder=builder, parser=parser, tool_format=tool_format)
+        _kept[key] = tokenizer, codec  # the tokenizer too, so that no other one gets its id
+        while len(_kept) > _MAX_KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key][1]
+
+
+def _make(
+    protocol: Protocol,
+    options: CodecOptions,
+    *,
+    tokenizer: Any,
+    builder: ContextBuilder,
+    parser: CallParser,
+    tool_format: str,
+) -> Codec:
+    if protocol.kind != "chat":
+        return TextCodec(
+            protocol,
+            tokenizer=tokenizer,
+            builder=builder if template_source(tokenizer) else None,
+            repair=options.repair,
+            check_arguments=options.check_arguments,
+            self_written=options.self_written,
+            train_self_written=options.train_self_written,
+        )
+    if options.self_written:
+        raise ConfigError("protocol 'chat' has no self-written observations; use one of tags, such as search_r1")
+    return ChatTemplateCodec(
+        builder=builder,
+        parser=parser,
+        tokenizer=tokenizer,
+        tool_format=tool_format,
+        repair=options.repair,
+        check_arguments=options.check_arguments,
+    )

@@ -1,0 +1,145 @@
+"""The record of a finished episode, and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+from verl_agentic.agent_loops.hacking.count import hacking_counts
+from verl_agentic.agent_loops.trace.call_statistics import call_statistics, tools_called
+from verl_agentic.agent_loops.trace.timeline import Span
+from verl_agentic.env import Transcript
+from verl_agentic.rewards.sample import Turn, to_turns
+from verl_agentic.trajectory import Trajectory
+from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
+
+ErrorKind = Literal["env", "sandbox", "policy", "scoring"]
+# Counted over the episode; the same keys for every episode, whatever its environment counts.
+_COUNTED = (
+    "tools_offered",
+    "tool_calls",
+    "tool_errors",
+    *(f"call_error/{kind}" for kind in CALL_ERRORS),
+    "repaired_calls",
+    "clipped_observations",
+    "neutralised_markers",
+    "final_notices",
+    "summaries",
+    "forced_tokens",
+    "sub_agents",
+    "guided",
+    "first_outcome",
+    "branched",
+    "branch_refused",
+    "shared_tokens",
+)
+_ERRORS = [(f"error/{kind}", kind) for kind in get_args(ErrorKind)]
+_STOPS = [(f"stop/{reason.value}", reason) for reason in StopReason]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """A finished episode."""
+
+    trajectories: tuple[Trajectory, ...]
+    """The training rows: those of sub-agents, then the agent's own in the order they were played. At least one, and
+    none is empty."""
+    num_side_rows: int
+    """How many of them are those of sub-agents."""
+    stop_reason: StopReason
+    messages: tuple[Message, ...]
+    """The conversation, prompt included."""
+    num_prompt_messages: int
+    """How many of them are the prompt."""
+    actions: tuple[Action, ...]
+    reward: Reward
+    turn_rewards: Mapping[int, float]
+    states: Mapping[int, str] = field(default_factory=dict)
+    """Turn -> what the environment called the state that it started from."""
+    info: Mapping[str, float]
+    """What the environment's observations counted, summed over the episode."""
+    error: str | None
+    """What failed, when the episode is void."""
+    error_kind: ErrorKind | None
+    """Whose failure that was; None when nothing failed, or time ran out."""
+    retries: int
+    """How often it began anew after a failure."""
+    generate_s: float
+    """Time spent waiting for the policy, in seconds."""
+    env_s: float
+    """Time spent waiting for the environment, in seconds."""
+    spans: tuple[Span, ...] = ()
+    """What it did and when, all attempts included, in the order of the starts. Those labelled `sub_agent` lie inside
+    the tool call that delegates to it; of an episode that was played once, the others of the kind `generate` sum to
+    `generate_s`, and those of the kinds `start` and `step` to `env_s`."""
+    min_weights_version: int | None
+    max_weights_version: int | None
+
+    @property
+    def is_void(self) -> bool:
+        """True when the episode says nothing about the policy."""
+        return self.stop_reason in VOID_REASONS
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """The agent's turns as scorers see them, without token counts and rewards."""
+        return to_turns(self.messages[self.num_prompt_messages :], self.actions)
+
+    @cached_property
+    def _hacking(self) -> dict[str, float]:
+        transcript = Transcript(messages=self.messages, actions=self.actions, stop_reason=self.stop_reason)
+        prompt, turns = self.messages[: self.num_prompt_messages], () if self.is_void else self.turns
+        return hacking_counts(prompt, turns, transcript.final_answer)
+
+    def token_rewards(self, *, has_rubric: bool = False) -> list[list[float]]:
+        """Returns `[R]` rewards per trajectory; the outcome lies in the last one. All zero when void.
+
+        With a rubric, the outcome is left to that.
+        """
+        rewards = []
+        for index, trajectory in enumerate(self.trajectories):
+            is_last = index == len(self.trajectories) - 1
+            turns = set(trajectory.turn_ids) if index >= self.num_side_rows else set()
+            rewards.append(
+                trajectory.token_rewards(
+                    outcome=self.reward.total if is_last and not has_rubric else 0.0,
+                    turn_rewards={t: r for t, r in self.turn_rewards.items() if t in turns},
+                )
+            )
+        return rewards
+
+    def tools_called(self) -> dict[str, int]:
+        """Returns how often each tool got to work."""
+        return tools_called(self.turns)
+
+    def numbers(self) -> dict[str, float]:
+        """Returns the episode as scalars under the same keys for every episode.
+
+        `acc` is the raw outcome; `used_tool` is 1 when a tool has answered a call without an error; `stop/<reason>`
+        are one-hot, so their means are fractions that sum to 1.
+        """
+        counted = {name: float(self.info.get(name, 0.0)) for name in _COUNTED}
+        return {
+            "acc": self.reward.outcome,
+            "void": float(self.is_void),
+            "num_turns": float(len(self.actions)),
+            "model_tokens": float(sum(t.num_model_tokens for t in self.trajectories)),
+            "response_tokens": float(sum(len(t.response_ids) for t in self.trajectories)),
+            **counted,
+            **call_statistics(() if self.is_void else self.turns),
+            **self._hacking,
+            "used_tool": float(counted["tool_calls"] > counted["tool_errors"]),
+            "rows": float(len(self.trajectories)),
+            "retries": float(self.retries),
+            "generate_s": self.generate_s,
+            "env_s": self.env_s,
+            **{name: float(kind == self.error_kind) for name, kind in _ERRORS},
+            **{name: float(reason is self.stop_reason) for name, reason in _STOPS},
+        }
+
+
+def mean_numbers(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of every key over episodes; all must have the same keys."""
+    return {key: sum(n[key] for n in numbers) / len(numbers) for key in numbers[0]} if numbers else {}

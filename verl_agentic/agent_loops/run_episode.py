@@ -1,0 +1,198 @@
+"""One episode: attempts in fresh environments until one counts, and what is made of it when none does.
+
+The same loop serves training, evaluation and demonstrations; only the policy behind it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from verl_agentic.agent_loops.attempt.attempt import Play, Setting
+from verl_agentic.agent_loops.attempt.boundary_checks import check_reward
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.records.episode import Episode, ErrorKind
+from verl_agentic.agent_loops.trace import timeline as activity
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.env import Env, EnvFactory, EnvRow, Transcript
+from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, SandboxError, ScoringError, boundary
+from verl_agentic.types import VOID_REASONS, Reward, StopReason
+
+logger = logging.getLogger(__name__)
+NO_REWARD = Reward(0.0)
+
+
+async def run_episode(
+    row: EnvRow,
+    *,
+    make_env: EnvFactory,
+    setting: Setting,
+    request_id: str,
+    make_play: Callable[..., Play] = Play,
+) -> Episode:
+    """Plays one episode and returns its record.
+
+    What fails around the policy (environment, server) is played anew in a fresh environment, `limits.max_retries`
+    times; then, and when the scorer fails or the deadline has passed, the episode is void. None of it raises. Every
+    environment is closed exactly once on every way out, cancellation included.
+
+    Args:
+        row: what is played.
+        make_env: makes the environment; must not block, its slow part belongs into `start`.
+        setting: policy, codec, budgets and deadlines.
+        request_id: names the episode to the policy's server.
+        make_play: makes an attempt; takes the arguments of `Play`.
+
+    Raises:
+        ConfigError, DataError: the row, the template or the configuration is wrong; no retry can help.
+    """
+    with activity.playing(uid=request_id):
+        return await _run_attempts(row, make_env=make_env, setting=setting, request_id=request_id, make_play=make_play)
+
+
+async def _run_attempts(
+    row: EnvRow, *, make_env: EnvFactory, setting: Setting, request_id: str, make_play: Callable[..., Play]
+) -> Episode:
+    deadline = time.monotonic() + setting.limits.episode_timeout_s
+    attempt, wait_s = 0, setting.limits.retry_wait_s
+    guidance, first, before = "", None, None
+    while True:
+        name = f"{request_id}-{attempt}" if attempt else request_id
+        play = make_play(setting=setting, row=row, request_id=name, guidance=guidance)
+        try:
+            result = await _attempt(play, make_env=make_env, deadline=deadline)
+        except DataError as cause:
+            if first is None:
+                raise
+            result = _Result(stop=StopReason.INFRA_ERROR, error=f"the guidance cannot be given: {cause}")
+        if result.guidance and not guidance:
+            guidance, first = result.guidance, (play, result)
+            request_id = f"{request_id}-guided"
+            continue
+        left_s = deadline - time.monotonic()
+        if not result.may_retry or attempt >= setting.limits.max_retries or left_s <= wait_s:
+            if first is not None and result.stop in VOID_REASONS:
+                play, result = first  # a failure of its own, whatever became of the attempt after it
+            elif first is not None:
+                play.info.update(cast("Any", {"guided": 1.0, "first_outcome": first[1].reward.outcome}))
+            return _record(play, result, retries=attempt, before=before)
+        logger.warning("episode %s begins anew: %s", request_id, result.error)
+        before = result.error
+        with activity.span("retry_wait"):
+            await asyncio.sleep(wait_s)
+        attempt, wait_s = attempt + 1, 2 * wait_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Result:
+    """How an attempt ended."""
+
+    stop: StopReason
+    reward: Reward = NO_REWARD
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+    guidance: str = ""
+
+    @property
+    def may_retry(self) -> bool:
+        return self.error_kind in ("env", "sandbox", "policy")
+
+
+async def _attempt(play: Play, *, make_env: EnvFactory, deadline: float) -> _Result:
+    limits, what = play.setting.limits, f"episode {play.request_id}"
+    env: Env | None = None
+    try:
+        with boundary(EnvError, "making the environment"):
+            env = make_env(play.row)
+            if hasattr(env, "use_sub_agents"):
+                cast("Any", env).use_sub_agents(play.delegate)
+        stop = await within(play.run(env), deadline - time.monotonic(), what=what)
+        if stop in VOID_REASONS:
+            return _Result(stop=stop, error=play.error)
+        reward = await _score(env, play.transcript(stop), limits)
+        if not reward.is_scored and not play.setting.has_rubric:
+            raise ScoringError(
+                f"{type(env).__name__} leaves its outcome to a rubric and there is none; define score(), or choose "
+                "a rubric"
+            )
+        guidance = ""
+        if play.setting.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
+            guidance = await _guide(cast("Any", env), play.transcript(stop), limits)
+        return _Result(stop=stop, reward=reward, guidance=guidance)
+    except OverrunError:
+        return _Result(stop=StopReason.TIMEOUT, error="the episode was still running at its deadline")
+    except (EnvError, PolicyError, ScoringError) as cause:
+        return _Result(
+            stop=StopReason.INFRA_ERROR, error=f"{type(cause).__name__}: {cause}", error_kind=_kind_of(cause)
+        )
+    finally:
+        if env is not None:
+            await _close(env, limits.close_timeout_s, what)
+
+
+def _record(play: Play, result: _Result, *, retries: int, before: str | None) -> Episode:
+    is_void, error, timeline = result.stop in VOID_REASONS, result.error, activity.current()
+    if is_void and before not in (None, error):
+        error = f"{error}; in the attempt before: {before}"
+    if is_void:
+        logger.warning("episode %s is void (%s): %s", play.request_id, result.stop.value, error)
+    return Episode(
+        trajectories=play.finish(is_void=is_void, filler_id=int(play.setting.tokenizer.eos_token_id)),
+        stop_reason=result.stop,
+        messages=tuple(play.messages),
+        num_prompt_messages=len(play.prompt),
+        actions=tuple(play.actions),
+        reward=result.reward,
+        turn_rewards=dict(play.turn_rewards),
+        states=dict(play.states),
+        num_side_rows=len(play.side_rows),
+        info=dict(play.info),
+        error=error,
+        error_kind=result.error_kind,
+        retries=retries,
+        generate_s=play.generate_s,
+        env_s=play.env_s,
+        spans=() if timeline is None else timeline.spans,
+        min_weights_version=play.min_weights_version,
+        max_weights_version=play.max_weights_version,
+    )
+
+
+def _kind_of(error: AgenticError) -> ErrorKind:
+    if isinstance(error, SandboxError):
+        return "sandbox"
+    if isinstance(error, EnvError):
+        return "env"
+    return "policy" if isinstance(error, PolicyError) else "scoring"
+
+
+async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Reward:
+    try:
+        with boundary(ScoringError, "scoring"), activity.span("score"):
+            return check_reward(await within(env.score(transcript), limits.score_timeout_s, what="scoring"))
+    except ScoringError as cause:
+        if isinstance(cause.__cause__, OverrunError):
+            raise ScoringError(f"no score within {limits.score_timeout_s:g} s; mend the scorer") from cause
+        raise
+
+
+async def _guide(env: Any, transcript: Transcript, limits: EpisodeLimits) -> str:
+    with boundary(EnvError, "the environment's guidance"), activity.span("score", label="guidance"):
+        return await within(env.guidance(transcript), limits.turn_timeout_s, what="the environment's guidance")
+
+
+async def _close(env: Env, timeout_s: float, what: str) -> None:
+    """Closes the environment; a second cancellation does not interrupt it, and a failure is logged."""
+
+    async def close() -> None:
+        try:
+            await within(env.close(), timeout_s, what=f"closing the environment of {what}")
+        except Exception:
+            logger.exception("closing the environment of %s failed; it may have leaked", what)
+
+    with activity.span("close"):
+        await asyncio.shield(asyncio.ensure_future(close()))

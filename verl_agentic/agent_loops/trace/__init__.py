@@ -1,0 +1,1 @@
+"""Timelines of running episodes, and statistics of their calls."""

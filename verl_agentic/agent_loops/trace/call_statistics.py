@@ -1,0 +1,123 @@
+"""What an episode's calls and words say about the policy, as numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from verl_agentic.rewards.components.repetition import repeated_share
+from verl_agentic.rewards.components.tool_diversity import normalised_entropy
+from verl_agentic.rewards.sample import Call, Turn
+from verl_agentic.rewards.tool_calls.calls import call_key, succeeded, was_carried_out
+
+NGRAM = 20
+"""Words of an n-gram: shorter ones repeat in any long text."""
+_MAX_CHARS = 20_000
+_MAX_TOOLS = 32
+
+
+def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
+    """Returns numbers of an episode under the same keys for every one.
+
+    - `duplicate_calls`: see `num_duplicates`.
+    - `failed_calls`, `corrected_calls`: see `corrections`.
+    - `repeated_ngrams`: share of the 20-grams of words that the policy had written before, in the last 20,000
+      characters that it wrote; 0 for short episodes.
+
+    Args:
+        turns: of the episode, in order; none of a void episode, which says nothing about the policy.
+    """
+    calls = [call for turn in turns for call in turn.calls]
+    failed, corrected = corrections(calls)
+    return {
+        "duplicate_calls": float(num_duplicates(calls)),
+        "failed_calls": float(failed),
+        "corrected_calls": float(corrected),
+        "repeated_ngrams": repeated_share(_newest([turn.text for turn in turns]), n=NGRAM),
+    }
+
+
+def tools_called(turns: Sequence[Turn]) -> dict[str, int]:
+    """Returns how often each tool got to work, of the 32 that did most.
+
+    Names that the policy made up are none of them.
+    """
+    calls = (call for turn in turns for call in turn.calls)
+    return dict(Counter(call.name for call in calls if was_carried_out(call)).most_common(_MAX_TOOLS))
+
+
+def tool_metrics(episodes: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    """Returns `calls/<tool>`, the mean calls per episode, of the 32 most called, and `tool_distribution` over all.
+
+    Args:
+        episodes: what `tools_called` says of each.
+    """
+    counted: Counter[str] = Counter()
+    for counts in episodes:
+        counted.update(counts)
+    top = dict(counted.most_common(_MAX_TOOLS))
+    means = {f"calls/{name}": count / len(episodes) for name, count in top.items()}
+    return {**means, **{f"tool_{name}": value for name, value in tool_distribution(top).items()}} if top else {}
+
+
+def num_duplicates(calls: Sequence[Call]) -> int:
+    """Returns how many calls are that of just before again, and were told the same.
+
+    Another answer to the same call (the next page, a step in a maze) is something new.
+    """
+    return sum(a.result == b.result and _same(a, b) for a, b in pairwise(calls))
+
+
+def corrections(calls: Sequence[Call]) -> tuple[int, int]:
+    """Returns how many calls failed, and how many of them were followed by another call that set them right.
+
+    A call sets the last failed call right that is still open and of the same tool, when it succeeds with other
+    arguments; one whose tool's name was wrong is set right by any tool. Each sets one right. The share of the second
+    number in the first is the self-correction rate.
+    """
+    failed, corrected = 0, 0
+    is_open: list[Call] = []
+    for call in calls:
+        if call.is_error or not was_carried_out(call):
+            failed += 1
+            is_open.append(call)
+        elif succeeded(call):
+            place = next((i for i in reversed(range(len(is_open))) if _mends(call, is_open[i])), None)
+            if place is not None:
+                corrected += 1
+                del is_open[place]
+    return failed, corrected
+
+
+def tool_distribution(counts: Mapping[str, int], *, tools: Sequence[str] = ()) -> dict[str, float]:
+    """Returns `top_share`, the share of the tool that is called most, and `entropy`, H / ln n over n tools.
+
+    Args:
+        counts: tool -> calls.
+        tools: those that there are; empty: those that were called. With one tool alone the entropy is 0.
+    """
+    called = [counts.get(name, 0) for name in dict.fromkeys([*tools, *counts])]
+    entropy = normalised_entropy(called) if len(called) > 1 else 0.0
+    return {"top_share": max(called) / sum(called) if any(called) else 0.0, "entropy": min(1.0, entropy)}
+
+
+def _mends(call: Call, failed: Call) -> bool:
+    if failed.error_kind == "unknown_tool":
+        return True
+    return call.name == failed.name and not _same(call, failed)
+
+
+def _same(a: Call, b: Call) -> bool:
+    return a.name == b.name and call_key(a) == call_key(b)
+
+
+def _newest(texts: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    left = _MAX_CHARS
+    for text in reversed(texts):
+        if left <= 0:
+            break
+        kept.append(text[-left:])
+        left -= len(kept[-1])
+    return kept[::-1]

@@ -1,0 +1,1 @@
+"""Measurements of a batch: health, diversity, mask audit, success over attempts."""

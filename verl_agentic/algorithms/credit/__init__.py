@@ -1,0 +1,1 @@
+"""The batch that advantage estimators see, and statistics over its groups, sessions and turns."""

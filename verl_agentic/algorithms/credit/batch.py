@@ -1,0 +1,363 @@
+"""What an advantage estimator sees of a batch, and what it gives back.
+
+Axes: B training rows, T response tokens (padded at the right), S sessions (episodes, of one row or more), G groups (all
+sessions of a prompt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from verl_agentic.algorithms.credit.group_statistics import group_lowest, resolution
+from verl_agentic.errors import DataError
+
+Tensor = torch.Tensor
+
+_TOKENS_PER_THREAD = 2**19
+_CLOSE = 0.01
+"""Of the largest outcome of a batch, or of 1. Closer siblings may differ by rounding alone."""
+_LARGEST = 1e30
+"""Returns beyond this are no rewards: sums, and differences with values, would overflow float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """What each turn started from and did, as hashes; K is the greatest number of turns of a row."""
+
+    state_BK: Tensor
+    """`[B, K]` int64: what the policy saw when turn `first_turn_B + k` began; -1 where the row has no such turn."""
+    action_BK: Tensor
+    """`[B, K]` int64: what it did; -1 where the row has no such turn."""
+    first_turn_B: Tensor
+    """`[B]` int64: turn id of column 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditBatch:
+    """A batch of training rows, clean: rewards are finite and lie on sampled tokens; void rows are known.
+
+    Make one with `CreditBatch.of`. What is None is not known; an estimator names what it needs in its decorator.
+    """
+
+    rewards_BT: Tensor
+    """`[B, T]` float: rewards per token, 0 where the mask is 0."""
+    mask_BT: Tensor
+    """`[B, T]` bool: true on tokens that the policy sampled."""
+    group_B: Tensor
+    """`[B]` int64 in `[0, G)`."""
+    session_B: Tensor
+    """`[B]` int64 in `[0, S)`; a session belongs to one group."""
+    valid_B: Tensor
+    """`[B]` bool: false for rows that say nothing about the policy (void, padding, rewards that are not finite)."""
+    order_B: Tensor
+    """`[B]` int64: place of the row in its session."""
+    num_nonfinite: int = 0
+    """Sessions that were taken out because a reward was NaN, infinite, or beyond 1e30."""
+
+    turn_ids_BT: Tensor | None = None
+    """`[B, T]` int64: turn of every token, never falling along a row; an observation belongs to the turn it answers."""
+    values_BT: Tensor | None = None
+    """`[B, T]` float: the critic's values."""
+    target_values_BT: Tensor | None = None
+    """`[B, T]` float: those of its target network."""
+    old_log_probs_BT: Tensor | None = None
+    """`[B, T]` float: log-probs under the policy that is about to be updated."""
+    rollout_log_probs_BT: Tensor | None = None
+    """`[B, T]` float: log-probs under the policy that sampled (behaviour policy)."""
+    is_weights_BT: Tensor | None = None
+    """`[B, T]` float: verl's rollout correction (importance weights between trainer and rollout)."""
+    sum_pi_squared_BT: Tensor | None = None
+    """`[B, T]` float: sum over the vocabulary of squared probabilities."""
+    is_side_B: Tensor | None = None
+    """`[B]` bool: rows of sub-agents, whose turns count from 0 again; None: there are none. See `chain`."""
+    steps: Steps | None = None
+    source_B: Tensor | None = None
+    """`[B]` int64: which data source the row's prompt is from."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name -> `[B]` float: parts of the reward of the row's session."""
+    baseline_B: Tensor | None = None
+    """`[B]` float: outcome of the greedy session of the row's prompt."""
+    shared_BT: Tensor | None = None
+    """`[B, T]` int64: tokens of sibling rows with the same id at the same place are one shared prefix; -1 elsewhere."""
+    text_B: Tensor | None = None
+    """`[B]` int64: hash of the row's sampled tokens (`diversity.sequence_keys`)."""
+    uses_B: Tensor | None = None
+    """`[B]` int64: how often the row's group is in use (1, or more when it is replayed)."""
+    sizes_S: Tensor | None = None
+    """`[S]` float64: what the rewards of every session add up to without their signs, before anything was taken off
+    them; None: nothing was."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        rewards: Tensor,
+        mask: Tensor,
+        groups: Sequence[Hashable],
+        sessions: Sequence[Hashable] | None = None,
+        order: Sequence[int] | None = None,
+        **known: Any,
+    ) -> CreditBatch:
+        """Returns a clean batch of what a trainer has.
+
+        Args:
+            rewards: `[B, T]` float, of any float type; computed in float32.
+            mask: `[B, T]` 0 or 1.
+            groups: `[B]` a key per row (verl's `uid`).
+            sessions: `[B]` a key per row, unique over groups; None: every row is a session.
+            order: `[B]` place of the row in its session; needed when a session has several rows.
+            known: the optional columns.
+
+        Raises:
+            DataError: shapes that do not fit, or a session in two groups.
+        """
+        _check_shapes(rewards, mask, groups, sessions)
+        device, count = rewards.device, len(groups)
+        group_B = _indices(groups, device)
+        session_B = torch.arange(count, device=device) if sessions is None else _indices(sessions, device)
+        order_B = torch.arange(count) if order is None else torch.as_tensor(order, dtype=torch.int64)
+        order_B = order_B.to(device)
+        mask_BT = mask.bool()
+        batch = cls(
+            rewards_BT=masked(rewards.float(), mask_BT),
+            mask_BT=mask_BT,
+            group_B=group_B,
+            session_B=session_B,
+            valid_B=_any_of_row(mask_BT),
+            order_B=order_B,
+            **known,
+        )
+        if bool((batch.group_B != batch.group_S[batch.session_B]).any()):
+            raise DataError("a session belongs to one group, got one with rows in two; make session keys unique")
+        return batch._without_nonfinite()
+
+    @cached_property
+    def num_groups(self) -> int:
+        """G."""
+        return int(self.group_B.max()) + 1 if len(self.group_B) else 0
+
+    @cached_property
+    def num_sessions(self) -> int:
+        """S."""
+        return int(self.session_B.max()) + 1 if len(self.session_B) else 0
+
+    @cached_property
+    def group_S(self) -> Tensor:
+        """`[S]` int64: group of every session."""
+        group_S = torch.zeros(self.num_sessions, dtype=torch.int64, device=self.group_B.device)
+        return group_S.scatter_(0, self.session_B, self.group_B)
+
+    @cached_property
+    def valid_S(self) -> Tensor:
+        """`[S]` bool: sessions with at least one row that says something about the policy."""
+        return self.sum_per_session(self.valid_B.float()) > 0
+
+    @cached_property
+    def is_chained_B(self) -> Tensor:
+        """`[B]` bool: valid rows that are a session's own, in `order_B` one after the other.
+
+        Rows of sub-agents are not, except in a session of which nothing else is left.
+        """
+        if self.is_side_B is None:
+            return self.valid_B
+        is_own_B = self.valid_B & ~self.is_side_B
+        return is_own_B | (self.valid_B & (self.sum_per_session(is_own_B.long()) == 0)[self.session_B])
+
+    def chain(self) -> CreditBatch:
+        """Returns the batch as estimators see it: every session is a chain of its own rows.
+
+        Rows of sub-agents have no place in it. What was earned on them lies where the outcome does.
+        """
+        is_beside_B = self.valid_B & ~self.is_chained_B
+        if not bool(is_beside_B.any()):
+            return self
+        rewards_BT = self.rewards_BT.masked_fill(is_beside_B.unsqueeze(-1), 0.0)
+        beside_S = self.sum_per_session(self.returns_B.masked_fill(~is_beside_B, 0.0))
+        rows_N = last_valid_rows(self)
+        rewards_BT[rows_N, last_tokens(self.mask_BT[rows_N])] += beside_S[self.session_B[rows_N]]
+        return replace(
+            self,
+            rewards_BT=rewards_BT,
+            mask_BT=self.mask_BT & ~is_beside_B.unsqueeze(-1),
+            valid_B=self.is_chained_B,
+            is_side_B=None,
+        )
+
+    @cached_property
+    def returns_B(self) -> Tensor:
+        """`[B]` float32: sum of a row's rewards; 0 for rows that are not valid."""
+        return self.rewards_BT.sum(dim=-1)
+
+    @cached_property
+    def outcomes_S(self) -> Tensor:
+        """`[S]` float32: what every session earned over all of its rows; 0 for those that are not valid.
+
+        Where siblings differ by less than the rounding of what they were paid bit by bit, all earned the lowest of it.
+        """
+        earned_S = self.sum_per_session(self.returns_B.double()).float()
+        among = {"group_N": self.group_S, "valid_N": self.valid_S, "num_groups": self.num_groups}
+        lowest_S = group_lowest(earned_S, **among)
+        spread_S = -group_lowest(-earned_S, **among) - lowest_S
+        if not len(earned_S):
+            return earned_S
+        # Only these need a look at all tokens.
+        is_close_S = (spread_S > 0) & (spread_S < _CLOSE * earned_S.abs().max().clamp(min=1.0))
+        if not bool(is_close_S.any()):
+            return earned_S
+        sizes_S = self.reward_sizes(is_close_S) if self.sizes_S is None else self.sizes_S
+        is_equal_S = is_close_S & (spread_S <= resolution(-group_lowest(-sizes_S, **among)))
+        return torch.where(is_equal_S & self.valid_S, lowest_S.float(), earned_S)
+
+    def reward_sizes(self, wanted_S: Tensor) -> Tensor:
+        """Returns `[S]` float64: what the rewards of some sessions add up to without their signs; 0 for the others."""
+        sizes_B = torch.zeros_like(self.returns_B, dtype=torch.float64)
+        rows_N = wanted_S[self.session_B].nonzero().squeeze(-1)
+        sizes_B[rows_N] = torch.linalg.vector_norm(self.rewards_BT[rows_N], ord=1, dim=-1, dtype=torch.float64)
+        return self.sum_per_session(sizes_B)
+
+    def sum_per_session(self, values_B: Tensor) -> Tensor:
+        """Returns `[S]` sums of `[B]` values over the rows of every session."""
+        sums_S = torch.zeros(self.num_sessions, dtype=values_B.dtype, device=values_B.device)
+        return sums_S.index_add_(0, self.session_B, values_B)
+
+    def per_session(self, column_B: Tensor) -> Tensor:
+        """Returns `[S]` what a column that is the same on all rows of a session says of every session."""
+        column_S = torch.zeros(self.num_sessions, dtype=column_B.dtype, device=column_B.device)
+        return column_S.index_copy_(0, self.session_B, column_B)
+
+    def to_tokens(self, values_S: Tensor) -> Tensor:
+        """Returns `[B, T]` float32: the value of its session on every sampled token of valid rows, 0 elsewhere."""
+        values_S = values_S.float()
+        zero = torch.zeros((), dtype=values_S.dtype, device=values_S.device)
+        values_B1 = torch.where(self.valid_B, values_S[self.session_B], zero).unsqueeze(-1)
+        tokens_BT = torch.empty(self.mask_BT.shape, dtype=values_S.dtype, device=values_S.device)
+        for rows in row_blocks(self.mask_BT):
+            torch.where(self.mask_BT[rows], values_B1[rows], zero, out=tokens_BT[rows])
+        return tokens_BT
+
+    def _without_nonfinite(self) -> CreditBatch:
+        """Takes sessions out whose rewards are not all finite."""
+        # A sum is finite only if all of its terms are, and it is needed anyway. NaN is not below the bound either.
+        is_bad_S = self.sum_per_session((~(self.returns_B.abs() < _LARGEST)).float()) > 0
+        is_bad_B = is_bad_S[self.session_B]
+        if not bool(is_bad_S.any()):
+            return self
+        return replace(
+            self,
+            rewards_BT=torch.where(is_bad_B.unsqueeze(-1), 0.0, self.rewards_BT),
+            valid_B=self.valid_B & ~is_bad_B,
+            num_nonfinite=int(is_bad_S.sum()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advantages:
+    """What an estimator gives back."""
+
+    advantages_BT: Tensor
+    """`[B, T]` float: 0 where the mask is 0 and on void rows."""
+    returns_BT: Tensor
+    """`[B, T]` float: the critic's targets; without a critic, the same as the advantages."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    sessions_S: Tensor | None = None
+    """`[S]` float: what a sub-agent's rows get; None: the advantage of their session's first sampled token."""
+
+
+def row_blocks(values_BT: Tensor) -> list[slice]:
+    """Returns slices of rows that fit a CPU's cache; on other devices, one slice of all rows.
+
+    What is done block by block needs no temporary of the size of the batch: new memory costs more than the arithmetic.
+    """
+    num_rows, num_tokens = values_BT.shape
+    size = max(num_rows, 1)
+    if values_BT.device.type == "cpu":
+        size = max(_TOKENS_PER_THREAD * torch.get_num_threads() // max(num_tokens, 1), 1)
+    return [slice(start, start + size) for start in range(0, num_rows, size)]
+
+
+def masked(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Returns `[B, T]` values with 0 where the mask is false, whatever stood there; themselves when nothing does."""
+    if not values_BT.numel() or not any(_any_outside(values_BT[b], mask_BT[b]) for b in row_blocks(values_BT)):
+        return values_BT
+    return torch.where(mask_BT, values_BT, torch.zeros((), dtype=values_BT.dtype, device=values_BT.device))
+
+
+def last_valid_rows(batch: CreditBatch) -> Tensor:
+    """Returns `[N]` one row of every valid session: the last one that is valid and its own, where its outcome lies."""
+    return _ends_of_chains(batch, reduce="amax")
+
+
+def first_valid_rows(batch: CreditBatch) -> Tensor:
+    """Returns `[N]` one row of every valid session: the first one that is valid and its own."""
+    return _ends_of_chains(batch, reduce="amin")
+
+
+def _ends_of_chains(batch: CreditBatch, *, reduce: str) -> Tensor:
+    none = -1 if reduce == "amax" else torch.iinfo(torch.int64).max
+    order_B = torch.where(batch.is_chained_B, batch.order_B, none)
+    end_S = torch.full((batch.num_sessions,), none, dtype=torch.int64, device=order_B.device)
+    end_S = end_S.scatter_reduce(0, batch.session_B, order_B, reduce=reduce)
+    return (batch.is_chained_B & (batch.order_B == end_S[batch.session_B])).nonzero().squeeze(-1)
+
+
+def on_sampled_tokens(rewards_BT: Tensor, batch: CreditBatch) -> Tensor:
+    """Returns `[B, T]` rewards of which those on tokens that were not sampled lie on some that were.
+
+    verl puts a score on the last token of a response, which may be an observation; and a row may have no token left.
+    They go to the last sampled token of their row, or else of the last valid row of their session.
+
+    Args:
+        rewards_BT: `[B, T]` float.
+        batch: of the same rows; its rewards are not read.
+    """
+    stray_B = rewards_BT.masked_fill(batch.mask_BT, 0.0).sum(dim=-1)
+    rewards_BT = rewards_BT.masked_fill(~batch.mask_BT, 0.0)
+    place_B1 = last_tokens(batch.mask_BT).clamp(min=0).unsqueeze(-1)
+    rewards_BT = rewards_BT.scatter_add(1, place_B1, stray_B.masked_fill(~batch.valid_B, 0.0).unsqueeze(-1))
+    homeless_S = batch.sum_per_session(stray_B.masked_fill(batch.valid_B, 0.0))
+    rows_N = last_valid_rows(batch)
+    rewards_BT[rows_N, last_tokens(batch.mask_BT[rows_N])] += homeless_S[batch.session_B[rows_N]]
+    return rewards_BT
+
+
+def last_tokens(mask_NT: Tensor) -> Tensor:
+    """Returns `[N]` the position of the last sampled token; -1 where there is none."""
+    positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
+    return torch.where(mask_NT, positions_T, -1).amax(dim=1) if mask_NT.numel() else positions_T[:0]
+
+
+def first_tokens(mask_NT: Tensor) -> Tensor:
+    """Returns `[N]` the position of the first sampled token; T where there is none."""
+    positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
+    return torch.where(mask_NT, positions_T, mask_NT.shape[1]).amin(dim=1) if mask_NT.numel() else positions_T[:0]
+
+
+def _any_outside(values_BT: Tensor, mask_BT: Tensor) -> bool:
+    # As bytes: reductions of booleans are many times slower on a CPU.
+    return bool((values_BT.bool() > mask_BT).view(torch.uint8).amax())
+
+
+def _any_of_row(mask_BT: Tensor) -> Tensor:
+    return mask_BT.view(torch.uint8).amax(dim=-1).bool() if mask_BT.numel() else mask_BT.any(dim=-1)
+
+
+def _check_shapes(rewards: Tensor, mask: Tensor, groups: Sequence[Any], sessions: Sequence[Any] | None) -> None:
+    if rewards.ndim != 2 or mask.shape != rewards.shape or len(groups) != len(rewards):
+        raise DataError(
+            "rewards and mask must be [B, T] and groups [B], got "
+            f"{tuple(rewards.shape)}, {tuple(mask.shape)} and {len(groups)}"
+        )
+    if sessions is not None and len(sessions) != len(groups):
+        raise DataError(f"sessions must be [B], got {len(sessions)} for {len(groups)} rows")
+
+
+def _indices(keys: Sequence[Hashable], device: torch.device) -> Tensor:
+    """Returns `[B]` numbers of keys, in the order in which the keys come first."""
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor(np.fromiter((numbers.setdefault(k, len(numbers)) for k in keys), dtype=np.int64), device=device)

@@ -1,0 +1,84 @@
+"""Counts of what the groups of a batch can teach."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_agentic.algorithms.credit.batch import CreditBatch
+
+Tensor = torch.Tensor
+
+
+def group_health(batch: CreditBatch) -> dict[str, float]:
+    """Returns shares of groups without a signal, and of sessions without a vote.
+
+    A group without a signal has two or more valid sessions of the same result: the raw outcome, `parts["acc"]`, where
+    it is known and finite, else the sum of the rewards, which shaping can make differ though all are right.
+
+    - `groups`, `sessions`: how many.
+    - `zero_signal_group_frac`: of all groups; its parts are `all_0_group_frac`, `all_1_group_frac` and
+      `other_constant_group_frac`.
+    - `singleton_group_frac`, `void_group_frac`: groups with one valid session, and with none.
+    - `void_session_frac`: sessions that say nothing about the policy, of all.
+    - `nonfinite_sessions`: those taken out because a reward was NaN or infinite.
+    - `outcome_mean`: over valid sessions.
+    - `value_first_mean`, `value_last_mean`: with a critic, what it says at the first and the last sampled token of
+      valid rows. With a reward at the end alone and a discount g per step, V(s_t) is about g^(T - t) P(success): a
+      first value near 0 beside a fair outcome says that the discount has eaten the reward.
+    """
+    results_S = _results(batch)
+    counts_G = torch.zeros(batch.num_groups, dtype=torch.int64, device=results_S.device)
+    counts_G.index_add_(0, batch.group_S, batch.valid_S.long())
+    lowest_G, highest_G = (
+        _extremes(results_S, batch, torch.inf, "amin"),
+        _extremes(results_S, batch, -torch.inf, "amax"),
+    )
+    is_constant_G = (counts_G > 1) & (lowest_G == highest_G)
+    is_0_G, is_1_G = is_constant_G & (lowest_G == 0), is_constant_G & (lowest_G == 1)
+    shares = {
+        "zero_signal_group_frac": is_constant_G,
+        "all_0_group_frac": is_0_G,
+        "all_1_group_frac": is_1_G,
+        "other_constant_group_frac": is_constant_G & ~is_0_G & ~is_1_G,
+        "singleton_group_frac": counts_G == 1,
+        "void_group_frac": counts_G == 0,
+        "void_session_frac": ~batch.valid_S,
+    }
+    return {
+        "groups": float(batch.num_groups),
+        "sessions": float(batch.num_sessions),
+        **{name: _mean(which) for name, which in shares.items()},
+        "nonfinite_sessions": float(batch.num_nonfinite),
+        "outcome_mean": _mean(batch.outcomes_S[batch.valid_S]),
+        **_value_means(batch),
+    }
+
+
+def _results(batch: CreditBatch) -> Tensor:
+    acc_B = batch.parts.get("acc")
+    if acc_B is None:
+        return batch.outcomes_S
+    acc_S = batch.per_session(acc_B.float())
+    return torch.where(acc_S.isfinite(), acc_S, batch.outcomes_S)
+
+
+def _extremes(results_S: Tensor, batch: CreditBatch, neutral: float, reduce: str) -> Tensor:
+    extremes_G = torch.full((batch.num_groups,), neutral, dtype=results_S.dtype, device=results_S.device)
+    candidates_S = torch.where(batch.valid_S, results_S, neutral)
+    return extremes_G.scatter_reduce(0, batch.group_S, candidates_S, reduce=reduce)
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean()) if values.numel() else 0.0
+
+
+def _value_means(batch: CreditBatch) -> dict[str, float]:
+    if batch.values_BT is None:
+        return {}
+    mask_NT, values_NT = batch.mask_BT[batch.valid_B], batch.values_BT[batch.valid_B]
+    if not len(mask_NT):
+        return {}
+    ends = {"value_first_mean": mask_NT, "value_last_mean": mask_NT.flip(-1)}
+    places = {name: which_NT.view(torch.uint8).argmax(dim=-1, keepdim=True) for name, which_NT in ends.items()}
+    places["value_last_mean"] = mask_NT.shape[1] - 1 - places["value_last_mean"]
+    return {name: _mean(values_NT.gather(1, places_N1)) for name, places_N1 in places.items()}

@@ -1,0 +1,1 @@
+"""Formulas that policy losses and critics share."""

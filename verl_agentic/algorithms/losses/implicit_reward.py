@@ -1,0 +1,131 @@
+"""Implicit token rewards (PRIME): a language model trained on outcomes, read as a reward model of every token."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from verl_agentic.algorithms.aggregate import masked, row_sums, token_mean
+from verl_agentic.algorithms.credit.batch import CreditBatch
+from verl_agentic.errors import ConfigError
+from verl_agentic.settings import check_keys, read_settings
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImplicitRewardSettings:
+    """The section `algorithm.implicit_reward`."""
+
+    model_path: str
+    """The reward model phi, as transformers load it; it has the vocabulary of the policy."""
+    beta: float = 0.05
+    """Scale of the token rewards; the paper's. Take the one that phi was trained with."""
+    outcome_coef: float = 1.0
+    """What the rewards of the task are multiplied with before the token rewards are added; 0 leaves them out."""
+
+    @classmethod
+    def from_mapping(cls, values: Any) -> ImplicitRewardSettings:
+        """Returns the settings of a config section.
+
+        Raises:
+            ConfigError: unknown keys, or values that cannot work.
+        """
+        values = check_keys(values, [item.name for item in fields(cls)], section="algorithm.implicit_reward")
+        if not values.get("model_path"):
+            raise ConfigError(
+                f"algorithm.implicit_reward.model_path names the reward model, got {values.get('model_path')!r}; set "
+                "it to the folder of a model that verl_agentic.adapters.offline.outcome_trainer has trained"
+            )
+        settings = read_settings(cls, values, section="algorithm.implicit_reward")
+        if not _is_finite(settings.beta) or settings.beta <= 0:
+            raise ConfigError(f"algorithm.implicit_reward.beta must be a number above 0, got {settings.beta!r}")
+        if not _is_finite(settings.outcome_coef) or settings.outcome_coef < 0:
+            raise ConfigError(
+                f"algorithm.implicit_reward.outcome_coef must be a number, 0 or above, got {settings.outcome_coef!r}"
+            )
+        return settings
+
+
+def implicit_rewards(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tensor, *, beta: float = 0.05) -> Tensor:
+    """Returns `[B, T]` float32: `beta (log pi_phi - log pi_ref)`, 0 where the mask is 0.
+
+    Args:
+        log_prob_BT: `[B, T]` float: under the reward model phi.
+        ref_log_prob_BT: `[B, T]` float: under the reference policy.
+        mask_BT: `[B, T]` bool.
+        beta: scale of the reward.
+
+    Paper: https://arxiv.org/abs/2502.01456
+    """
+    return beta * masked(log_prob_BT.float() - ref_log_prob_BT.float(), mask_BT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRewards:
+    """Implicit rewards of a batch, beside those of its task."""
+
+    rewards_BT: Tensor
+    """`[B, T]` float32: `implicit_rewards`."""
+    outcome_coef: float
+    """See `ImplicitRewardSettings`."""
+
+    def added_to(self, rewards_BT: Tensor) -> Tensor:
+        """Returns `[B, T]` what an estimator gets of the rewards of the task."""
+        return self.outcome_coef * rewards_BT + self.rewards_BT
+
+
+def implicit_health(batch: CreditBatch, rewards_BT: Tensor) -> dict[str, float]:
+    """Returns what implicit rewards are like, and whether they still know a success.
+
+    - `credit/implicit_reward_mean`: over sampled tokens of valid rows.
+    - `credit/implicit_accuracy`: share of valid sessions whose implicit rewards add up to more than 0 where the raw
+      outcome (`acc`) is above 1/2, and to less where it is below; those with none, or exactly 1/2, are left out.
+
+    Args:
+        batch: for outcomes, and what is valid.
+        rewards_BT: `[B, T]` float: `implicit_rewards`.
+    """
+    mask_BT = batch.mask_BT & batch.valid_B.unsqueeze(-1)
+    health = {"credit/implicit_reward_mean": float(token_mean(rewards_BT, mask_BT))}
+    if "acc" in batch.parts:
+        returns_S = batch.sum_per_session(row_sums(rewards_BT, mask_BT))
+        acc_S = batch.per_session(batch.parts["acc"].float())
+        known_S = batch.valid_S & acc_S.isfinite() & (acc_S != 0.5)
+        is_right_S = returns_S * (acc_S - 0.5) > 0
+        health["credit/implicit_accuracy"] = float(is_right_S[known_S].float().mean()) if bool(known_S.any()) else 0.0
+    return health
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeLoss:
+    """The loss of trajectories."""
+
+    loss_B: Tensor
+    """`[B]` float32"""
+    return_B: Tensor
+    """`[B]` float32, without gradient: sum of the implicit rewards; above 0, phi takes it for a success."""
+
+
+def outcome_loss(log_prob_B: Tensor, outcome_B: Tensor, *, ref_log_prob_B: Tensor, beta: float = 0.05) -> OutcomeLoss:
+    """Returns the cross-entropy between `sigmoid(sum_t r_t)` and the outcome, which trains phi.
+
+    Args:
+        log_prob_B: `[B]` float: log-prob of the whole trajectory under phi, its sampled tokens only.
+        outcome_B: `[B]` float in [0, 1].
+        ref_log_prob_B: `[B]` float: under the reference policy.
+        beta: scale of the rewards.
+
+    Paper: https://arxiv.org/abs/2502.01456; the authors' code takes the sigmoid first, which is the same but overflows.
+    """
+    return_B = beta * (log_prob_B - ref_log_prob_B)
+    losses_B = F.binary_cross_entropy_with_logits(return_B, outcome_B.float(), reduction="none")
+    return OutcomeLoss(loss_B=losses_B, return_B=return_B.detach())
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

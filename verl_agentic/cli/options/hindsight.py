@@ -1,0 +1,75 @@
+"""`verl-agentic prepare --hindsight`: what a run has played as rows for SFT, failures under the task that they did."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verl_agentic.env_package import EnvPackage
+    from verl_agentic.rewards.sample import Sample
+
+FILE = "hindsight.jsonl"
+
+
+def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    group = parser.add_argument_group("rows for SFT of what a run has played")
+    group.add_argument("--hindsight", type=Path, metavar="RUN_DIR", help=f"write only DIR/{FILE}: the episodes of this "
+                       "run that solved their task, and failures under the task that they did")  # fmt: skip
+    group.add_argument("--model", metavar="DIR", help="model that will be trained: its tokenizer and chat template")
+    group.add_argument("--protocol", default="chat", metavar="NAME", help="how turns were written (default "
+                       "%(default)s)")  # fmt: skip
+    group.add_argument("--tool-format", default="hermes", metavar="NAME", help="of protocol chat: how tool calls were "
+                       "written (default %(default)s)")  # fmt: skip
+    group.add_argument("--split", choices=("train", "val"), default="train", help="episodes of training, or of "
+                       "validation and evaluations (default %(default)s)")  # fmt: skip
+
+
+def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -> None:
+    """Writes the file and prints what became of the episodes.
+
+    Raises:
+        ConfigError: no model is named.
+        DataError: the environment describes no tasks, or nothing is stored that could be told again.
+    """
+    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.datasets.hindsight_rows import write_hindsight_rows
+    from verl_agentic.errors import ConfigError, DataError
+
+    if args.model is None:
+        raise ConfigError("--hindsight needs a tokenizer, got no --model; name the folder of the model to be trained")
+    samples = _samples(args)
+    tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
+    config: dict[str, Any] = parse_key_values(args.config, option="--config")
+    fresh = path.with_suffix(".new")  # what is there already stays, should nothing come of it
+    told = asyncio.run(
+        write_hindsight_rows(samples, fresh, package=package, codec=codec, tokenizer=tokenizer, config=config)
+    )
+    counts = f"{told.solved} solved, {told.relabelled} relabelled, {told.left_out} left out"
+    if not told.solved + told.relabelled:
+        fresh.unlink()
+        raise DataError(
+            f"none of {len(samples)} episodes gives a row, got {counts}; see that --protocol {args.protocol} and "
+            "--tool-format are those that they were played with"
+        )
+    fresh.replace(path)
+    print(f"{path}: {told.solved + told.relabelled} rows of {len(samples)} episodes: {counts}")
+    print(f"data.train_files={path.resolve()}")
+
+
+def _samples(args: argparse.Namespace) -> list[Sample]:
+    from verl_agentic.data.stored_samples import read_samples
+    from verl_agentic.errors import DataError
+
+    stored = read_samples(args.hindsight)
+    samples = [one.sample for one in stored if one.split == args.split]
+    if not samples:
+        raise DataError(
+            f"no episode of --split {args.split} is stored below {args.hindsight}, got {len(stored)} of the other; "
+            "choose that one"
+        )
+    return samples

@@ -1,0 +1,1 @@
+"""Datasets made from episodes: demonstrations, preference pairs, outcomes, hindsight."""

@@ -1,0 +1,86 @@
+"""Plays many rows through the episode loop: evaluation, and demonstrations for SFT."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.env import EnvFactory, EnvRow
+from verl_agentic.types import Message
+
+Turn = Message | str
+"""What a script says in a turn: a message is written as the protocol writes it, a text stands as it is."""
+Script = Callable[[Sequence[Message]], Turn | Awaitable[Turn]]
+"""The next turn, as a function of the conversation so far."""
+
+
+def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLimits) -> Setting:
+    """Returns how a script plays an episode: demonstrations, solutions, tests of environments.
+
+    Args:
+        script: says what the policy says.
+        codec: the protocol.
+        tokenizer: the one that the codec is made of.
+        limits: budgets and deadlines.
+    """
+
+    async def write(messages: Sequence[Message]) -> str:
+        turn = script(messages)
+        said = await turn if inspect.isawaitable(turn) else turn
+        return codec.render_action(said) if isinstance(said, Message) else said
+
+    policy = ScriptedPolicy(
+        write,
+        encode=functools.partial(tokenizer.encode, add_special_tokens=False),
+        end_ids=[tokenizer.eos_token_id],
+        stop_texts=codec.stop_texts,
+    )
+    return Setting(policy=policy, codec=codec, tokenizer=tokenizer, limits=limits)
+
+
+async def play_rows(
+    rows: Sequence[EnvRow],
+    *,
+    make_env: EnvFactory,
+    setting_for: Callable[[int, EnvRow], Setting],
+    max_concurrent: int = 64,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> list[Episode]:
+    """Plays one episode per row and returns them in the order of the rows.
+
+    Args:
+        rows: what is played.
+        make_env: makes the environment of a row.
+        setting_for: index and row -> who plays it, and with what budgets.
+        max_concurrent: most episodes under way at once.
+        on_episode: called as each episode ends, in the order they end.
+    """
+    slots = asyncio.Semaphore(max_concurrent)
+
+    async def play(index: int, row: EnvRow) -> Episode:
+        async with slots:
+            episode = await run_episode(
+                row,
+                make_env=make_env,
+                setting=setting_for(index, row),
+                request_id=f"row{index}",
+            )
+        on_episode(episode)
+        return episode
+
+    tasks = [asyncio.ensure_future(play(index, row)) for index, row in enumerate(rows)]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,173 @@
+"""Stored episodes as supervised rows, failed ones under the task that they happened to do.
+
+The rows are made by the loop that trains: it plays what was written under the new prompt, against the answers of then.
+So the ids and the mask are those of a rollout, and no log-prob of the old prompt is left: a trainer computes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.data.datasets.collect import Script, play_rows, scripted
+from verl_agentic.data.datasets.sft import write_sft
+from verl_agentic.deadlines import within
+from verl_agentic.env import EnvRow, Transcript
+from verl_agentic.env_package import EnvPackage
+from verl_agentic.errors import DataError, EnvError, boundary
+from verl_agentic.rewards.groups.hindsight import relabelled
+from verl_agentic.rewards.sample import Sample, Turn
+from verl_agentic.tools.tool import Tool
+from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+
+_CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL)
+# The budgets were those of the run that is told again.
+_LIMITS = EpisodeLimits(
+    max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=4096, max_calls_per_turn=4096, max_retries=0
+)
+_RECORDED = "recorded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HindsightRows:
+    """What became of stored episodes."""
+
+    solved: int
+    """Episodes that solved their task: rows as they were played."""
+    relabelled: int
+    """Failed episodes that are rows under the task that they did."""
+    left_out: int
+    """Episodes that are no row: nothing to tell of them, cut in the middle of a turn, or read otherwise when written
+    again."""
+
+
+async def write_hindsight_rows(
+    samples: Sequence[Sample],
+    path: Path,
+    *,
+    package: EnvPackage,
+    codec: Codec,
+    tokenizer: Any,
+    config: Mapping[str, Any] | None = None,
+    solved_at: float = 1.0,
+) -> HindsightRows:
+    """Writes the rows that `data.datasets.sft.TrajectoryDataset` reads, and returns what became of the episodes.
+
+    Args:
+        samples: stored episodes of one environment (`data.stored_samples.read_samples`).
+        path: of the file.
+        package: the environment; its `describe` tells what an episode has done.
+        codec: the protocol that the rows are written in.
+        tokenizer: of the model that will be trained.
+        config: keyword arguments of `make_env`, which is asked for the tools of the prompt.
+        solved_at: least outcome of a success.
+
+    Raises:
+        DataError: the environment tells no task of where an episode ended, or did not score an episode.
+    """
+    if package.describe is None:
+        raise DataError(
+            f"environment {package.env_id!r} has no describe(sample), so nothing of it can be relabelled; give it one, "
+            "unless its answers are right or wrong, as in maths and code"
+        )
+    recorded: list[_Recorded] = []
+    for sample in samples:
+        told = [one for one in relabelled([sample], package.describe, solved_at=solved_at) if _is_row(one, solved_at)]
+        tools = await _tools(package, sample, config or {}) if told else ()
+        recorded += [_Recorded(one, tools) for one in told]
+    end = tokenizer.decode([tokenizer.eos_token_id])
+    episodes = await _play(recorded, codec=codec, tokenizer=tokenizer, end=end)
+    kept = [(env, episode) for env, episode in zip(recorded, episodes, strict=True) if env.is_told_by(episode, end)]
+    write_sft([episode for _, episode in kept], path)
+    num_relabelled = sum("relabelled" in env.sample.extra for env, _ in kept)
+    return HindsightRows(
+        solved=len(kept) - num_relabelled, relabelled=num_relabelled, left_out=len(samples) - len(kept)
+    )
+
+
+class _Recorded:
+    """An environment that answers as another one did."""
+
+    def __init__(self, sample: Sample, tools: Sequence[Tool]) -> None:
+        self.sample = sample
+        self.tools = tools
+        self._left = list(sample.turns)
+
+    async def start(self) -> tuple[Message, ...]:
+        return self.sample.prompt
+
+    async def step(self, action: Action) -> Observation:
+        turn = self._left.pop(0)
+        if not self._left:
+            return Observation(stop=self.sample.stop_reason)
+        return Observation(_answers(turn, action))
+
+    async def score(self, transcript: Transcript) -> Reward:
+        assert self.sample.env is not None
+        return self.sample.env
+
+    async def close(self) -> None:
+        pass
+
+    def is_told_by(self, episode: Episode, end: str) -> bool:
+        """Tells whether the episode says what was said, turn for turn; `end` is the text of the token that ends one."""
+        # Another protocol than that of the run reads other calls in the same text.
+        said = [(turn.text.removesuffix(end), [call.name for call in turn.calls]) for turn in self.sample.turns]
+        told = [
+            (action.text.removesuffix(end), [call.name for call in action.tool_calls]) for action in episode.actions
+        ]
+        return said == told and episode.stop_reason is self.sample.stop_reason
+
+
+def _is_row(sample: Sample, solved_at: float) -> bool:
+    assert sample.env is not None
+    return bool(sample.turns) and sample.env.outcome >= solved_at and sample.stop_reason not in _CUT
+
+
+def _answers(turn: Turn, action: Action) -> tuple[Message, ...]:
+    """Returns the observations of a turn as messages: the results of its calls, and what a user said."""
+    results = [
+        (call.result, asked.name, asked.call_id)
+        for call, asked in zip(turn.calls, action.tool_calls, strict=False)
+        if call.result is not None
+    ]
+    messages = []
+    for text in turn.observations:
+        if results and results[0][0] == text:
+            _, name, call_id = results.pop(0)
+            messages.append(Message("tool", text, name=name, call_id=call_id))
+        else:
+            messages.append(Message("user", text))
+    return tuple(messages)
+
+
+async def _tools(package: EnvPackage, sample: Sample, config: Mapping[str, Any]) -> Sequence[Tool]:
+    row = EnvRow(
+        prompt=sample.prompt, ground_truth=sample.ground_truth, data_source=sample.data_source, extra=sample.extra
+    )
+    with boundary(EnvError, f"the tools of {package.env_id!r}"):
+        env = package.make_env(row, **config)
+        try:
+            await within(env.start(), _LIMITS.start_timeout_s, what="the start of the environment")
+            return tuple(env.tools)
+        finally:
+            await env.close()
+
+
+async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any, end: str) -> list[Episode]:
+    def script(sample: Sample) -> Script:
+        texts = [turn.text.removesuffix(end) for turn in sample.turns]
+        return lambda messages: texts[sum(message.role == "assistant" for message in messages[len(sample.prompt) :])]
+
+    return await play_rows(
+        [EnvRow(prompt=env.sample.prompt, extra={_RECORDED: env}) for env in recorded],
+        make_env=lambda row: row.extra[_RECORDED],
+        setting_for=lambda index, row: scripted(
+            script(recorded[index].sample), codec=codec, tokenizer=tokenizer, limits=_LIMITS
+        ),
+    )

@@ -1,0 +1,86 @@
+"""Played episodes as supervised data: the mask of SFT is the mask of RL, because the same loop made it.
+
+Choose it in verl's SFT trainer with `data.custom_cls.path=pkg://verl_agentic.data.datasets.sft` and
+`data.custom_cls.name=TrajectoryDataset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.errors import DataError
+
+
+def write_sft(episodes: Iterable[Episode], path: Path) -> int:
+    """Writes the training rows of all episodes that are not void; returns how many."""
+    records = (
+        {
+            "input_ids": trajectory.token_ids,
+            "loss_mask": [0] * len(trajectory.prompt_ids) + trajectory.response_mask,
+        }
+        for episode in episodes
+        if not episode.is_void
+        for trajectory in episode.trajectories
+    )
+    return write_json_lines(records, path)
+
+
+class TrajectoryDataset(Dataset):
+    """The files of `write_sft`, for verl's SFT trainer in its `no_padding` mode."""
+
+    def __init__(
+        self,
+        parquet_files: str | Sequence[str],
+        tokenizer: Any,
+        config: Any,
+        processor: Any = None,
+        max_samples: int = -1,
+    ) -> None:
+        """Reads the rows of all files; the names are verl's, the files are JSON lines.
+
+        Raises:
+            DataError: a row is malformed, or longer than `data.max_length`; `data.pad_mode` is not `no_padding`.
+        """
+        if config.get("pad_mode") != "no_padding":
+            raise DataError(f"TrajectoryDataset needs data.pad_mode=no_padding, got {config.get('pad_mode')!r}; set it")
+        files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
+        rows = [
+            _check(row, f"{file}:{number}", vocab_size=len(tokenizer), max_length=config.get("max_length"))
+            for file in files
+            for number, row in read_json_lines(Path(file))
+        ]
+        self._rows = rows if max_samples < 0 else rows[:max_samples]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """Returns `input_ids`, `loss_mask`, `position_ids`, each `[L] int64`."""
+        row = self._rows[index]
+        input_ids = torch.tensor(row["input_ids"], dtype=torch.int64)
+        return {
+            "input_ids": input_ids,
+            "loss_mask": torch.tensor(row["loss_mask"], dtype=torch.int64),
+            "position_ids": torch.arange(len(input_ids), dtype=torch.int64),
+        }
+
+
+def _check(row: dict[str, Any], where: str, *, vocab_size: int, max_length: int | None) -> dict[str, Any]:
+    ids, mask = row.get("input_ids"), row.get("loss_mask")
+    if not ids or not mask or len(ids) != len(mask) or not any(mask):
+        raise DataError(f"{where} needs input_ids and a loss_mask of the same length with a 1 in it, got {row}")
+    if not 0 <= min(ids) <= max(ids) < vocab_size:
+        raise DataError(
+            f"{where} has token ids from {min(ids)} to {max(ids)}, and the tokenizer has {vocab_size} tokens; "
+            "collect the data with the tokenizer of the model that is trained"
+        )
+    if max_length is not None and len(ids) > max_length:
+        raise DataError(f"{where} has {len(ids)} tokens, and data.max_length is {max_length}; raise it")
+    return row

@@ -1,0 +1,1 @@
+"""Checks that an environment is fit for training (`verl-agentic env validate`)."""

@@ -1,0 +1,205 @@
+"""Plays an environment with scripts, in every way that its validation asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.codec.codec import Codec, Schema
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.data.datasets.collect import Script, play_rows, scripted
+from verl_agentic.data.env_validation.adversaries import NULL, NextText
+from verl_agentic.data.env_validation.timing import Stopwatch
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.env import Env, EnvRow
+from verl_agentic.env_package import EnvPackage
+from verl_agentic.errors import EnvError
+from verl_agentic.types import Action, Message
+
+BURST = 4
+"""Environments that end in each way, in one burst."""
+_CONCURRENT = 16
+# Budgets are not what is validated: no script should meet one.
+_LIMITS = EpisodeLimits(
+    max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=512, max_retries=0, episode_timeout_s=600.0
+)
+_FEW_TURNS = replace(_LIMITS, max_turns=8)
+_Play = Callable[[Callable[[int], NextText], Sequence[EnvRow], int], Awaitable[list[Episode]]]
+"""Plays rows: a script for each place, the rows, and how many at once."""
+
+
+@dataclass(kw_only=True)
+class Rig:
+    """An environment, its rows, and a protocol to play them in."""
+
+    package: EnvPackage
+    rows: list[EnvRow]
+    codec: Codec
+    tokenizer: Any
+    config: Mapping[str, Any]
+    """Keyword arguments of `make_env`."""
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    episodes: list[Episode] = field(default_factory=list)
+    """All that have been played."""
+
+    async def start(self, row: EnvRow) -> tuple[tuple[Message, ...], list[Schema]]:
+        """Starts an environment, closes it, and returns its prompt and the schemas of its tools.
+
+        Raises:
+            EnvError: it takes too long; whatever the environment raises passes unchanged.
+        """
+        env = self._make(row)
+        try:
+            messages = await within(env.start(), _LIMITS.start_timeout_s, what="start")
+            return tuple(messages), [dict(tool.schema) for tool in env.tools]
+        except OverrunError as cause:
+            raise EnvError(f"the environment did not start, got {cause}; make its start quicker") from cause
+        finally:
+            await env.close()
+
+    async def play_solution(self) -> list[Episode]:
+        """Plays the solution of every row, one after the other and timed."""
+        return await self._play(self._solution, self.rows, self.stopwatch.timed(self._make), 1)
+
+    async def play(self, begin: Callable[[], NextText], rows: Sequence[EnvRow]) -> list[Episode]:
+        """Plays rows with a policy that knows nothing of them, for a few turns.
+
+        Arguments that do not fit their schema reach the environment: whether a protocol checks them is up to its user.
+        """
+        return await self._play_probe(lambda index: begin(), rows, _CONCURRENT)
+
+    async def play_beginning(self) -> list[Episode]:
+        """Plays the first turn of every row's solution, and silence after it."""
+        return await self._play_probe(self._beginning, self.rows, _CONCURRENT)
+
+    async def replay_solution(self) -> list[list[Episode]]:
+        """Plays the solution of every row four more times."""
+        return await self._replay(self._solution, self._play_counted)
+
+    async def replay_beginning(self) -> list[list[Episode]]:
+        """Plays the first turn of every row's solution four more times."""
+        return await self._replay(self._beginning, self._play_probe)
+
+    async def replay(self, begin: Callable[[], NextText]) -> list[list[Episode]]:
+        """Plays every row four more times with a policy that knows nothing of them."""
+        return await self._replay(lambda index: begin(), self._play_probe)
+
+    async def _replay(self, script_of: Callable[[int], NextText], play: _Play) -> list[list[Episode]]:
+        """Returns the four episodes of each row: beside other rows, twice at once, and alone in the reverse order.
+
+        So the check finds state that leaks between episodes of one row, between rows, and between siblings.
+        """
+        count = len(self.rows)
+        found: list[list[Episode]] = [[] for _ in range(count)]
+        twice = [index for index in range(count) for _ in range(2)]
+        for order, max_concurrent in ((range(count), _CONCURRENT), (twice, _CONCURRENT), (range(count)[::-1], 1)):
+            rows = [self.rows[index] for index in order]
+            episodes = await play(lambda place, order=order: script_of(order[place]), rows, max_concurrent)
+            for index, episode in zip(order, episodes, strict=True):
+                found[index].append(episode)
+        return found
+
+    async def _play_counted(
+        self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
+    ) -> list[Episode]:
+        return await self._play(script_of, rows, self.stopwatch.counted(self._make), max_concurrent)
+
+    async def _play_probe(
+        self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
+    ) -> list[Episode]:
+        unchecked = cast("Codec", _Unchecked(self.codec))
+        return await self._play(script_of, rows, self._make, max_concurrent, limits=_FEW_TURNS, codec=unchecked)
+
+    async def burst(self) -> None:
+        """Ends environments in all ways: played to the end, only started, cancelled in the middle."""
+        for number in range(BURST):
+            index = number % len(self.rows)
+            await self._play(lambda _, index=index: self._solution(index), [self.rows[index]], self._make, 1)
+            with contextlib.suppress(Exception):  # that it cannot be started is told elsewhere
+                await self.start(self.rows[index])
+            await self._cancel(index)
+
+    async def _cancel(self, index: int) -> None:
+        """Plays the first turn of the solution, and cancels the episode while the policy thinks about the second."""
+        is_thinking = asyncio.Event()
+        solution = self._solution(index)
+        said: list[str] = []
+
+        async def next_text(messages: Sequence[Message]) -> str:
+            if said:
+                is_thinking.set()
+                await asyncio.Event().wait()
+            said.append(solution(messages))
+            return said[0]
+
+        playing = asyncio.ensure_future(
+            run_episode(
+                self.rows[index],
+                make_env=self._make,
+                setting=self._setting(next_text, _LIMITS, None),
+                request_id="cancelled",
+            )
+        )
+        thinking = asyncio.ensure_future(is_thinking.wait())
+        await asyncio.wait({playing, thinking}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (playing, thinking):
+            task.cancel()
+        await asyncio.gather(playing, thinking, return_exceptions=True)
+
+    async def _play(
+        self,
+        policy_of: Callable[[int], NextText],
+        rows: Sequence[EnvRow],
+        make_env: Callable[[EnvRow], Env],
+        max_concurrent: int,
+        limits: EpisodeLimits = _LIMITS,
+        codec: Codec | None = None,
+    ) -> list[Episode]:
+        episodes = await play_rows(
+            rows,
+            make_env=make_env,
+            setting_for=lambda index, row: self._setting(policy_of(index), limits, codec),
+            max_concurrent=max_concurrent,
+        )
+        self.episodes += episodes
+        return episodes
+
+    def _setting(self, script: Script, limits: EpisodeLimits, codec: Codec | None) -> Setting:
+        return scripted(script, codec=codec or self.codec, tokenizer=self.tokenizer, limits=limits)
+
+    def _solution(self, index: int) -> NextText:
+        if self.package.gold is None:
+            return NULL.begin()
+        solution = self.package.gold(self.rows[index])
+        return lambda messages: self.codec.render_action(solution(messages))
+
+    def _beginning(self, index: int) -> NextText:
+        left = [self._solution(index)]
+        return lambda messages: left.pop()(messages) if left else ""
+
+    def _make(self, row: EnvRow) -> Env:
+        return self.package.make_env(row, **self.config)
+
+
+class _Unchecked:
+    """A codec that lets calls with wrong arguments through; in everything else the one that it is made of."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codec, name)
+
+    async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
+        action = await self._codec.decode_action(token_ids, turn=turn, tools=tools)
+        calls = tuple(
+            replace(call, error=None, error_kind=None) if call.error_kind == "wrong_arguments" else call
+            for call in action.tool_calls
+        )
+        return replace(action, tool_calls=calls)

@@ -1,0 +1,309 @@
+"""Is an environment fit for training? The solution must score 1, everything else 0, and nothing may fail or leak."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from verl_agentic.agent_loops.codec.codec import Codec, Schema
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Probe, malformed
+from verl_agentic.data.env_validation.env_harness import BURST, Rig
+from verl_agentic.data.env_validation.leaks import find_leftovers
+from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
+from verl_agentic.data.row_checks import answers_of, is_json, making_problems, stands_in
+from verl_agentic.data.rows import read_rows
+from verl_agentic.env import EnvRow
+from verl_agentic.env_package import EnvPackage
+from verl_agentic.errors import ConfigError
+from verl_agentic.types import Message
+
+_MIN_EXAMPLES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    problems: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What was found out about an environment."""
+
+    env_id: str
+    num_rows: int
+    checks: tuple[Check, ...]
+    figures: Mapping[str, float]
+    """Times in seconds, and how many child processes there were at most while 16 episodes were under way."""
+
+    @property
+    def ok(self) -> bool:
+        """True when every check is."""
+        return all(check.ok for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain JSON values."""
+        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail, "problems": list(c.problems)} for c in self.checks]
+        return {
+            "env": self.env_id,
+            "ok": self.ok,
+            "rows": self.num_rows,
+            "checks": checks,
+            "figures": dict(self.figures),
+        }
+
+
+def rows_to_validate(package: EnvPackage, *, count: int) -> list[EnvRow]:
+    """Returns the examples of an environment, and `count` of its test rows where it can make rows.
+
+    Raises:
+        ConfigError: it has neither.
+    """
+    examples = package.folder / "example.jsonl"
+    rows = read_rows(examples) if examples.is_file() else []
+    if package.make_rows is not None:
+        rows += package.make_rows(split="test", count=count, seed=0)
+    if not rows:
+        raise ConfigError(
+            f"environment {package.env_id!r} has nothing to validate it with, got neither example.jsonl nor make_rows; "
+            "add one of them, or name a file with --rows"
+        )
+    return rows
+
+
+async def validate(
+    package: EnvPackage,
+    rows: Sequence[EnvRow],
+    *,
+    codec: Codec,
+    tokenizer: Any,
+    config: Mapping[str, Any] | None = None,
+    on_check: Callable[[Check], None] = lambda check: None,
+) -> Validation:
+    """Returns what is right and wrong with an environment.
+
+    Args:
+        package: the environment.
+        rows: what is played.
+        codec: the protocol that it is played in.
+        tokenizer: of the codec.
+        config: keyword arguments of `make_env`.
+        on_check: called after every check.
+
+    Raises:
+        ConfigError: the environment cannot be played like this, such as in a protocol that does not have its tools.
+    """
+    rig = Rig(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
+    examination = _Examination(rig=rig, before=copy.deepcopy(rig.rows))
+    checks: list[Check] = []
+    for name, look in examination.looks().items():
+        try:
+            problems, detail = await look()
+        except ConfigError:
+            raise
+        except Exception as error:  # foreign code: whatever it raises is the finding
+            problems, detail = [f"{type(error).__name__}: {error}"], ""
+        checks.append(Check(name=name, problems=tuple(problems), detail=detail))
+        on_check(checks[-1])
+    return Validation(
+        env_id=package.env_id, num_rows=len(rig.rows), checks=tuple(checks), figures=rig.stopwatch.figures()
+    )
+
+
+_Findings = tuple[list[str], str]
+"""Problems, and what was looked at."""
+
+
+@dataclass(kw_only=True)
+class _Examination:
+    """A validation while it goes on."""
+
+    rig: Rig
+    before: list[EnvRow]
+    """The rows as they were."""
+    prompts: dict[int, tuple[Message, ...]] = field(default_factory=dict)
+    """Row -> what `start` returned."""
+    schemas: dict[int, list[Schema]] = field(default_factory=dict)
+    firsts: dict[str, list[Episode]] = field(default_factory=dict)
+    """Script -> the first play of each row, which the replays are compared with."""
+    told: list[tuple[int, str, str]] = field(default_factory=list)
+    """Row, probe and text: what probes were told, where no tool has rightly answered."""
+
+    def looks(self) -> dict[str, Callable[[], Awaitable[_Findings]]]:
+        """Returns name -> check, in the order in which they build on each other."""
+        return {
+            "rows": self._look_at_rows,
+            "reset is deterministic": self._look_at_reset,
+            "gold scores 1": self._look_at_solution,
+            "null scores 0": lambda: self._look_at_probe(NULL),
+            "echo scores 0": lambda: self._look_at_probe(ECHO),
+            "malformed scores 0": self._look_at_malformed,
+            "replays agree": self._look_at_replays,
+            "answer is hidden": self._look_for_answer,
+            "tokens and masks": self._look_at_tokens,
+            "nothing is left": self._look_for_leftovers,
+            "rows are unchanged": self._look_for_changes,
+        }
+
+    async def _look_at_rows(self) -> _Findings:
+        problems: list[str] = []
+        for index, row in enumerate(self.rig.rows):
+            if not row.prompt:
+                problems.append(f"{self._name(index)}: the prompt is empty")
+            if not is_json(row.extra) or not is_json(row.ground_truth):
+                problems.append(f"{self._name(index)}: extra and ground_truth must be plain JSON values")
+        package = self.rig.package
+        examples = package.folder / "example.jsonl"
+        if not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES:
+            problems.append(f"example.jsonl must have at least {_MIN_EXAMPLES} rows")
+        if package.make_rows is None:
+            return problems, "the package makes none"
+        problems += making_problems(package.make_rows, len(self.rig.rows))
+        return problems, "the same ones when made again; train and test share none"
+
+    async def _look_at_reset(self) -> _Findings:
+        problems: list[str] = []
+        for index, row in enumerate(self.rig.rows):
+            try:
+                first, second = [await self.rig.start(row) for _ in range(2)]
+            except Exception as error:  # foreign code: whatever it raises is the finding
+                problems.append(f"{self._name(index)}: start failed, got {type(error).__name__}: {error}")
+                continue
+            self.prompts[index], self.schemas[index] = first
+            if first != second:
+                what = "prompts" if first[0] != second[0] else "tools"
+                problems.append(f"{self._name(index)}: two starts gave different {what}")
+        return problems, "two starts of every row gave the same"
+
+    async def _look_at_solution(self) -> _Findings:
+        if self.rig.package.gold is None:
+            return ["the package has no gold(row); add the solution of its tasks"], ""
+        solved = self.firsts["the solution"] = await self.rig.play_solution()
+        problems = [
+            f"{self._name(index)}: {_end_of(episode)}"
+            for index, episode in enumerate(solved)
+            if episode.is_void or abs(episode.reward.outcome - 1.0) > 1e-9
+        ]
+        turns = sum(len(episode.actions) for episode in solved) / len(solved)
+        return problems, f"{turns:.1f} turns"
+
+    async def _look_at_probe(self, probe: Probe) -> _Findings:
+        return await self._play_probe(probe, range(len(self.rig.rows))), ""
+
+    async def _look_at_malformed(self) -> _Findings:
+        special_tokens = list(self.rig.tokenizer.all_special_tokens)
+        problems: list[str] = []
+        names: set[str] = set()
+        skipped: dict[str, None] = {}
+        for index in range(len(self.rig.rows)):
+            probes, unwritable = malformed(self.rig.codec, self.schemas.get(index, []), special_tokens)
+            names.update(probe.name.rpartition(": ")[2] for probe in probes)
+            skipped.update(dict.fromkeys(unwritable))
+            for probe in probes:
+                problems += await self._play_probe(probe, [index])
+        detail = f"{len(names)} kinds of turns"
+        return problems, f"{detail}; not writable in this protocol: {', '.join(skipped)}" if skipped else detail
+
+    async def _play_probe(self, probe: Probe, indices: Sequence[int]) -> list[str]:
+        """Returns the rows in which a probe has failed the environment, or has earned something."""
+        episodes = await self.rig.play(probe.begin, [self.rig.rows[index] for index in indices])
+        self.firsts[probe.name] = episodes
+        problems = []
+        for index, episode in zip(indices, episodes, strict=True):
+            if episode.is_void or episode.reward.outcome > 0:
+                problems.append(f"{self._name(index)}, {probe.name}: {_end_of(episode)}")
+            if not probe.is_answered:
+                after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
+                self.told += [(index, probe.name, m.content) for m in after_prompt if m.role != "assistant"]
+        return problems
+
+    async def _look_at_replays(self) -> _Findings:
+        rig, firsts = self.rig, self.firsts
+        replayed = {
+            "null": (firsts["null"], await rig.replay(NULL.begin)),
+            "echo": (firsts["echo"], await rig.replay(ECHO.begin)),
+        }
+        if rig.package.gold is not None:
+            replayed["the solution"] = (firsts["the solution"], await rig.replay_solution())
+            replayed["the solution's first turn"] = (await rig.play_beginning(), await rig.replay_beginning())
+        problems = [
+            f"{self._name(index)}, {name}: {problem}"
+            for name, (first, rest) in replayed.items()
+            for index in range(len(rig.rows))
+            if (problem := replay_problem([first[index], *rest[index]]))
+        ]
+        return problems, f"{', '.join(replayed)}: {NUM_PLAYS} plays of each row gave the same"
+
+    async def _look_for_answer(self) -> _Findings:
+        problems: list[str] = []
+        skipped: dict[str, int] = {}
+        for index, row in enumerate(self.rig.rows):
+            answers, reason = answers_of(row.ground_truth)
+            if not answers:
+                skipped[reason] = skipped.get(reason, 0) + 1
+            texts = [("the prompt", message.content) for message in self.prompts.get(index, row.prompt)]
+            texts += [("the schemas of the tools", json.dumps(self.schemas.get(index, ()), default=str))]
+            texts += [(f"what {probe!r} was told", text) for i, probe, text in self.told if i == index]
+            places = {place for place, text in texts for answer in answers if stands_in(answer, text)}
+            problems += [f"{self._name(index)}: the ground truth stands in {place}" for place in sorted(places)]
+        looked_at = len(self.rig.rows) - sum(skipped.values())
+        return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
+
+    async def _look_at_tokens(self) -> _Findings:
+        problems = {problem for episode in self.rig.episodes for problem in _token_problems(episode)}
+        return sorted(problems), f"{len(self.rig.episodes)} episodes"
+
+    async def _look_for_leftovers(self) -> _Findings:
+        found = await find_leftovers(self.rig.burst, episodes=BURST)
+        problems = [
+            f"{kind}: {first} more after {3 * BURST} environments, {second} more after {3 * BURST} others"
+            for kind, (first, second) in found.items()
+        ]
+        return problems, "after episodes that were played, only started, and cancelled"
+
+    async def _look_for_changes(self) -> _Findings:
+        pairs = enumerate(zip(self.before, self.rig.rows, strict=True))
+        changed = [index for index, (before, row) in pairs if before != row]
+        return [f"{self._name(index)}: an episode has changed its row, which siblings share" for index in changed], ""
+
+    def _name(self, index: int) -> str:
+        task_id = self.rig.rows[index].extra.get("task_id")
+        return f"row {index}" + (f" ({task_id})" if task_id else "")
+
+
+def _end_of(episode: Episode) -> str:
+    if episode.is_void:
+        return f"void ({episode.stop_reason.value}), got {episode.error}"
+    return f"scored {episode.reward.outcome:g}, stopped by {episode.stop_reason.value}"
+
+
+def _token_problems(episode: Episode) -> list[str]:
+    """Returns which rules of a training row an episode breaks."""
+    problems = []
+    for trajectory in () if episode.is_void else episode.trajectories:
+        try:
+            trajectory.check()
+        except AssertionError as broken:
+            problems.append(str(broken))
+        if not trajectory.response_mask or trajectory.response_mask[-1] != 1:
+            problems.append("a row does not end on a token that the policy wrote")
+        pairs = zip(trajectory.response_mask, trajectory.log_probs, strict=True)
+        if any(log_prob and not mask for mask, log_prob in pairs):
+            problems.append("a token that the policy did not write has a log-prob")
+    rewards = sum(sum(row) for row in episode.token_rewards())
+    total = 0.0 if episode.is_void else episode.reward.total + sum(episode.turn_rewards.values())
+    if abs(rewards - total) > 1e-6:
+        problems.append("the rewards of the tokens do not sum to the reward of the episode")
+    return problems

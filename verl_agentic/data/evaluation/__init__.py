@@ -1,0 +1,1 @@
+"""Evaluation of served and local models on environments."""

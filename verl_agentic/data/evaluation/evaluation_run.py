@@ -1,0 +1,224 @@
+"""Plays rows several times each against a policy, keeps every episode in a journal, and sums up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
+    clustered_mean,
+    pass_at_k,
+    pass_hat_k,
+    success_interval,
+)
+from verl_agentic.data.evaluation.evaluation_log import segment_columns
+from verl_agentic.data.evaluation.journal import Journal, fingerprint
+from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
+from verl_agentic.env import EnvFactory, EnvRow
+
+_FULL = 1.0 - 1e-9  # an outcome from here on is a success
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Who plays an episode."""
+
+    setting: Setting
+    usage: Mapping[str, int]
+    """Tokens as the server counts them; grows while the episode is played."""
+    has_exact_ids: bool
+    """False when the ids of the record were not sampled, but written after the fact."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One of the times that a row is played."""
+
+    index: int
+    """Number of the row."""
+    row: EnvRow
+    task: str
+    """A name that no other row has, and that does not depend on the order of the rows."""
+    sample: int
+    number: int
+    """Number of the attempt in its plan."""
+
+    @property
+    def key(self) -> str:
+        """The attempt's name in the journal."""
+        return f"{self.task}/{self.sample}"
+
+
+def attempts(rows: Sequence[EnvRow], samples: int) -> list[Attempt]:
+    """Returns all attempts, the first one at every row first."""
+    seen: Counter[str] = Counter()
+    tasks = []
+    for row in rows:
+        name = fingerprint(row)
+        seen[name] += 1
+        tasks.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return [
+        Attempt(index=index, row=row, task=tasks[index], sample=sample, number=sample * len(rows) + index)
+        for sample in range(samples)
+        for index, row in enumerate(rows)
+    ]
+
+
+async def evaluate(
+    plan: Sequence[Attempt],
+    *,
+    make_env: EnvFactory,
+    seat_for: Callable[[Attempt], Seat],
+    journal: Journal,
+    max_concurrent: int,
+    breaker: CircuitBreaker,
+    on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
+) -> list[dict[str, Any]]:
+    """Plays the attempts that the journal does not have yet, and returns the records of all; void ones are played anew.
+
+    Args:
+        plan: what is played.
+        make_env: makes the environment of a row.
+        seat_for: who plays an attempt.
+        journal: where the records are kept.
+        max_concurrent: most episodes under way at once.
+        breaker: stops the evaluation when too many episodes are void.
+        on_record: called with every record, those that were there already included.
+
+    Raises:
+        ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
+    """
+    left: deque[Attempt] = deque()
+    for attempt in plan:
+        known = journal.records.get(attempt.key)
+        if known is None or known["void"]:
+            left.append(attempt)
+        else:
+            on_record(known)
+
+    async def work() -> None:
+        while left:
+            record = await _play(left.popleft(), make_env, seat_for)
+            journal.append(record)
+            on_record(record)
+            breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None)
+            breaker.check()
+
+    workers = [asyncio.ensure_future(work()) for _ in range(min(max_concurrent, len(left)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return [journal.records[attempt.key] for attempt in plan]
+
+
+async def _play(attempt: Attempt, make_env: EnvFactory, seat_for: Callable[[Attempt], Seat]) -> dict[str, Any]:
+    started = time.monotonic()
+    seat = seat_for(attempt)
+    request_id = f"{attempt.index}-{attempt.sample}"
+    episode = await run_episode(attempt.row, make_env=make_env, setting=seat.setting, request_id=request_id)
+    return _record(attempt, episode, seat, wall_s=time.monotonic() - started)
+
+
+def _record(attempt: Attempt, episode: Episode, seat: Seat, *, wall_s: float) -> dict[str, Any]:
+    return {
+        "key": attempt.key,
+        "task": attempt.task,
+        "row": attempt.index,
+        "task_id": attempt.row.extra.get("task_id"),
+        "sample": attempt.sample,
+        "outcome": episode.reward.outcome,
+        "reward": episode.reward.total,
+        "reward_parts": dict(episode.reward.parts),
+        "void": episode.is_void,
+        "stop_reason": episode.stop_reason.value,
+        "error": episode.error,
+        "token_ids": "exact" if seat.has_exact_ids else "approximate",
+        "usage": dict(seat.usage),
+        "wall_s": round(wall_s, 3),
+        "numbers": episode.numbers(),
+        STORED_SAMPLE: stored_episode(episode, attempt.row, group=attempt.task, session=attempt.sample),
+        "messages": [message.to_dict() for message in episode.messages],
+        "trajectories": [
+            {
+                "prompt_ids": trajectory.prompt_ids,
+                "response_ids": trajectory.response_ids,
+                "response_mask": trajectory.response_mask,
+                "log_probs": trajectory.log_probs if trajectory.has_log_probs else None,
+                **segment_columns(trajectory, rewards),
+            }
+            for trajectory, rewards in zip(episode.trajectories, episode.token_rewards(), strict=True)
+        ],
+        "num_side_rows": episode.num_side_rows,
+        "spans": [span._asdict() for span in episode.spans],
+    }
+
+
+def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the figures of an evaluation as plain JSON values.
+
+    Void episodes are counted, and are in none of the other figures: they say nothing about the policy. pass@k and
+    pass^k are means over the tasks that have at least k episodes that count; `tasks_at_k` says how many have.
+    """
+    counted = [record for record in records if not record["void"]]
+    void = Counter(str(r["error"] or r["stop_reason"]) for r in records if r["void"])
+    summary: dict[str, Any] = {
+        "episodes": len(records),
+        "void": len(records) - len(counted),
+        "void_errors": dict(void.most_common(5)),
+        "stop_reasons": dict(Counter(str(record["stop_reason"]) for record in records).most_common()),
+        "token_ids": sorted({record["token_ids"] for record in records}),
+        "usage": dict(sum((Counter(record["usage"]) for record in records), Counter())),
+    }
+    if not counted:
+        return summary
+    tasks: dict[str, list[Mapping[str, Any]]] = {}
+    for record in counted:
+        tasks.setdefault(record["task"], []).append(record)
+    successes = [[float(r["outcome"] >= _FULL) for r in group] for group in tasks.values()]
+    means = {
+        "success": successes,
+        "outcome": [[float(r["outcome"]) for r in group] for group in tasks.values()],
+        **{
+            name: [[float(r["numbers"][name]) for r in group] for group in tasks.values()]
+            for name in ("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors")
+        },
+    }
+    return {
+        "tasks": len(tasks),
+        **{name: _figure(groups) for name, groups in means.items()},
+        **_at_k(successes),
+        **summary,
+    }
+
+
+def _figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Returns a mean with its standard error; where all values are 0 or 1 with its 95 % interval, too."""
+    mean = clustered_mean(groups)
+    is_proportion = all(value in (0.0, 1.0) for group in groups for value in group)
+    interval = {"ci95": list(success_interval(groups))} if is_proportion else {}
+    return {"mean": mean.value, "stderr": mean.stderr, **interval}
+
+
+def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, float]]:
+    """Returns pass@k and pass^k for k = 1, 2, 4, ... and for the most attempts that a task has."""
+    counts = [(len(group), int(sum(group))) for group in successes]
+    most = max(n for n, _ in counts)
+    ks = sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most})
+    figures: dict[str, dict[str, float]] = {"pass_at_k": {}, "pass_hat_k": {}, "tasks_at_k": {}}
+    for k in ks:
+        enough = [(n, c) for n, c in counts if n >= k]
+        figures["pass_at_k"][str(k)] = sum(pass_at_k(n, c, k) for n, c in enough) / len(enough)
+        figures["pass_hat_k"][str(k)] = sum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
+        figures["tasks_at_k"][str(k)] = len(enough)
+    return figures

@@ -1,0 +1,93 @@
+"""Plays a model folder on an environment in this process, through the same loop as training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policies.policy import EnginePolicy
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.data.datasets.collect import play_rows
+from verl_agentic.env import EnvFactory, EnvRow
+from verl_agentic.inference.inference_engine import InferenceEngine
+from verl_agentic.inference.request import SamplingParams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """A model with everything that is needed to play it."""
+
+    model_path: Path
+    tokenizer: Any
+    codec: Codec
+    make_env: EnvFactory
+    limits: EpisodeLimits
+
+    def play(
+        self,
+        rows: Sequence[EnvRow],
+        *,
+        temperature: float,
+        seed: int = 0,
+        on_episode: Callable[[Episode], None] = lambda episode: None,
+    ) -> list[Episode]:
+        """Plays every row once and returns the episodes in order; the same seed gives the same episodes.
+
+        Args:
+            rows: what is played.
+            temperature: 0 is greedy.
+            seed: of the sampling.
+            on_episode: called as each episode ends.
+        """
+        return asyncio.run(self._play(rows, temperature, seed, on_episode))
+
+    async def _play(
+        self, rows: Sequence[EnvRow], temperature: float, seed: int, on_episode: Callable[[Episode], None]
+    ) -> list[Episode]:
+        engine = InferenceEngine.from_pretrained(self.model_path)
+        try:
+            return await play_rows(
+                rows,
+                make_env=self.make_env,
+                setting_for=lambda index, row: Setting(
+                    policy=EnginePolicy(
+                        engine,
+                        SamplingParams(
+                            temperature=temperature,
+                            seed=seed * len(rows) + index,
+                            stop=tuple(self.codec.stop_texts),
+                            stop_token_ids=tuple(self.codec.stop_token_ids),
+                        ),
+                    ),
+                    codec=self.codec,
+                    tokenizer=self.tokenizer,
+                    limits=self.limits,
+                ),
+                on_episode=on_episode,
+            )
+        finally:
+            await engine.close()
+
+
+def describe(episode: Episode, tokenizer: Any) -> dict[str, Any]:
+    """Returns an episode as JSON: its numbers, its stop reason, and who wrote which text."""
+    segments = []
+    for trajectory in episode.trajectories:
+        segments.append({"kind": "prompt", "text": tokenizer.decode(trajectory.prompt_ids)})
+        segments += [
+            {"kind": s.kind.value, "text": tokenizer.decode(trajectory.response_ids[s.start : s.end])}
+            for s in trajectory.segments()
+        ]
+    return {
+        "outcome": episode.reward.outcome,
+        "stop_reason": episode.stop_reason.value,
+        "used_tool": episode.numbers()["used_tool"],
+        "error": episode.error,
+        "segments": segments,
+    }

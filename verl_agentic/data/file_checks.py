@@ -1,0 +1,133 @@
+"""Finds rows that would only break in the middle of a run, as verl reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from verl_agentic.data.parquet import extra_of, ground_truth_of
+from verl_agentic.data.rows import row_of_columns
+from verl_agentic.env import EnvRow
+from verl_agentic.errors import AgenticError, DataError
+
+ToolNames = Callable[[EnvRow], Awaitable[set[str]]]
+_MOST_SHOWN = 10
+
+
+async def check_records(records: Sequence[Mapping[str, Any]], *, tools_of: ToolNames, where: str = "") -> None:
+    """Does nothing when rows can be trained on.
+
+    Args:
+        records: rows as columns, as verl reads them.
+        tools_of: row -> the names of the tools of its environment.
+        where: comes before the number of a row, such as the name of a file.
+
+    Raises:
+        DataError: some cannot; the message names rows and fields.
+    """
+    problems: list[str] = []
+    seen: dict[Any, int] = {}
+    for number, record in enumerate(records):
+        name = f"{where}row {number}"
+        found = [f"{name}, {problem}" for problem in _problems_of(record)]
+        found += [f"{name}, {problem}" for problem in _index_problems(record, number, seen)]
+        if not found:
+            found = [f"{name}, {problem}" for problem in await _tool_problems(record, tools_of)]
+        problems += found
+    if not records:
+        problems.append(f"{where or 'the file '}has no rows")
+    if problems:
+        more = f"\n... and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
+        listed = "\n".join(problems[:_MOST_SHOWN])
+        raise DataError(f"these rows would break in training, got {len(problems)} problems; mend them:\n{listed}{more}")
+
+
+def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with a row as such."""
+    yield from _prompt_problems(record.get("prompt"))
+    for name in ("data_source", "agent_name"):
+        value = record.get(name)
+        if not isinstance(value, str) or not value:
+            yield f"{name}: must be a text, got {value!r}"
+    yield from _truth_problems(record.get("reward_model"))
+    extra_info = record.get("extra_info")
+    if not isinstance(extra_info, Mapping):
+        yield f"extra_info: must be an object, got {extra_info!r}"
+        return
+    try:
+        extra_of(extra_info)
+    except DataError as error:
+        yield str(error).removeprefix("row: ")
+    for key, value in extra_info.items():
+        for field in _nones(f"extra_info.{key}", value):
+            yield f"{field}: is None; Arrow fills in what other rows have: leave dicts with different keys to prepare"
+
+
+def _prompt_problems(prompt: Any) -> Iterator[str]:
+    if not isinstance(prompt, Sequence) or isinstance(prompt, str) or len(prompt) == 0:
+        yield f"prompt: must be a list of messages, got {prompt!r}"
+        return
+    try:
+        row_of_columns({"prompt": list(prompt), "reward_model": {}}, "prompt")
+    except DataError as error:
+        yield str(error)
+        return
+    if not any((message.get("content") or "").strip() for message in prompt):
+        yield "prompt: has no text, got only empty messages"
+    if prompt[-1].get("role") == "assistant":
+        yield "prompt: ends with a message of the assistant; the policy's turn comes after one of user or tool"
+
+
+def _truth_problems(reward_model: Any) -> Iterator[str]:
+    if not isinstance(reward_model, Mapping):
+        yield f"reward_model: must be an object, got {reward_model!r}"
+        return
+    try:
+        truth = ground_truth_of(reward_model)
+    except DataError as error:
+        yield str(error).removeprefix("row: ")
+        return
+    if truth is None or truth == "":
+        yield f"reward_model.ground_truth: is missing, got {truth!r}"
+
+
+def _index_problems(record: Mapping[str, Any], number: int, seen: dict[Any, int]) -> Iterator[str]:
+    extra_info = record.get("extra_info")
+    if not isinstance(extra_info, Mapping):
+        return
+    index = extra_info.get("index")
+    if not isinstance(index, int) or isinstance(index, bool):
+        yield f"extra_info.index: must be a number, got {index!r}"
+    elif index in seen:
+        yield f"extra_info.index: row {seen[index]} has {index}, too"
+    else:
+        seen[index] = number
+
+
+async def _tool_problems(record: Mapping[str, Any], tools_of: ToolNames) -> list[str]:
+    """Returns which tools a row names that its environment does not have."""
+    extra_info = record["extra_info"]
+    named = {
+        **dict.fromkeys(extra_info.get("tool_selection") or (), "tool_selection"),
+        **dict.fromkeys(extra_info.get("tools_kwargs") or (), "tools_kwargs"),
+    }
+    if not named:
+        return []
+    try:
+        known = await tools_of(row_of_columns(record, "row"))
+    except AgenticError as error:
+        return [f"extra_info: the environment does not start, got {error}"]
+    return [
+        f"extra_info.{field}: the environment has no tool {name!r}; it has {sorted(known)}"
+        for name, field in named.items()
+        if name not in known
+    ]
+
+
+def _nones(field: str, value: Any) -> Iterator[str]:
+    """Yields the fields inside a dict that are None; the value itself may be."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if inner is None:
+                yield f"{field}.{key}"
+            yield from _nones(f"{field}.{key}", inner)

@@ -1,0 +1,250 @@
+"""The audit of a rubric on stored trajectories: figures of every term, and what is past its threshold."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from verl_agentic.data.reward_audit.audit_checks import (
+    GoldCheck,
+    Repeats,
+    Unearned,
+    form_of,
+    look_at_gold,
+    look_at_repeats,
+    look_for_unearned,
+    needs_env,
+)
+from verl_agentic.data.reward_audit.counterfactuals import PLAIN
+from verl_agentic.data.reward_audit.reward_statistics import is_constant, variance_shares
+from verl_agentic.data.reward_audit.single_term import Bench, Unit
+from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.rewards.component import Kind
+from verl_agentic.rewards.rubric import Rubric, Term
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.score import Score
+from verl_agentic.rewards.scorer import Scorer
+
+_JUDGED_BY_ENV = "the environment judged it while it was alive: see `verl-agentic env validate`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """From where on a figure is a problem; shares are from 0 to 1."""
+
+    max_unearned: float = 0.0
+    """Most of an outcome's range that silence, the prompt given back, an unrelated answer or none may earn."""
+    max_false_positives: float = 0.0
+    """Share of wrong answers that are taken for right."""
+    max_false_negatives: float = 0.05
+    """Share of right answers, rewritten ones included, that are taken for wrong."""
+    max_unstable: float = 0.0
+    """Share of samples on which two of five runs differ."""
+    max_failed: float = 0.0
+    """Share of samples on which a component fails."""
+    max_dead: int = 0
+    """Components that never differ inside of a group."""
+    max_share: float = 0.5
+    """Most of the reward's variance inside of groups that one shaping component may have."""
+    min_outcome_share: float = 0.5
+    """Least of that variance that the outcome must have."""
+    max_p95_s: float = 10.0
+    """Seconds per check that 95 % of the checks stay within."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermAudit:
+    """What was found out about one term."""
+
+    name: str
+    kind: Kind
+    repeats: Repeats
+    unearned: Unearned
+    gold: GoldCheck
+    variance_share: float | None
+    """Of the reward's variance inside of groups; None where there is none."""
+    is_dead: bool
+    is_held_out: bool
+    """Of weight 0: it only measures, and has no share of the variance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A figure past its threshold."""
+
+    component: str
+    """Empty for the rubric as a whole."""
+    what: str
+    """`unearned`, `false_positives`, `false_negatives`, `unstable`, `failed`, `dead`, `dominant`, `outcome_share` or
+    `slow`."""
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardAudit:
+    """What was found out about a rubric."""
+
+    num_samples: int
+    num_groups: int
+    num_compared: int
+    """Groups of at least two samples; only those have a variance of their own."""
+    num_void: int
+    """Samples that the rubric could not score."""
+    outcome_share: float
+    """Most that the outcome can weigh."""
+    outcome_variance_share: float | None
+    """Of the reward's variance inside of groups."""
+    terms: tuple[TermAudit, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_fine(self) -> bool:
+        """True when no threshold is passed."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain JSON values."""
+        return {"ok": self.is_fine, **dataclasses.asdict(self)}
+
+
+async def audit(
+    rubric: Rubric,
+    groups: Sequence[Sequence[StoredSample]],
+    *,
+    thresholds: Thresholds | None = None,
+    on_look: Callable[[str], None] = lambda what: None,
+) -> RewardAudit:
+    """Returns what stored trajectories say about a rubric.
+
+    Args:
+        rubric: what is audited.
+        groups: the trajectories; at least one.
+        thresholds: what is a problem.
+        on_look: called with the name of every term, as its turn comes.
+    """
+    thresholds = thresholds or Thresholds()
+    samples = [[stored.sample for stored in group] for group in groups]
+    with _quiet_scorer():
+        scores = await _scores(rubric, samples)
+        valid = [[score.numbers for score in group if score.void is None] for group in scores]
+        names = [term.name for term in rubric.terms]
+        parts = [[{name: numbers[f"weighted/{name}"] for name in names} for numbers in group] for group in valid]
+        shares = variance_shares(parts)
+        terms = []
+        for term in rubric.terms:
+            on_look(term.name)
+            weighted = [[one[term.name] for one in group] for group in parts]
+            share = None if shares is None else shares.get(term.name, 0.0)
+            is_dead = not term.is_held_out and is_constant(weighted)
+            terms.append(await _look(rubric, term, samples, thresholds, share, is_dead=is_dead))
+    outcomes = {term.name for term in rubric.outcomes}
+    of_outcome = None if shares is None else sum(share for name, share in shares.items() if name in outcomes)
+    return RewardAudit(
+        num_samples=sum(map(len, samples)),
+        num_groups=len(samples),
+        num_compared=sum(len(group) > 1 for group in valid),
+        num_void=sum(score.void is not None for group in scores for score in group),
+        outcome_share=rubric.outcome_share,
+        outcome_variance_share=of_outcome,
+        terms=tuple(terms),
+        problems=tuple(_problems(terms, of_outcome, thresholds)),
+    )
+
+
+async def _scores(rubric: Rubric, groups: Sequence[Sequence[Sample]]) -> list[list[Score]]:
+    scorer = Scorer(replace(rubric, on_error="void"))
+    try:
+        return [await scorer.score_group(group) for group in groups]
+    finally:
+        scorer.close()
+
+
+async def _look(
+    rubric: Rubric,
+    term: Term,
+    groups: Sequence[Sequence[Sample]],
+    thresholds: Thresholds,
+    share: float | None,
+    *,
+    is_dead: bool,
+) -> TermAudit:
+    bench = Bench(term, timeout_s=rubric.timeout_s)
+    try:
+        units = bench.units(groups)
+        repeats = await look_at_repeats(bench, units)
+        reason = "" if term.kind == "outcome" else "only outcomes are"
+        if not reason and await needs_env(bench, units):
+            reason = _JUDGED_BY_ENV
+        unearned, gold = Unearned(skipped=reason), GoldCheck(skipped=reason)
+        if not reason:
+            unearned, gold = await _try_other_episodes(bench, units, most=thresholds.max_unearned)
+    finally:
+        bench.close()
+    return TermAudit(
+        name=term.name,
+        kind=term.kind,
+        repeats=repeats,
+        unearned=unearned,
+        gold=gold,
+        variance_share=share,
+        is_dead=is_dead,
+        is_held_out=term.is_held_out,
+    )
+
+
+async def _try_other_episodes(bench: Bench, units: Sequence[Unit], *, most: float) -> tuple[Unearned, GoldCheck]:
+    if bench.is_group:
+        skipped = GoldCheck(skipped="it sees whole groups")
+        return await look_for_unearned(bench, units, form=PLAIN, most=most), skipped
+    rows = list({repr((sample.prompt, sample.ground_truth)): sample for (sample,) in units}.values())
+    form = await form_of(bench, rows)
+    unearned = await look_for_unearned(bench, units, form=form, most=most)
+    return unearned, await look_at_gold(bench, rows, form=form, most=most)
+
+
+def _problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thresholds) -> Iterator[Problem]:
+    for term in terms:
+        for what, message in _problems_of(term, limits):
+            yield Problem(component=term.name, what=what, message=f"{term.name}: {message}")
+    dead = [term.name for term in terms if term.is_dead]
+    if len(dead) > limits.max_dead:
+        for name in dead:
+            yield Problem(component=name, what="dead", message=f"{name}: never differs inside of a group")
+    if of_outcome is not None and of_outcome < limits.min_outcome_share - 1e-9:
+        message = f"the outcome has {of_outcome:.1%} of the variance inside of groups, less than "
+        yield Problem(component="", what="outcome_share", message=f"{message}{limits.min_outcome_share:.1%}")
+
+
+def _problems_of(term: TermAudit, limits: Thresholds) -> Iterator[tuple[str, str]]:
+    repeats, unearned, gold = term.repeats, term.unearned, term.gold
+    for name, earned in (("silence beside tool output", unearned.silent), ("the prompt, given back,", unearned.echo)):
+        if earned > limits.max_unearned + 1e-9:
+            yield "unearned", f"{name} earns up to {earned:.3g} of the range"
+    if gold.false_positives > limits.max_false_positives * gold.num_wrong:
+        yield "false_positives", f"{gold.false_positives} of {gold.num_wrong} wrong answers are taken for right"
+    if gold.false_negatives > limits.max_false_negatives * gold.num_right:
+        yield "false_negatives", f"{gold.false_negatives} of {gold.num_right} right answers are taken for wrong"
+    if repeats.unstable > limits.max_unstable * repeats.checks:
+        yield "unstable", f"says different things of {repeats.unstable} of {repeats.checks} samples in 5 runs"
+    if repeats.failed > limits.max_failed * repeats.checks:
+        yield "failed", f"fails on {repeats.failed} of {repeats.checks} samples"
+    if repeats.p95_s is not None and repeats.p95_s > limits.max_p95_s:
+        yield "slow", f"5 % of the checks take longer than {repeats.p95_s:.3g} s"
+    if term.kind == "shaping" and (term.variance_share or 0.0) > limits.max_share:
+        yield "dominant", f"has {term.variance_share:.1%} of the variance inside of groups and is not the outcome"
+
+
+@contextlib.contextmanager
+def _quiet_scorer() -> Iterator[None]:
+    """Keeps the scorer from logging every failure: the audit counts them."""
+    scorer = logging.getLogger("verl_agentic.rewards.scorer")
+    before = scorer.level
+    scorer.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        scorer.setLevel(before)

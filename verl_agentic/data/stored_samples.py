@@ -1,0 +1,191 @@
+"""Stored trajectories: what a run played and what it was paid, to be scored again later.
+
+Training writes them into its log (`trajectory_log`). Evaluations keep a record `{"group", "session", "step", "split",
+"sample", "score"}` under the key `stored_sample` of what they write anyway. `read_samples` finds all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.records.episode_samples import to_sample
+from verl_agentic.env import EnvRow
+from verl_agentic.errors import AgenticError, DataError
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.sample_row import from_columns, score_of
+
+logger = logging.getLogger(__name__)
+Split = Literal["train", "val"]
+STORED_SAMPLE = "stored_sample"
+"""Key of a record in what evaluations write."""
+EPISODES = "episodes.jsonl"
+"""What `verl-agentic evaluate` writes into its folder, a line per attempt."""
+_OF_SAMPLE = ("task_id", "data_source", "stop_reason", "prompt", "turns", "final_answer", "ground_truth", "extra")
+_COLUMNS = ("uid", "session", "step", "split", "place", "role", "is_void", "score", "env_score", *_OF_SAMPLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSample:
+    """One trajectory of a run."""
+
+    group: str
+    """Names the prompt; trajectories of one group were played with the same weights."""
+    session: int
+    """Number of the trajectory in its group."""
+    step: int
+    """Training step, from 1; 0 outside of training."""
+    split: Split
+    sample: Sample
+    score: Mapping[str, float] | None = None
+    """What it was paid: `score` (without what the environment paid single turns), `acc`, parts; None when unknown."""
+    source: str = ""
+    """Where it was read: a file, or `training`."""
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """The group's name; no other group of the run has it."""
+        return (self.source, self.split, self.step, self.group)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the record as JSON; `from_dict` takes it back."""
+        return {
+            "group": self.group,
+            "session": self.session,
+            "step": self.step,
+            "split": self.split,
+            "sample": self.sample.to_dict(),
+            "score": None if self.score is None else dict(self.score),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], *, source: str = "") -> StoredSample:
+        """Returns the trajectory of a record.
+
+        Raises:
+            DataError: a field is missing or of the wrong form.
+        """
+        try:
+            if record["split"] not in get_args(Split):
+                raise ValueError(f"split is {record['split']!r}")
+            return cls(
+                group=str(record["group"]),
+                session=int(record["session"]),
+                step=int(record["step"]),
+                split=record["split"],
+                sample=Sample.from_dict(record["sample"]),
+                score=None if record["score"] is None else {k: float(v) for k, v in record["score"].items()},
+                source=source,
+            )
+        except AgenticError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as cause:
+            raise DataError(f"not a stored sample, got {type(cause).__name__}: {cause}; store it anew") from cause
+
+
+def read_samples(run_dir: Path) -> list[StoredSample]:
+    """Returns all trajectories that are stored anywhere below a folder, by source, split, step, group and session.
+
+    A last line that was cut off is skipped with a warning.
+
+    Raises:
+        DataError: no such folder, nothing is stored in it, or another line is no record.
+    """
+    if not run_dir.is_dir():
+        raise DataError(f"no such folder, got {run_dir}; name the folder of a run")
+    found = [*_of_training(run_dir), *_of_evaluations(run_dir), *_of_quickstart(run_dir)]
+    if not found:
+        raise DataError(
+            f"no trajectories are stored below {run_dir}; set actor_rollout_ref.rollout.custom.agentic.log.dir in "
+            "the run, or name the folder of `verl-agentic evaluate` or `quickstart`"
+        )
+    return sorted(found, key=lambda stored: (*stored.key, stored.session))
+
+
+def take_groups(stored: Sequence[StoredSample], limit: int) -> list[list[StoredSample]]:
+    """Returns the groups, or where they are more than `limit` samples some of them, taken evenly over the run."""
+    groups: dict[tuple[str, str, int, str], list[StoredSample]] = {}
+    for one in stored:
+        groups.setdefault(one.key, []).append(one)
+    every = list(groups.values())
+    count = max(1, min(len(every), limit * len(every) // len(stored)))
+    return [every[index * len(every) // count] for index in range(count)]
+
+
+def stored_episode(episode: Episode, row: EnvRow, *, group: str, session: int = 0) -> dict[str, Any] | None:
+    """Returns the record of an episode outside of training; None for a void one, which says nothing of the policy."""
+    if episode.is_void:
+        return None
+    sample = to_sample(episode, row, id=f"{row.extra.get('task_id') or group}/{session}")
+    stored = StoredSample(group=group, session=session, step=0, split="val", sample=sample, score=score_of(sample.env))
+    return stored.to_dict()
+
+
+def _of_training(run_dir: Path) -> Iterator[StoredSample]:
+    from verl_agentic.trajectory_log.reader import RunLog  # pyarrow takes a while to import
+
+    if not any(run_dir.rglob("trajectories-*.arrows")):
+        return
+    for record in RunLog(run_dir).table("trajectories", _COLUMNS).to_pylist():
+        is_whole = record["place"] == "last" and not record["is_void"] and bool(record["extra"])
+        if is_whole and record["role"] != "external":
+            yield StoredSample(
+                group=record["uid"],
+                session=record["session"],
+                step=record["step"],
+                split=record["split"],
+                sample=from_columns(record),
+                score=None if record["score"] is None else dict(record["score"]),
+                source="training",
+            )
+
+
+def _of_evaluations(run_dir: Path) -> Iterator[StoredSample]:
+    for path in sorted(run_dir.rglob(EPISODES)):
+        last = {record.get("key"): (where, record) for where, record in json_records(path)}
+        for where, record in last.values():
+            if record.get(STORED_SAMPLE) is not None:
+                yield _read(record[STORED_SAMPLE], where, str(path.relative_to(run_dir)))
+
+
+def _of_quickstart(run_dir: Path) -> Iterator[StoredSample]:
+    for path in sorted(run_dir.rglob("*.json")):
+        if path.parent.name != "eval" and path.parent != run_dir:
+            continue
+        try:
+            records = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            logger.warning("%s is no JSON and was skipped; was it being written?", path)
+            continue
+        for record in records if isinstance(records, list) else ():
+            if isinstance(record, dict) and record.get(STORED_SAMPLE) is not None:
+                yield _read(record[STORED_SAMPLE], str(path), str(path.relative_to(run_dir)))
+
+
+def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields where a record stands and the record; the line that an end of its process has cut off is left out."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            where = f"{path}:{number}"
+            try:
+                record = json.loads(line)
+            except ValueError as cause:
+                if not line.endswith("\n"):
+                    logger.warning("%s was cut off and is skipped", where)
+                    return
+                raise DataError(f"{where} is no JSON, got {line[:80]!r}; remove the line") from cause
+            if not isinstance(record, dict):
+                raise DataError(f"{where} is no JSON object, got {line[:80]!r}; remove the line")
+            yield where, record
+
+
+def _read(record: Any, where: str, source: str) -> StoredSample:
+    try:
+        return StoredSample.from_dict(record, source=source)
+    except DataError as cause:
+        raise DataError(f"{where}: {cause}") from cause

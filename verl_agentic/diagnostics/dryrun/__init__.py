@@ -1,0 +1,1 @@
+"""What a dry run recorded and what its report shows."""

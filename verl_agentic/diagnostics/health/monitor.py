@@ -1,0 +1,300 @@
+"""Watches the metrics of a run, step by step, and says when something goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from verl_agentic.diagnostics.finding import LEVELS, Finding
+from verl_agentic.diagnostics.health.alarm import Alarm, History, Seen, load_alarms
+from verl_agentic.errors import ConfigError
+from verl_agentic.settings import check_keys, check_value
+
+Action = Literal["log", "warn", "rollback", "stop", "off"]
+_ACTIONS = (*LEVELS, "off")
+_KEYS = ("enabled", "actions", "thresholds", "every", "max_rollbacks")
+ROLLED_BACK_TO = "health/rolled_back_to"
+"""Metric of a step after which the run went back: the step of the checkpoint."""
+_STEP = "step"
+_SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
+
+ALARMS: Mapping[str, Alarm] = load_alarms()
+"""Every alarm by name."""
+_LEAST_CLEAR = 3  # an alarm that is raised at once would else be raised at every other step
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthSettings:
+    """The section `rollout.custom.agentic.health`."""
+
+    enabled: bool = True
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    """Alarm -> what is to be done when it is raised; `default` for those that are not named, `warn` without it."""
+    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Alarm -> its options."""
+    every: int = 1
+    """Alarms look at every so many steps."""
+    max_rollbacks: int = 3
+    """The run stops when an alarm asks for one more."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any] | None, *, section: str = _SECTION) -> HealthSettings:
+        """Returns the settings of a config section; None is an empty one.
+
+        Raises:
+            ConfigError: an unknown key, alarm or option, or a value of the wrong type; the message names the known.
+        """
+        values = check_keys(values, _KEYS, section=section)
+        enabled = values.get("enabled", True)
+        check_value(enabled, bool, name=f"{section}.enabled")
+        counts = {name: values.get(name, default) for name, default in (("every", 1), ("max_rollbacks", 3))}
+        for name, value in counts.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{section}.{name} must be a whole number from 1 on, got {value!r}")
+        actions: dict[str, Action] = {
+            name: _to_action(name, value, section) for name, value in _named(values, "actions", section).items()
+        }
+        thresholds = _named(values, "thresholds", section)
+        for name, options in thresholds.items():
+            if name == "default":
+                raise ConfigError(f"{section}.thresholds has no default; name an alarm: {sorted(ALARMS)}")
+            ALARMS[name].check(_mapping(options, f"{section}.thresholds.{name}"))
+        thresholds = {name: dict(options or {}) for name, options in thresholds.items()}
+        return cls(enabled=enabled, actions=actions, thresholds=thresholds, **counts)
+
+    def action(self, alarm: str) -> Action:
+        """Returns what is to be done when an alarm is raised."""
+        return self.actions.get(alarm, self.actions.get("default", "warn"))
+
+    @property
+    def guards(self) -> list[str]:
+        """The alarms that stop the run or have it go back."""
+        return [name for name in ALARMS if self.enabled and self.action(name) in ("rollback", "stop")]
+
+    def check_trainer(self, config: Mapping[str, Any], *, section: str = _SECTION) -> None:
+        """Refuses `rollback` where a run cannot go back.
+
+        Args:
+            config: verl's whole configuration, as plain mappings.
+            section: of the alarms.
+
+        Raises:
+            ConfigError: the trainer is asynchronous, or saves too little to go back to.
+        """
+        named = [name for name in self.guards if self.action(name) == "rollback"]
+        if not named:
+            return
+        what, trainer = f"{section}.actions: {{{named[0]}: rollback}}", config.get("trainer") or {}
+        mode = (trainer.get("v1") or {}).get("trainer_mode") or "sync"
+        if not str(mode).endswith("sync") or "async" in str(mode):
+            raise ConfigError(
+                f"{what} works with synchronous trainers, got trainer.v1.trainer_mode={mode}, which trains on what "
+                "other weights are generating; use stop, or trainer_mode agentic_sync"
+            )
+        if int(trainer.get("save_freq") or -1) < 1:
+            raise ConfigError(f"{what} needs checkpoints, got trainer.save_freq={trainer.get('save_freq')}; set it")
+        for path in ("actor_rollout_ref.actor.checkpoint", "critic.checkpoint"):
+            saving = _at(config, path)
+            if saving.get("async_save"):
+                raise ConfigError(f"{what} needs checkpoints that are whole at once, got {path}.async_save=true")
+            for key in ("save_contents", "load_contents"):
+                given = saving.get(key)
+                if isinstance(given, list) and (lacks := {"model", "optimizer"} - set(given)):
+                    raise ConfigError(f"{what} needs {sorted(lacks)} in {path}.{key}, got {given}; add what is missing")
+
+
+@dataclass(kw_only=True)
+class _Watch:
+    """What is remembered of one alarm."""
+
+    kind: str = ""
+    """Of what held last."""
+    held: int = 0
+    """Looks in a row at which it has held."""
+    since: int = 0
+    """Step of the first of them."""
+    clear: int = 0
+    """Looks in a row at which it has not held."""
+    raised: str | None = None
+    """Kind of what it was raised for and still lasts."""
+    well_at: int | None = None
+    """Step of the last look at which it did not hold; None before the first look."""
+
+    def note(self, seen: Seen | None, step: int, *, patience: int) -> bool:
+        """Notes a look; returns whether the alarm is to be raised now."""
+        if seen is None:
+            self.held, self.clear, self.well_at = 0, self.clear + 1, step
+            if self.clear >= max(patience, _LEAST_CLEAR):
+                self.raised = None
+            return False
+        self.clear = 0
+        if not self.held or seen.kind != self.kind:
+            self.kind, self.held, self.since = seen.kind, 0, step
+        self.held += 1
+        if self.held < patience or self.raised == seen.kind:
+            return False
+        self.raised = seen.kind
+        return True
+
+
+class HealthMonitor:
+    """Looks at every step's metrics with all alarms that are on.
+
+    An alarm is raised once, when its condition has held for `patience` looks in a row; it may be raised again after
+    its condition has not held for as many, at least 3. A look counts only where metrics that the alarm needs have come
+    since the last one.
+    """
+
+    def __init__(self, settings: HealthSettings | None = None) -> None:
+        """Makes one that has seen nothing."""
+        self.settings = settings or HealthSettings()
+        is_on = self.settings.enabled
+        self._alarms = {n: a for n, a in ALARMS.items() if is_on and self.settings.action(n) != "off"}
+        self._watches = {name: _Watch() for name in self._alarms}
+        self._history = History()
+        self._is_watched: dict[str, bool] = {}
+        self._failed: set[str] = set()
+        self._told: set[str] = set()
+        self._num_steps = 0
+        self._begun_at: int | None = None
+
+    @property
+    def missing(self) -> dict[str, list[str]]:
+        """Alarm -> the metrics that it would need and that there have not been; only alarms that cannot see."""
+        found = {n: a.missing(self._history.names, **self._options(n)) for n, a in self._alarms.items()}
+        return {name: needs for name, needs in found.items() if needs}
+
+    def observe(self, step: int, metrics: Mapping[str, Any]) -> list[Finding]:
+        """Returns the alarms that are raised by a step.
+
+        Args:
+            step: number of the training step.
+            metrics: all that was logged of it; what is no number is left out.
+        """
+        if not self._alarms:
+            return []
+        if self._begun_at is None:
+            self._begun_at = step - 1
+        row = self._watched(metrics)
+        self._history.add({**row, _STEP: step})
+        self._num_steps += 1
+        # What is measured now and then need not be measured in a step in which alarms look.
+        self._told.update(name for name, alarm in self._alarms.items() if alarm.is_told_by(row, **self._options(name)))
+        if self._num_steps % self.settings.every:
+            return []
+        told, self._told = self._told, set()
+        looked = [self._look(name, step) for name in self._alarms if name in told]
+        if (rolled_back_to := _to_number(metrics.get(ROLLED_BACK_TO))) is not None:  # what was logged is read again
+            self.forget(after=int(rolled_back_to))
+        return [finding for finding in looked if finding is not None]
+
+    def forget(self, *, after: int) -> None:
+        """Forgets the steps after one that the run has gone back to: no alarm holds any more."""
+        self._history = self._history.where(lambda row: row[_STEP] <= after)
+        self._told.clear()
+        for watch in self._watches.values():
+            well_at = None if watch.well_at is None else min(watch.well_at, after)
+            watch.held = watch.clear = watch.since = 0
+            watch.raised, watch.well_at = None, well_at
+
+    def healthy_until(self) -> int:
+        """Returns the last step that no stopping alarm which holds now has anything against."""
+        held = [watch for name, watch in self._guards() if watch.held]
+        latest = int(self._history.now[_STEP]) if len(self._history) else 0
+        return min((self._well_at(watch) for watch in held), default=latest)
+
+    def judged_until(self) -> set[int]:
+        """Returns, for each stopping alarm that has looked, the last step that it found well."""
+        return {self._well_at(watch) for _, watch in self._guards() if watch.held or watch.well_at is not None}
+
+    def _guards(self) -> list[tuple[str, _Watch]]:
+        return [(name, self._watches[name]) for name in self.settings.guards]
+
+    def _well_at(self, watch: _Watch) -> int:
+        return (self._begun_at or 0) if watch.well_at is None else watch.well_at
+
+    def metrics(self) -> dict[str, float]:
+        """Returns `health/<alarm>`: 1 from when it is raised until its condition is over, else 0."""
+        return {f"health/{name}": float(watch.raised is not None) for name, watch in self._watches.items()}
+
+    def _watched(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the numbers among the metrics that an alarm reads."""
+        row: dict[str, float] = {}
+        for name, value in metrics.items():
+            if name not in self._is_watched:
+                self._is_watched[name] = any(a.watches(name, **self._options(n)) for n, a in self._alarms.items())
+            if self._is_watched[name] and (number := _to_number(value)) is not None:
+                row[name] = number
+        return row
+
+    def _look(self, name: str, step: int) -> Finding | None:
+        alarm, options = self._alarms[name], self._options(name)
+        seen = self._seen(alarm, options)
+        watch = self._watches[name]
+        if not watch.note(seen, step, patience=int(options.get("patience", alarm.patience))) or seen is None:
+            return None
+        level = self.settings.action(name)
+        assert level != "off"
+        return Finding(
+            step=step,
+            name=name,
+            level=level,
+            message=f"{seen.what}; since step {watch.since}",
+            evidence={**seen.evidence, "since_step": float(watch.since)},
+            advice=seen.advice,
+        )
+
+    def _options(self, name: str) -> Mapping[str, Any]:
+        return self.settings.thresholds.get(name, {})
+
+    def _seen(self, alarm: Alarm, options: Mapping[str, Any]) -> Seen | None:
+        try:
+            return alarm(self._history, **options)
+        except Exception:
+            # A diagnostic must not end a run that it was to watch over.
+            if alarm.name not in self._failed:
+                self._failed.add(alarm.name)
+                _log.exception("the alarm %s failed and sees nothing; this is a fault of verl_agentic", alarm.name)
+            return None
+
+
+def _to_number(value: Any) -> float | None:
+    """Returns a number that is logged, be it of Python, NumPy or torch; None for anything else."""
+    if isinstance(value, str | bytes) or value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
+
+
+def _at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Returns the section at a dotted path; empty where there is none."""
+    section: Any = config
+    for key in path.split("."):
+        section = section.get(key) if isinstance(section, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
+
+
+def _named(values: Mapping[str, Any], key: str, section: str) -> dict[str, Any]:
+    found = _mapping(values.get(key), f"{section}.{key}")
+    if unknown := sorted(set(found) - {*ALARMS, "default"}):
+        raise ConfigError(f"unknown alarms in {section}.{key}, got {unknown}; known ones: {sorted(ALARMS)}")
+    return found
+
+
+def _to_action(name: str, value: Any, section: str) -> Action:
+    # YAML 1.1 reads a bare `off` as false.
+    action = "off" if value is False else value
+    if action not in _ACTIONS:
+        raise ConfigError(f"{section}.actions.{name} must be one of {list(_ACTIONS)}, got {value!r}")
+    return cast("Action", action)
+
+
+def _mapping(values: Any, section: str) -> dict[str, Any]:
+    if values is not None and not isinstance(values, Mapping):
+        raise ConfigError(f"{section} must be a mapping, got {values!r}")
+    return dict(values or {})

@@ -1,0 +1,1 @@
+"""Verdicts on final answers: maths, short answers, reference chains. Reward components build on them."""

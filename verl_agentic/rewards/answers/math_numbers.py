@@ -1,0 +1,233 @@
+r"""Plain numbers in every notation, read exactly: `1,234`, `1e-05`, `4.08\times10^{2}`, `-\frac{3}{4}`, `3 1/2`, `5\%`.
+
+What is read here is compared as fractions, so that no symbolic algebra decides between two numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+from verl_agentic.rewards.answers.math_units import Unit, is_known, unit_of
+
+_MAX_CHARS = 2_000
+_INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d{1,3}(?:'\d{3})+|\d+(?:_\d+)+|\d+)"
+_DECIMAL = re.compile(
+    rf"(?P<whole>{_INTEGER}(?![\d,'_]\d))?"
+    r"(?:\.(?P<digits>\d{3}(?: \d{3})*(?: \d{1,3})|\d*)"
+    r"(?:(?:\\overline|\\dot|\\bar)\s*\{(?P<bar>\d+)\}|\((?P<bracket>\d+)\))?)?"
+)
+_EXPONENT = re.compile(
+    r"[eE](?P<plain>[+-]?\d{1,4})(?!\d)"
+    r"|\s*(?:\\times|\\cdot|\*|x)\s*10\s*(?:\^|\*\*)\s*"
+    r"(?:\{\s*(?P<braced>[+-]?\d{1,4})\s*\}|(?P<bare>[+-]?\d{1,4})(?!\d))"
+)
+_POWER = re.compile(r"10\s*(?:\^|\*\*)\s*(?:\{\s*(?P<braced>[+-]?\d{1,4})\s*\}|(?P<bare>[+-]?\d{1,4})(?!\d))")
+_FRAC = re.compile(
+    rf"\\frac\s*(?:\{{\s*(?P<sign>[+-]?)\s*(?P<top>{_INTEGER})\s*\}}|(?P<top1>\d))"
+    rf"\s*(?:\{{\s*(?P<low>{_INTEGER})\s*\}}|(?P<low1>\d))"
+)
+_SLASH = re.compile(
+    rf"(?P<top>{_INTEGER})\s*/\s*(?P<low>{_INTEGER})(?![\d.,^])|\{{(?P<top1>\d+)\}}/\{{(?P<low1>\d+)\}}"
+)
+_MIXED = re.compile(r"(?P<whole>\d+)\s*(?P<part>\\frac.*|(?<=\s)\d+\s*/.*)")
+_LEAD = re.compile(r"\s*(?P<sign>[+-]?)\s*(?P<money>\\?\$|[\u20ac\u00a3\u00a5])?\s*(?P<after>[+-]?)\s*")
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_NO_UNITS = frozenset(
+    """
+    a about all also and any approximately are around at be between but by correct cos either else equals euler
+    exp false guess if in incorrect infinity infty inf is it least less lim likely ln log max maybe min minus mod
+    more most nan neither no none nor not of off or over perhaps pi plus possibly probably sin some sqrt squared
+    tan than the theta then times to unless unknown unsure was with wrong
+    """.split()  # noqa: SIM905
+)
+"""Words behind a number that make it another statement; those of the table of units are none of them."""
+_FEWEST_DECIMALS = 6
+_FEWEST_DIGITS = 4
+_DOUBLES_DIGITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainNumber:
+    """A number as it is written."""
+
+    value: Fraction
+    is_evaluated: bool = True
+    """False for what leaves a step to the reader: a fraction that can be reduced, a power of ten."""
+    decimals: int | None = None
+    """Digits behind the point; None where it is no decimal number."""
+    digits: int = 0
+    """Digits from the first that is not 0, of a decimal number."""
+    factor: Fraction | None = None
+    """1/100 behind a per cent sign, a million behind `million`: the value is without it."""
+    unit: Unit | None = None
+    """None where there is none, or one that is not known."""
+
+
+def read_number(text: str) -> PlainNumber | None:
+    """Returns the number that a text is, maybe with a unit; None where it is something else.
+
+    Args:
+        text: as `math_notation.tidy` returns it.
+    """
+    if len(text) > _MAX_CHARS:
+        return None
+    lead = _LEAD.match(text)
+    assert lead is not None
+    if lead["sign"] and lead["after"]:
+        return None
+    is_bare = not text[lead.end() :].startswith("(")
+    number, rest = _unsigned(text[lead.end() :])
+    if number is None:
+        return None
+    sign = -1 if "-" in (lead["sign"], lead["after"]) else 1
+    suffix = _suffix(rest, money=(lead["money"] or "").removeprefix("\\"))
+    if suffix is None:
+        return None
+    factor, unit = suffix
+    return PlainNumber(
+        value=sign * number.value,
+        is_evaluated=number.is_evaluated and (is_bare or not lead["sign"]),
+        decimals=number.decimals,
+        digits=number.digits,
+        factor=factor,
+        unit=unit,
+    )
+
+
+def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
+    """Tells whether two numbers are one.
+
+    A per cent sign, or a word like `million`, is a factor or part of the question: where one side alone has it, both
+    readings count. Known units are converted, and a number of another unit is another number; where one side has no
+    unit, numbers are compared. A decimal number is as exact as it is written: with at least 6 decimals it is also any
+    number that rounds to it. One of 16 digits or more may have an error of a double.
+    """
+    if answer.unit and truth.unit and answer.unit.kinds != truth.unit.kinds:
+        return False
+    scale = answer.unit.factor / truth.unit.factor if answer.unit and truth.unit else Fraction(1)
+    if answer.factor and truth.factor:
+        pairs = [(answer.value * answer.factor, truth.value * truth.factor)]
+    else:
+        pairs = list(product(_readings(answer), _readings(truth)))
+    return any(_is_near(left * scale, right, answer, truth) for left, right in pairs)
+
+
+def _readings(number: PlainNumber) -> list[Fraction]:
+    return [number.value, number.value * number.factor] if number.factor else [number.value]
+
+
+def _is_near(left: Fraction, right: Fraction, answer: PlainNumber, truth: PlainNumber) -> bool:
+    if left == right:
+        return True
+    apart = abs(left - right)
+    rounded = [n for n in (answer, truth) if n.decimals is not None and n.factor is None]
+    if any(n.digits >= _DOUBLES_DIGITS and n.decimals for n in rounded):
+        return apart <= max(abs(left), abs(right)) / 10**14
+    finest = min(rounded, key=lambda n: n.decimals or 0, default=None)
+    if finest is None or (len(rounded) == 2 and answer.decimals == truth.decimals):
+        return False
+    decimals = finest.decimals or 0
+    return decimals >= _FEWEST_DECIMALS and finest.digits >= _FEWEST_DIGITS and apart * 2 * 10**decimals <= 1
+
+
+def _unsigned(text: str) -> tuple[PlainNumber | None, str]:
+    for read in (_mixed, _fraction, _power, _decimal):
+        if (found := read(text)) is not None:
+            return found
+    if text.startswith("(") and ")" in text:  # (-5) cm
+        inside, _, rest = text[1:].partition(")")
+        number = read_number(inside)
+        if number is not None and number.unit is None and number.factor is None:
+            return number, rest
+    return None, text
+
+
+def _decimal(text: str) -> tuple[PlainNumber, str] | None:
+    found = _DECIMAL.match(text)
+    if found is None or not (found["whole"] or found["digits"] or found["bar"] or found["bracket"]):
+        return None
+    whole, digits = re.sub(r"\D", "", found["whole"] or ""), (found["digits"] or "").replace(" ", "")
+    value = Fraction(int(whole + digits or "0"), 10 ** len(digits))
+    period = found["bar"] or found["bracket"]
+    if period:
+        value += Fraction(int(period), 10 ** len(digits) * (10 ** len(period) - 1))
+    exponent = _EXPONENT.match(text, found.end())
+    power, end, is_normal = 0, found.end(), True
+    if exponent is not None:
+        power, end = int(exponent["plain"] or exponent["braced"] or exponent["bare"]), exponent.end()
+        is_normal = exponent["plain"] is not None or 1 <= value < 10
+    is_rounded = not period and (exponent is not None or digits.strip("0"))
+    number = PlainNumber(
+        value=value * Fraction(10) ** power,
+        is_evaluated=is_normal,
+        decimals=len(digits) - power if is_rounded else None,
+        digits=len((whole + digits).lstrip("0")),
+    )
+    return number, text[end:]
+
+
+def _power(text: str) -> tuple[PlainNumber, str] | None:
+    found = _POWER.match(text)
+    if found is None:
+        return None
+    power = int(found["braced"] or found["bare"])
+    return PlainNumber(value=Fraction(10) ** power, is_evaluated=False), text[found.end() :]
+
+
+def _fraction(text: str) -> tuple[PlainNumber, str] | None:
+    found = _FRAC.match(text) or _SLASH.match(text)
+    if found is None:
+        return None
+    top, low = (int(re.sub(r"\D", "", found[name] or found[f"{name}1"])) for name in ("top", "low"))
+    if low == 0:
+        return None
+    value = Fraction(top, low)
+    sign = -1 if "sign" in found.re.groupindex and found["sign"] == "-" else 1
+    is_reduced = value.denominator == low and low > 1
+    return PlainNumber(value=sign * value, is_evaluated=is_reduced), text[found.end() :]
+
+
+def _mixed(text: str) -> tuple[PlainNumber, str] | None:
+    found = _MIXED.match(text)
+    part = _fraction(found["part"]) if found else None
+    if found is None or part is None or not 0 < part[0].value < 1:
+        return None
+    value = int(found["whole"]) + part[0].value
+    return PlainNumber(value=value, is_evaluated=part[0].is_evaluated), part[1]
+
+
+_TEXTS = re.compile(r"\\text\s*\{([^{}]*)\}")
+_ORDINAL = re.compile(r"\^?\{?\s*(?:st|nd|rd|th)\s*\}?")
+_WORD = re.compile(r"[A-Za-z']+")
+_UNIT_CHARS = re.compile(r"[A-Za-z'$.\-\u20ac\u00a3\u00a5]+|\^\{?-?\d\}?|/|\\cdot|\^\{\\circ\}|\s+")
+
+
+def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | None:
+    """Returns factor and unit of what stands behind a number, or None where it is no unit."""
+    is_apart, is_text = rest[:1].isspace() or rest.startswith("\\text"), "\\text" in rest
+    rest = _TEXTS.sub(r" \1 ", rest).strip()
+    if not rest or _ORDINAL.fullmatch(rest):
+        return None, unit_of(money) if money else None
+    if rest in (r"\%", "%") or rest.lower() in ("percent", "per cent", "pct", "percentage"):
+        return Fraction(1, 100), None
+    first, _, others = rest.partition(" ")
+    factor = None
+    if first.lower() in _SCALES:
+        factor, rest = Fraction(10) ** _SCALES[first.lower()], others.strip()
+        if not rest:
+            return factor, unit_of(money) if money else None
+    if _UNIT_CHARS.sub("", rest):
+        return None
+    words = _WORD.findall(rest)
+    if not words or any(word.lower() in _NO_UNITS and not is_known(word) for word in words):
+        return None
+    unit = unit_of(rest)
+    # A letter that is no unit, or sticks to the number, is a variable.
+    if not is_text and unit is None and any(len(word) < 3 for word in words):
+        return None
+    if not is_text and not is_apart and re.fullmatch(r"[A-Za-z]", rest) and not is_known(rest):
+        return None
+    return factor, unit if not money else unit_of(money)

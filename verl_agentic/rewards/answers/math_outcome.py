@@ -1,0 +1,49 @@
+"""Is the last boxed answer of an episode right? What the components `math`, `retool` and `reft` build on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from verl_agentic.rewards.answers.boxed_math import expression_of, judge, last_boxed
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.text.reasoning import outside_reasoning
+
+
+@dataclass(frozen=True, kw_only=True)
+class MathOutcome:
+    """What the verifier says of an episode."""
+
+    boxed: str | None
+    """The answer that was judged; None when the policy gave none."""
+    is_right: bool
+    is_judged: bool = True
+    """False when algebra could not finish the policy's expression, which then counts as wrong."""
+
+
+async def math_outcome(sample: Sample, *, timeout_s: float, must_be_evaluated: bool = False) -> MathOutcome | None:
+    r"""Returns the verdict on the last complete `\boxed{...}` outside reasoning and calls; None without truth.
+
+    Args:
+        sample: the episode.
+        timeout_s: deadline of the verdict, from when a verifier has taken it up.
+        must_be_evaluated: see `math.judge`.
+
+    Raises:
+        DataError: the ground truth is no expression.
+        ScoringError: the verifier cannot read the ground truth, or failed.
+    """
+    if sample.ground_truth is None:
+        return None
+    truth = expression_of(sample.ground_truth)
+    # In a thread: a text of many MB takes a while to be searched.
+    boxed = await asyncio.to_thread(_last_boxed, sample)
+    if not boxed:
+        return MathOutcome(boxed=boxed, is_right=False)
+    verdict = await judge(boxed, truth, timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
+    return MathOutcome(boxed=boxed, is_right=verdict.is_right, is_judged=verdict.is_judged)
+
+
+def _last_boxed(sample: Sample) -> str | None:
+    found = (last_boxed(outside_reasoning(turn.content)) for turn in reversed(sample.turns))
+    return next((boxed for boxed in found if boxed is not None), None)

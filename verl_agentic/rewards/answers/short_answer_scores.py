@@ -1,0 +1,95 @@
+r"""Is a short answer to a question right? Exact match and F1 over words in normal form (`normal_form`).
+
+Every function takes what the policy wrote, never what a tool answered: an answer that stands only in a search result
+then scores 0 by construction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from verl_agentic.errors import DataError
+from verl_agentic.rewards.text.normal_form import normalise
+
+_WHOLE_ANSWERS = frozenset({"yes", "no", "noanswer"})
+_THINK, _SEARCH, _ANSWER = (("<think>", "</think>"), ("<search>", "</search>"), ("<answer>", "</answer>"))
+
+
+def exact_match(answer: str, golden_answers: Sequence[str]) -> float:
+    """Returns 1.0 when the normal form of the answer is that of a golden one, else 0.0; an empty answer never is."""
+    normal = normalise(answer)
+    return float(bool(normal) and normal in {normalise(golden) for golden in golden_answers})
+
+
+def f1(answer: str, golden_answers: Sequence[str]) -> float:
+    """Returns the best F1 of shared words over the golden answers, from 0.0 to 1.0.
+
+    Words count as often as they come. An answer that is `yes`, `no` or `noanswer` on either side must be the whole
+    answer on both, as HotpotQA has it: else it would be right by a word that it shares with a sentence.
+    """
+    return max((_f1(normalise(answer), normalise(golden)) for golden in golden_answers), default=0.0)
+
+
+def research_reward(answer: str, golden_answers: Sequence[str], *, is_well_formed: bool) -> float:
+    """Returns ReSearch's outcome: 0 for a broken form, else F1, but 0.1 where that is 0.
+
+    Args:
+        answer: what the policy put into its box.
+        golden_answers: any of them is right.
+        is_well_formed: see `has_research_form`.
+
+    Paper: https://arxiv.org/abs/2503.19470 (section 2.3)
+    """
+    if not is_well_formed:
+        return 0.0
+    return f1(answer, golden_answers) or 0.1
+
+
+def has_research_form(turns: Sequence[str]) -> bool:
+    r"""Tells whether the turns that the policy wrote have ReSearch's form.
+
+    Thoughts and searches are opened and closed in turn, there is at least one thought, and exactly one answer, which
+    stands in the last turn and has a `\boxed{`.
+    """
+    text = "\n".join(turns)
+    if not all(_is_paired(text, *tags) for tags in (_THINK, _SEARCH, _ANSWER)):
+        return False
+    answer = turns[-1].partition(_ANSWER[0])[2].partition(_ANSWER[1])[0] if turns else ""
+    return text.count(_THINK[0]) > 0 and text.count(_ANSWER[0]) == 1 and r"\boxed{" in answer
+
+
+def golden_answers_of(ground_truth: Any) -> tuple[str, ...]:
+    """Returns the golden answers of a row: a text, a list of texts, or Search-R1's `{"target": [...]}`.
+
+    Raises:
+        DataError: there is none, or one is empty.
+    """
+    target: Any = ground_truth.get("target") if isinstance(ground_truth, dict) else ground_truth
+    if hasattr(target, "tolist"):  # parquet gives arrays
+        target = target.tolist()
+    answers: Any = [target] if isinstance(target, str) else target
+    is_list = isinstance(answers, (list, tuple)) and len(answers) > 0
+    if not is_list or not all(isinstance(answer, str) and normalise(answer) for answer in answers):
+        raise DataError(
+            f"ground_truth must be an answer, a list of answers or {{'target': answers}}, got {ground_truth!r}; "
+            "mend the row"
+        )
+    return tuple(answers)
+
+
+def _f1(answer: str, golden: str) -> float:
+    if answer != golden and _WHOLE_ANSWERS & {answer, golden}:
+        return 0.0
+    words, golden_words = answer.split(), golden.split()
+    shared = sum((Counter(words) & Counter(golden_words)).values())
+    # Precision is shared / words, recall is shared / golden words; this is their harmonic mean.
+    return 2 * shared / (len(words) + len(golden_words)) if shared else 0.0
+
+
+def _is_paired(text: str, opening: str, closing: str) -> bool:
+    """Tells whether the tags open and close in turn."""
+    tags = re.findall(f"{re.escape(opening)}|{re.escape(closing)}", text)
+    return tags == [opening, closing] * (len(tags) // 2)

@@ -1,0 +1,44 @@
+"""Short answers of a policy against golden ones, safe on answers that are not short at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_agentic.rewards.answers import short_answer_scores
+from verl_agentic.rewards.answers.boxed_math import last_boxed
+from verl_agentic.rewards.text.normal_form import normalise
+from verl_agentic.rewards.text.tag_blocks import last_block
+
+MAX_EXTRA_CHARS = 10_000
+"""An answer longer than the longest golden one by more than this is wrong without a look."""
+_SEARCHED_CHARS = 100_000
+
+
+def boxed_answer(texts: Sequence[str]) -> str | None:
+    r"""Returns what stands in the last complete `\boxed{...}` between the last answer tags; None when there is none.
+
+    Of a longer block only the last 100,000 characters are searched.
+    """
+    block = last_block(texts, "answer")
+    return None if block is None else last_boxed(block[-_SEARCHED_CHARS:])
+
+
+def matches(answer: str, golden_answers: Sequence[str]) -> float:
+    """Returns 1.0 for an exact match (`qa.exact_match`), else 0.0."""
+    return 0.0 if is_endless(answer, golden_answers) else short_answer_scores.exact_match(answer, golden_answers)
+
+
+def overlap(answer: str, golden_answers: Sequence[str]) -> float:
+    """Returns the F1 of shared words (`qa.f1`), from 0.0 to 1.0."""
+    return 0.0 if is_endless(answer, golden_answers) else short_answer_scores.f1(answer, golden_answers)
+
+
+def mentions(text: str, golden_answers: Sequence[str]) -> bool:
+    """Tells whether a golden answer stands in a text, normalised, as whole words."""
+    words = f" {normalise(text)} "
+    return any(golden and f" {golden} " in words for golden in map(normalise, golden_answers))
+
+
+def is_endless(answer: str, golden_answers: Sequence[str]) -> bool:
+    """Tells whether an answer is so long that it is wrong without a look."""
+    return len(answer) > max(map(len, golden_answers)) + MAX_EXTRA_CHARS

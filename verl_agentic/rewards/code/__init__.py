@@ -1,0 +1,1 @@
+"""Verdicts on programs and patches, for reward components."""

@@ -1,0 +1,312 @@
+"""Finds the program in a text: which fenced block it is, or that the text is a program without a fence.
+
+Candidates are ranked; the last one of the best rank is the program:
+
+1. with `fn_name`, a block that defines that function, or a class `Solution` that has it as a method
+2. a block that does something when it is run, and uses no name that only an earlier block defines (an example call)
+3. a block that parses, but only defines
+4. for want of better, a block that is tagged as a program and does not parse
+
+Within a rank, blocks that are tagged as the language come before untagged ones, and closed blocks before one that the
+text's end cuts off. Blocks of other languages are no programs, and neither is sample output (`5`, `YES`, `[1, 2]`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MAX_CHARS = 100_000
+"""A longer block is not parsed."""
+_MAX_TEXT = 400_000
+_BUDGET_CHARS = 400_000
+"""Of all that is parsed of one text; a fraction of a second."""
+_PARSE_CHARS = 400
+"""What a parse costs beside the length of its text, in characters."""
+_MAX_CLOSERS = 16
+_MAX_DEPTH = 3
+_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)$")
+_TAGS = {
+    "python": ("python", "py", "pypy", "cpython"),
+    "cpp": ("cpp", "c++", "cc", "cxx"),
+    "nodejs": ("javascript", "js", "node", "nodejs"),
+    "bash": ("bash", "sh", "shell"),
+    "go": ("go", "golang"),
+    "rust": ("rust", "rs"),
+    "ruby": ("ruby", "rb"),
+    "perl": ("perl", "pl"),
+}
+_CODE_START = re.compile(
+    r"(?:import |from \w|def |class |@\w|#|if |for |while |try:|with |print\(|[A-Za-z_][\w, .\[\]]*=[^=])"
+)
+_REFUSALS = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """A fenced block."""
+
+    content: str
+    tag: str
+    is_closed: bool
+    tree: ast.Module | None = None
+
+
+def extract_code(text: str, *, fn_name: str | None = None, language: str = "python") -> str | None:
+    """Returns the program of a text (see the module for which block it is); None when there is none.
+
+    A text without any fence may be a program as a whole, or have prose before and behind it; Python only.
+
+    Args:
+        text: what the policy answered.
+        fn_name: function that the program must define, where tests call one.
+        language: of the program, a key of `sandbox.run_code.languages.LANGUAGES`.
+    """
+    lines = text[-_MAX_TEXT:].replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff").split("\n")
+    parser = _Parser(language)
+    blocks = list(parser.blocks(lines))
+    if blocks:
+        return _choose(blocks, fn_name, language)
+    return parser.unfenced(lines, fn_name) if language == "python" else None
+
+
+def _choose(blocks: Sequence[_Block], fn_name: str | None, language: str) -> str | None:
+    known: set[str] = set()
+    ranked: list[tuple[tuple[int, bool, bool, int], str]] = []
+    for index, block in enumerate(blocks):
+        is_tagged = block.tag in _tags(language)
+        if not is_tagged and block.tag:
+            continue
+        rank = _rank(block, known, fn_name) if language == "python" else 2
+        if rank is None and is_tagged and block.content.strip():
+            rank = 4
+        if rank is not None:
+            ranked.append(((rank, not is_tagged, not block.is_closed, -index), block.content))
+        if block.tree is not None:
+            known |= _names(block.tree, ast.Store)
+    return min(ranked)[1] if ranked else None
+
+
+def _tags(language: str) -> tuple[str, ...]:
+    return _TAGS.get(language, (language.lower(),))
+
+
+def _rank(block: _Block, known: set[str], fn_name: str | None) -> int | None:
+    if block.tree is None:
+        return None
+    if fn_name and _defines(block.tree, fn_name):
+        return 1
+    kinds = {_kind(statement) for statement in block.tree.body}
+    if "acts" in kinds:
+        return 3 if _is_example(block.tree, known) else 2
+    return 3 if "defines" in kinds else None
+
+
+def _if_program(tree: ast.Module | None, code: str, fn_name: str | None) -> str | None:
+    """Returns text outside of fences when it does something, or defines the function."""
+    rank = _rank(_Block(content=code, tag="", is_closed=True, tree=tree), set(), fn_name)
+    return code if rank in (1, 2) else None
+
+
+def _kind(statement: ast.stmt) -> str:
+    """Returns `acts`, `defines`, or `nothing` for what sample output and prose may parse as."""
+    if isinstance(statement, ast.Expr):
+        return "acts" if any(isinstance(node, ast.Call | ast.Await) for node in ast.walk(statement)) else "nothing"
+    if isinstance(statement, ast.AnnAssign) and statement.value is None:
+        return "nothing"
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return "defines"
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return "acts" if any(isinstance(node, ast.Call) for node in ast.walk(statement)) else "defines"
+    return "nothing" if isinstance(statement, ast.Pass) else "acts"
+
+
+def _is_example(tree: ast.Module, known: set[str]) -> bool:
+    """Tells whether a block uses names that it does not have, but an earlier block does."""
+    missing = _names(tree, ast.Load) - _names(tree, ast.Store) - vars(builtins).keys()
+    return not missing.isdisjoint(known)
+
+
+def _names(tree: ast.Module, context: type[ast.expr_context]) -> set[str]:
+    """Returns the names that a program reads, or (`ast.Store`) binds anywhere."""
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+    if context is ast.Load:
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            found.add(node.name)
+    return found
+
+
+def _defines(tree: ast.Module, name: str) -> bool:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Solution" and _defines(ast.Module(node.body, []), name):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return True
+        is_binding = isinstance(node, ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom)
+        if is_binding and name in _names(ast.Module([node], []), ast.Store):
+            return True
+    return False
+
+
+class _Parser:
+    """Finds blocks in lines; what it parses of one text is bounded."""
+
+    def __init__(self, language: str) -> None:
+        self._language, self._left = language, _BUDGET_CHARS
+
+    def blocks(self, given: Sequence[str], depth: int = 0) -> Iterator[_Block]:
+        """Yields the fenced blocks in order; of a block of Markdown, those in it."""
+        lines, at = list(given), 0
+        while at < len(lines):
+            opened = _opening(lines[at])
+            if opened is None:
+                at += 1
+                continue
+            tag = opened[1]
+            block, at, rest = self._block(lines, at, *opened)
+            if _opening(rest):  # the text behind the closing fence
+                at -= 1
+                lines[at] = rest
+            inner: list[_Block] = []
+            if tag not in _tags(self._language) and block.tree is None and depth < _MAX_DEPTH:
+                inner = list(self.blocks(block.content.split("\n"), depth + 1))
+            yield from inner or [block]
+
+    def _block(self, lines: Sequence[str], start: int, fence: str, tag: str) -> tuple[_Block, int, str]:
+        """Returns the block that opens in line `start`, the number of the line behind it, and the text behind its
+        closing fence."""
+        may_parse = self._language == "python" and tag in ("", *_tags("python"))
+        first: tuple[_Block, int, str] | None = None
+        for stop, last, rest, is_closed in _closers(lines, start, fence):
+            code = _dedented([*lines[start + 1 : stop], *last], lines[start])
+            tree, code = self.parse(code) if may_parse else (None, code)
+            found = _Block(content=code, tag=tag, is_closed=is_closed, tree=tree), stop + is_closed, rest
+            first = first or found
+            if tree is not None:
+                return found
+            if not may_parse or self._left < 0:
+                break
+        assert first is not None
+        return first
+
+    def unfenced(self, lines: Sequence[str], fn_name: str | None) -> str | None:
+        """Returns the program of a text without fences; what is behind and before it must not be Python."""
+        whole = self.parse(_joined(lines))
+        if whole[0] is not None:
+            return _if_program(*whole, fn_name)
+        starts = [at for at, line in enumerate(lines) if _CODE_START.match(line)]
+        for start in starts[:_MAX_CLOSERS]:
+            code = self._longest(_joined(lines[start:]))
+            if code.count("\n") > 1 and (program := _if_program(*self.parse(code), fn_name)):
+                return program
+        return None
+
+    def _longest(self, code: str) -> str:
+        """Returns the code up to the line that is none, in a few steps."""
+        for _ in range(4):
+            line = self._error_line(code)
+            if line is None:
+                return code
+            code = _joined(code.split("\n")[: line - 1])
+        return ""
+
+    def _error_line(self, code: str) -> int | None:
+        """Returns the line of the first syntax error; 1 where the code cannot be parsed for another reason."""
+        if not self._take(code):
+            return 1
+        try:
+            _parse(code)
+        except SyntaxError as error:
+            return error.lineno or 1
+        except _REFUSALS:
+            return 1
+        return None
+
+    def parse(self, code: str) -> tuple[ast.Module | None, str]:
+        """Returns the tree of code that parses, and the code without an indent of its own; None for any other."""
+        for variant in dict.fromkeys((code, textwrap.dedent(code))):
+            if not code.strip() or not self._take(variant):
+                break
+            try:
+                return _parse(variant), variant
+            except _REFUSALS:
+                continue
+        return None, code
+
+    def _take(self, code: str) -> bool:
+        self._left -= len(code) + _PARSE_CHARS
+        return len(code) <= MAX_CHARS and self._left >= 0
+
+
+def _parse(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the compiler thinks of its style
+        return ast.parse(code)
+
+
+def _opening(line: str) -> tuple[str, str] | None:
+    """Returns fence and tag of a line that opens a block; text may stand before backticks with one word behind them."""
+    start = len(line) - len(line.lstrip())
+    found = _FENCE.match(line, start)
+    if not found and (at := line.find("```")) > start:
+        found = _FENCE.match(line, at)
+        found = found if found and len(found["info"].split()) <= 1 else None
+    return (found["fence"], _tag(found["info"])) if found else None
+
+
+def _tag(info: str) -> str:
+    """Returns the language of an info string: `python`, `Python 3`, `python title="x"`, `{.python .numbered}`."""
+    word = re.split(r"[\s,:;={}]+", info.strip().strip("{}. \t"))[0].lower()
+    if word.endswith(".py"):
+        return "python"
+    return re.sub(r"[\d.]+$", "", word) if word.startswith("py") else word
+
+
+def _closers(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int, list[str], str, bool]]:
+    """Yields (number of the line, what it adds to the block, text behind the fence, whether it is a closing fence) for
+    each line that may close the block of line `start`.
+
+    The first is the right one unless the program has a fence in a text of its own. A fence with a tag opens the next
+    block, so that this one was never closed; so does the end of the text.
+    """
+    count = 0
+    for at in range(start + 1, len(lines)):
+        line = lines[at].strip()
+        if line.startswith(fence):
+            rest = line.lstrip(fence[0])
+            is_closed = not rest or rest[0].isspace()
+            yield at, [], rest.strip() if is_closed else "", is_closed
+        elif line.endswith(fence):
+            yield at, [lines[at].rstrip().rstrip(fence[0])], "", True
+        else:
+            continue
+        count += 1
+        if count == _MAX_CLOSERS:
+            return
+    if not count:
+        yield len(lines), [], "", False
+
+
+def _dedented(content: Sequence[str], opening: str) -> str:
+    """Returns the lines of a block without the indent of its opening fence."""
+    indent = len(opening) - len(opening.lstrip())
+    cut = [line[min(indent, len(line) - len(line.lstrip())) :] for line in content]
+    return _joined(cut)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    text = "\n".join(lines).rstrip("\n")
+    return f"{text}\n" if text else ""

@@ -1,0 +1,313 @@
+"""Is a program right? Its outputs on hidden tests, run in a sandbox, are compared outside of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any, Literal, Protocol
+
+from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.rewards.code.compare_outputs import CHECKERS, TOLERANCE, load_checker, same_output, same_value
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits
+from verl_agentic.sandbox.run_code.languages import LANGUAGES
+
+Verdict = Literal["passed", "wrong", "error", "timeout", "compile_error", "not_run"]
+_FAILURES: dict[str, Verdict] = {"timeout": "timeout", "compile_error": "compile_error", "not_run": "not_run"}
+_HARNESS = files("verl_agentic.rewards.code").joinpath("code_harness.py").read_text(encoding="utf-8")
+_OUTPUT_BYTES = 1 << 20
+_BATCH_BYTES = 16 << 20
+_FILE_MB = 64
+_START_S = 5.0  # on a busy machine
+_COMPILE_S = 30.0
+_CPU_S = 1  # beside the test's own
+
+
+class Runner(Protocol):
+    """A sandbox, or a pool of them."""
+
+    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
+        """Runs a command with fresh folders."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRules:
+    """How programs are run, and how their outputs are compared."""
+
+    language: str = "python"
+    """Name in `sandbox.run_code.languages.LANGUAGES`; its compiler must be in the sandbox."""
+    prelude: bool = False
+    """Python only: give the program the names of the usual modules (`List`, `sqrt`, `math`), as some data sets expect.
+    They never shadow a name of Python's own."""
+    checker: str = "lines"
+    """How outputs are compared: one of `code_compare.CHECKERS`, see `same_output`, or a function of yours for problems
+    with several right answers: `package.module:function` or `path/file.py:function`, called with input, found and
+    expected output. With `fn_name`, results are compared as JSON unless it is a function of yours."""
+    tolerance: float = TOLERANCE
+    """Absolute or relative error of numbers that are expected to be no integers; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise ConfigError(f"language must be one of {sorted(LANGUAGES)}, got {self.language!r}; name one of them")
+        if not 0 <= self.tolerance < 1:
+            raise ConfigError(f"tolerance must be at least 0 and below 1, got {self.tolerance}; 1e-6 is usual")
+        if self.checker not in CHECKERS:
+            load_checker(self.checker)
+
+    def is_right(self, given: str, found: str, expected: str, tests: CodeTests) -> bool:
+        """Tells whether an output is right.
+
+        Raises:
+            ScoringError: the user's checker has failed.
+        """
+        if checker := load_checker(self.checker):
+            try:
+                return bool(checker(given, found, expected))
+            except Exception as cause:
+                raise ScoringError(
+                    f"the checker {self.checker!r} failed, got {type(cause).__name__}: {cause}; fix it"
+                ) from cause
+        if tests.fn_name is None:
+            return same_output(found, expected, checker=self.checker, tolerance=self.tolerance)
+        if same_value(found, expected, tolerance=self.tolerance):
+            return True
+        return tests.is_wrapped and same_value(f"[{found}]", expected, tolerance=self.tolerance)
+
+
+DEFAULT_RULES = CodeRules()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeTests:
+    """Tests of one task, in the form of APPS and TACO."""
+
+    inputs: Sequence[str]
+    """What the program reads from stdin; with `fn_name`, one JSON value per line, the arguments."""
+    outputs: Sequence[str]
+    """What it must print; with `fn_name`, the result as JSON."""
+    fn_name: str | None = None
+    """Function, or method of a class `Solution`, that is called; None for programs that read and print."""
+    is_wrapped: bool = False
+    """Whether each expected result of a function stands in a list of one, as in APPS; the bare result is right, too."""
+
+    def __post_init__(self) -> None:
+        if not self.inputs or len(self.inputs) != len(self.outputs):
+            raise DataError(
+                f"tests need as many outputs as inputs, and at least one, got {len(self.inputs)} inputs and "
+                f"{len(self.outputs)} outputs"
+            )
+
+    @classmethod
+    def from_json(cls, text: str | dict[str, Any]) -> CodeTests:
+        """Returns the tests of a row's `ground_truth`: an object with `inputs`, `outputs` and maybe `fn_name`.
+
+        Items that are lists are the lines of a text. With `fn_name`, inputs that are lists are arguments. Outputs are
+        then results, or lists of one that hold them, as in APPS. Inputs that are texts have one JSON value per line,
+        and outputs are then JSON, too. A text that is no JSON stands for itself.
+
+        Raises:
+            DataError: it is something else.
+        """
+        try:
+            values = json.loads(text) if isinstance(text, str) else text
+            fn_name, given, expected = values.get("fn_name"), values["inputs"], values["outputs"]
+            if not fn_name:
+                inputs, outputs = [_text(item) for item in given], [_text(item) for item in expected]
+            elif all(isinstance(item, list) for item in given):
+                inputs = ["\n".join(map(json.dumps, item)) for item in given]
+                outputs = [json.dumps(item) for item in expected]
+            else:
+                inputs = ["\n".join(_value(line) for line in item.split("\n") if line.strip()) for item in given]
+                outputs = [_value(item) for item in expected]
+        except (ValueError, KeyError, TypeError, AttributeError) as cause:
+            raise DataError(
+                f'tests must be {{"inputs": [...], "outputs": [...]}}, got {str(text)[:200]!r}; fix the row'
+            ) from cause
+        is_wrapped = bool(fn_name) and all(isinstance(item, list) and len(item) == 1 for item in expected)
+        return cls(inputs=inputs, outputs=outputs, fn_name=fn_name or None, is_wrapped=is_wrapped)
+
+    def part(self, first: int, last: int) -> CodeTests:
+        """Returns the tests from `first` up to, but without, `last`."""
+        return replace(self, inputs=self.inputs[first:last], outputs=self.outputs[first:last])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestReport:
+    """What became of every test."""
+
+    __test__ = False  # its name looks like a class of tests to pytest
+
+    verdicts: tuple[Verdict, ...]
+    outputs: tuple[str, ...] = ()
+    """What the solution printed or returned in each test, or why it failed; empty where it did not get that far."""
+
+    @property
+    def fraction(self) -> float:
+        """Passed tests over all tests: partial credit."""
+        return sum(v == "passed" for v in self.verdicts) / len(self.verdicts)
+
+    @property
+    def all_passed(self) -> float:
+        """1 when every test passed, else 0: no partial credit (DeepCoder)."""
+        return float(all(v == "passed" for v in self.verdicts))
+
+
+async def run_tests(
+    solution: str,
+    tests: CodeTests,
+    runner: Runner,
+    *,
+    test_s: float = 5.0,
+    total_s: float | None = None,
+    memory_mb: int = 1024,
+    stop_at_failure: bool = False,
+    rules: CodeRules = DEFAULT_RULES,
+) -> TestReport:
+    """Runs a solution on all tests, each in a process of its own, as `python solution.py < input` would.
+
+    The sandbox gets the inputs. The outputs stay here, and are compared in a thread. A solution that fails is a
+    verdict, a sandbox that fails is an error.
+
+    Args:
+        solution: source of the program.
+        tests: inputs and outputs.
+        runner: a sandbox or a pool.
+        test_s: wall time of one test, in seconds; one that takes longer has failed.
+        total_s: of all tests together; those that it leaves no time for have failed. By default `test_s` for each.
+        memory_mb: addresses that one test may reserve, in MiB; contest templates ask for stacks of 512.
+        stop_at_failure: leave out the tests after the first one that did not run to its end.
+        rules: language, prelude, checker and tolerance.
+
+    Raises:
+        ConfigError: the sandbox does not have the language, or tests call a function of another one than Python.
+        SandboxError: the sandbox failed.
+        ScoringError: the harness gave no results for another reason, or a checker failed.
+    """
+    if tests.fn_name and rules.language != "python":
+        raise ConfigError(f"tests that call a function need Python, got {rules.language!r}; give programs that print")
+    left_s = min(total_s or math.inf, test_s * len(tests.inputs))
+    verdicts: list[Verdict] = []
+    outputs: list[str] = []
+    for first, last in _batches(tests):
+        part = tests.part(first, last)
+        command, limits = _command(solution, part, rules, test_s, left_s, memory_mb, stop_at_failure)
+        result = await runner.run(command, limits=limits)
+        report = await asyncio.to_thread(_judge, result, part, rules)
+        verdicts += report.verdicts
+        outputs += report.outputs
+        left_s -= result.wall_s
+        is_over = stop_at_failure and any(verdict not in ("passed", "wrong") for verdict in report.verdicts)
+        if is_over or left_s <= 0 or "compile_error" in report.verdicts:
+            break
+    rest = len(tests.inputs) - len(verdicts)
+    missing: Verdict = "compile_error" if "compile_error" in verdicts else "not_run"
+    verdicts.extend(missing for _ in range(rest))
+    return TestReport(verdicts=tuple(verdicts), outputs=(*outputs, *("",) * rest))
+
+
+def _batches(tests: CodeTests) -> Iterator[tuple[int, int]]:
+    """Yields ranges of tests that a sandbox has room for together."""
+    first, size = 0, 0
+    for index, (given, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
+        more = len(given) + len(expected)
+        if index > first and size + more > _BATCH_BYTES:
+            yield first, index
+            first, size = index, 0
+        size += more
+    yield first, len(tests.inputs)
+
+
+def _room(expected: str) -> int:
+    """Returns what a program may print: a power of two, so that it says little of the expected output."""
+    return max(_OUTPUT_BYTES, 1 << (4 * len(expected)).bit_length())
+
+
+def _command(
+    solution: str,
+    tests: CodeTests,
+    rules: CodeRules,
+    test_s: float,
+    total_s: float,
+    memory_mb: int,
+    stop_at_failure: bool,
+) -> tuple[Command, Limits]:
+    language, count = LANGUAGES[rules.language], len(tests.inputs)
+    settings = {
+        "count": count,
+        "fn_name": tests.fn_name,
+        "compile": list(language.compile),
+        "run": list(language.run),
+        "prelude": rules.prelude,
+        "test_s": test_s,
+        "total_s": total_s,
+        "output_bytes": max(map(_room, tests.outputs)),
+        "stop_at_failure": stop_at_failure,
+    }
+    command = Command(
+        code=_HARNESS,
+        files={
+            language.source or "solution.py": solution.encode("utf-8", "replace"),
+            ".tests/settings.json": json.dumps(settings).encode(),
+            # Line ends as everywhere but on Windows: Python reads them as they are.
+            **{
+                f".tests/in.{index}": given.replace("\r\n", "\n").encode("utf-8", "surrogateescape")
+                for index, given in enumerate(tests.inputs)
+            },
+        },
+        outputs=["results.json", *(f".tests/out.{index}" for index in range(count))],
+    )
+    limits = Limits(
+        wall_s=total_s + _START_S + (_COMPILE_S if language.compile else 0.0),
+        cpu_s=math.ceil(test_s) + _CPU_S,
+        memory_mb=max(memory_mb, language.memory_mb),
+        file_mb=_FILE_MB,
+    )
+    return command, limits
+
+
+def _judge(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestReport:
+    count = len(tests.outputs)
+    all_failed = TestReport(verdicts=("error",) * count, outputs=("",) * count)
+    if "results.json" not in result.files:
+        was_started = result.stdout.startswith("started")
+        if was_started or result.oom or result.timed_out or result.exit_code < 0:
+            return all_failed  # the solution took the harness down with it
+        raise ScoringError(f"the test harness gave no results, got {result.stderr[-500:]!r}")
+    try:
+        found = [(str(one["status"]), str(one.get("output") or "")) for one in json.loads(result.files["results.json"])]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return all_failed  # only the solution can have written something else there
+    if len(found) != count:
+        return all_failed
+    if found[0][0] == "missing" and not result.stdout.startswith("started"):
+        raise ConfigError(
+            f"the sandbox must have {found[0][1]!r} for programs in {rules.language!r}, and has not; add it"
+        )
+    verdicts: list[Verdict] = []
+    outputs: list[str] = []
+    for index, (status, output) in enumerate(found):
+        if status == "ran":
+            output = result.files.get(f".tests/out.{index}", b"").decode("utf-8", "replace")
+            is_right = rules.is_right(tests.inputs[index], output, tests.outputs[index], tests)
+            verdicts.append("passed" if is_right else "wrong")
+        else:
+            verdicts.append(_FAILURES.get(status, "error"))
+        outputs.append(output)
+    return TestReport(verdicts=tuple(verdicts), outputs=tuple(outputs))
+
+
+def _text(item: Any) -> str:
+    return "\n".join(map(str, item)) if isinstance(item, list) else item if isinstance(item, str) else json.dumps(item)
+
+
+def _value(item: Any) -> str:
+    """Returns a value as JSON; a text that is JSON already stays as it is."""
+    try:
+        json.loads(item, parse_int=str)  # of any length
+    except (ValueError, RecursionError):
+        return json.dumps(item)
+    return item

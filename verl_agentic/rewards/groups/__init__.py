@@ -1,0 +1,1 @@
+"""Scores that need several episodes: tournaments, self-play, hindsight, Pareto fronts."""

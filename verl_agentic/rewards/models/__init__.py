@@ -1,0 +1,1 @@
+"""Clients of served models that score: judges and reward models share them."""

@@ -1,0 +1,213 @@
+"""A client of any OpenAI-compatible endpoint that counts what its answers cost, and whose failures are data."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import random
+import ssl
+import time
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.errors import ConfigError, MissingDependencyError
+from verl_agentic.rewards.models.limiter import Limiter
+
+if TYPE_CHECKING:
+    import httpx
+
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_HOPELESS = {401: "set the right key", 403: "set the right key", 404: "see the URL, which ends with /v1, and the model"}
+_LONGEST_WAIT_S = 30.0
+_CHARS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a model costs, per million tokens, in any currency."""
+
+    input: float = 0.0
+    output: float = 0.0
+
+    def of(self, input_tokens: int, output_tokens: int) -> float:
+        """Returns the cost of so many tokens."""
+        return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What came of a request."""
+
+    text: str | None
+    """None when the endpoint gave no answer."""
+    failure: str | None = None
+    """Why there is none."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    latency_s: float = 0.0
+    """From the first wait for the rate limit to the answer, retries included."""
+    attempts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long and how often an answer is asked for."""
+
+    timeout_s: float = 25.0
+    """Deadline of a request with all its waits and retries, in seconds."""
+    retries: int = 4
+    """After 408, 425, 429, 5xx or a failed connection."""
+    retry_wait_s: float = 0.5
+    """Before the first retry; twice as long before each further one, and at least what the endpoint asks for."""
+
+
+class ChatClient:
+    """Asks one endpoint, for many samples at once; used within `connections`."""
+
+    def __init__(
+        self, http: httpx.AsyncClient, limiter: Limiter, *, url: str, api_key: str, patience: Patience
+    ) -> None:
+        self._http = http
+        self._limiter = limiter
+        self._url = f"{url.rstrip('/')}/chat/completions"
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._patience = patience
+
+    async def ask(self, body: Mapping[str, Any]) -> Reply:
+        """Returns the answer to a request; a failure that may pass is a reply without text.
+
+        Raises:
+            ConfigError: the key, the URL or the model is wrong, and no retry can help.
+        """
+        started = time.monotonic()
+        attempts = [0]
+        try:
+            reply = await within(self._attempts(body, attempts), self._patience.timeout_s, what="asking a judge")
+        except OverrunError:
+            reply = Reply(text=None, failure=f"no answer within {self._patience.timeout_s:g} s")
+        return Reply(**{**vars(reply), "latency_s": time.monotonic() - started, "attempts": attempts[0]})
+
+    async def _attempts(self, body: Mapping[str, Any], attempts: list[int]) -> Reply:
+        import httpx
+
+        estimate = _estimate(body)
+        while True:
+            response, failure = None, ""
+            async with self._limiter.request(estimate):
+                attempts[0] += 1
+                try:
+                    response = await self._http.post(self._url, json=body, headers=self._headers)
+                except httpx.TransportError as cause:
+                    failure = f"{type(cause).__name__}: {cause}"
+                # A trainer has a body of any kind in its way: proxies, pages that ask for a login.
+                except (httpx.HTTPError, UnicodeError) as cause:
+                    return Reply(text=None, failure=f"{type(cause).__name__}: {cause}")
+            if response is not None and response.status_code not in _TRY_AGAIN:
+                reply = self._read(response, body)
+                self._limiter.correct(reply.input_tokens + reply.output_tokens - estimate)
+                return reply
+            if response is not None:
+                failure = f"the endpoint answers {response.status_code}"
+            if attempts[0] > self._patience.retries:
+                return Reply(text=None, failure=failure)
+            await asyncio.sleep(self._wait_s(attempts[0] - 1, response))
+
+    def _read(self, response: httpx.Response, body: Mapping[str, Any]) -> Reply:
+        if hint := _HOPELESS.get(response.status_code):
+            raise ConfigError(f"{self._url} answers {response.status_code}, got {response.text[:300]!r}; {hint}")
+        if response.status_code != 200:
+            return Reply(text=None, failure=f"the endpoint answers {response.status_code}: {response.text[:300]}")
+        try:
+            answer = response.json()
+            text = answer["choices"][0]["message"]["content"]
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            return Reply(text=None, failure=f"the endpoint answers {response.text[:100]!r}")
+        usage = answer.get("usage")
+        counted = usage if isinstance(usage, Mapping) else {}
+        text = text if isinstance(text, str) else ""
+        return Reply(
+            text=text,
+            input_tokens=_count(counted.get("prompt_tokens"), _num_chars(body)),
+            output_tokens=_count(counted.get("completion_tokens"), len(text)),
+        )
+
+    def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
+        # Spread out, so that clients which failed together do not come back together.
+        wait_s = self._patience.retry_wait_s * 2**attempt * random.uniform(0.5, 1.0)
+        asked = response.headers.get("retry-after", "") if response is not None else ""
+        if asked.replace(".", "", 1).isdigit():
+            asked_s = min(float(asked), _LONGEST_WAIT_S)
+            self._limiter.pause(asked_s)
+            wait_s = max(wait_s, asked_s)
+        return min(wait_s, _LONGEST_WAIT_S)
+
+
+def _estimate(body: Mapping[str, Any]) -> int:
+    """Returns how many tokens a request may take at most, by its length."""
+    return _num_chars(body) // _CHARS_PER_TOKEN + int(body.get("max_tokens") or 0)
+
+
+def _num_chars(body: Mapping[str, Any]) -> int:
+    return sum(len(message["content"]) for message in body["messages"])
+
+
+def _count(counted: Any, num_chars: int) -> int:
+    """Returns tokens as the endpoint counts them; one for four characters where it does not."""
+    is_count = isinstance(counted, int) and not isinstance(counted, bool) and counted >= 0
+    return counted if is_count else -(-num_chars // _CHARS_PER_TOKEN)
+
+
+class Connections:
+    """The connections of one event loop, while anybody uses them."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+        self.users = 0
+        self.limiters: dict[Any, Limiter] = {}
+
+
+_SHARED: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections] = weakref.WeakKeyDictionary()
+
+
+@contextlib.asynccontextmanager
+async def connections() -> AsyncIterator[Connections]:
+    """Gives connections and limiters that all who ask at the same time share.
+
+    They are closed when nobody uses them any more, so an event loop can end whenever it likes.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+    """
+    loop = asyncio.get_running_loop()
+    shared = _SHARED.get(loop)
+    if shared is None:
+        shared = _SHARED[loop] = Connections(_make_http())
+    shared.users += 1
+    try:
+        yield shared
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            del _SHARED[loop]  # before the wait: who comes now gets new ones
+            await shared.http.aclose()
+
+
+def _make_http() -> httpx.AsyncClient:
+    try:
+        import httpx
+    except ImportError as cause:
+        raise MissingDependencyError(f"judges need httpx, got {cause}; pip install 'verl-agentic[judge]'") from cause
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    return httpx.AsyncClient(verify=_ssl_context(), limits=limits, timeout=None)
+
+
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    # Reading the certificates takes longer than many a request.
+    import httpx
+
+    return httpx.create_ssl_context()

@@ -1,0 +1,248 @@
+"""Asks reward models: what is sent, what comes back, and what becomes of failures.
+
+Any server does that takes chat messages and answers in the form of vLLM's `/pooling` or `/classify`, or of SGLang's
+embeddings. verl's reward model servers are such servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+from verl_agentic.deadlines import OverrunError, within
+from verl_agentic.errors import ConfigError, ScoringError, boundary
+from verl_agentic.rewards.models.client import connections
+from verl_agentic.rewards.models.limiter import Limiter, Limits
+from verl_agentic.rewards.models.quote import View, shown
+from verl_agentic.rewards.sample import Sample, Turn
+from verl_agentic.rewards.text.reasoning import without_thoughts
+
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_HOPELESS = (400, 401, 403, 404, 405, 422)
+_PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardModel:
+    """One reward model and how it is asked."""
+
+    endpoint: str
+    """URL in full, such as `http://host:8000/pooling`."""
+    model: str
+    """Name under which the server knows it."""
+    api_key_env: str = ""
+    """NAME of the environment variable with the key; empty sends none."""
+    timeout_s: float = 25.0
+    """Deadline of one score with all waits and retries; the rubric's must be longer."""
+    retries: int = 4
+    """After 408, 425, 429, 5xx or a failed connection."""
+    retry_wait_s: float = 0.5
+    """Before the first retry; twice as long before each further one."""
+    concurrency: int = 32
+    """Requests at once, of all processes of this machine."""
+    max_chars: int = 40_000
+    """Of each message; longer ones keep head and tail."""
+    view: View = "trajectory"
+    """What it scores beside the prompt: all turns, or the final answer alone (RLMT)."""
+    reference: bool = False
+    """Show it the ground truth of rows that have one; for language models that are asked YES or NO."""
+    principles: tuple[str, ...] = ()
+    """Rules to score by, which stand in front of the prompt (SALMON); editing them changes the scores."""
+
+    def __post_init__(self) -> None:
+        if self.view not in get_args(View):
+            raise ConfigError(f"a reward model's view must be one of {get_args(View)}, got {self.view!r}")
+        if not all(isinstance(rule, str) and rule.strip() for rule in self.principles):
+            raise ConfigError(f"a reward model's principles must be a list of texts, got {self.principles!r}")
+        if not str(self.endpoint).startswith(("http://", "https://")) or not self.model:
+            raise ConfigError(f"a reward model needs an URL and a name, got {self.endpoint!r} and {self.model!r}")
+        if min(self.timeout_s, self.concurrency, self.max_chars) <= 0 or min(self.retries, self.retry_wait_s) < 0:
+            raise ConfigError(f"times, concurrency and max_chars of a reward model must be positive, got {self}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RewardModel:
+        """Returns the reward model of a config.
+
+        Raises:
+            ConfigError: unknown or missing options, or values that cannot work.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(options.keys() - set(known)):
+            raise ConfigError(f"unknown options of a reward model, got {unknown}; known ones: {known}")
+        principles = options.get("principles") or ()
+        listed = (principles,) if isinstance(principles, str) else tuple(principles)
+        with boundary(ConfigError, "reading the options of a reward model"):
+            return cls(**{**options, "principles": listed})
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those with the key, read anew each time.
+
+        Raises:
+            ConfigError: the variable is not set.
+        """
+        if not self.api_key_env:
+            return {}
+        key = os.environ.get(self.api_key_env, "")
+        if not key:
+            raise ConfigError(
+                f"the key is to come from the environment variable {self.api_key_env!r}, got none; set it where the "
+                "rewards are computed, or leave api_key_env out"
+            )
+        return {"Authorization": f"Bearer {key}"}
+
+
+async def ask(model: RewardModel, body: Mapping[str, Any]) -> Any:
+    """Returns the answer, as JSON; None when there is none after all retries.
+
+    Raises:
+        ConfigError: the request, the key, the URL or the model is wrong, and no retry can help.
+    """
+    headers = model.headers
+    try:
+        return await within(_attempts(model, body, headers), model.timeout_s, what="asking a reward model")
+    except OverrunError:
+        return None
+
+
+async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+    import httpx
+
+    async with connections() as shared:
+        limits = Limits(concurrency=model.concurrency)
+        where = (model.endpoint, limits)
+        if where not in shared.limiters:
+            shared.limiters[where] = Limiter(limits, name=model.endpoint)
+        limiter = shared.limiters[where]
+        for attempt in range(model.retries + 1):
+            if attempt:
+                # Spread out, so that clients which failed together do not come back together.
+                await asyncio.sleep(model.retry_wait_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
+            try:
+                async with limiter.request(0):
+                    response = await shared.http.post(
+                        model.endpoint, json={"model": model.model, **body}, headers=headers
+                    )
+            except httpx.TransportError:
+                continue
+            if response.status_code in _HOPELESS:
+                raise ConfigError(
+                    f"{model.endpoint} answers {response.status_code}, got {response.text[:300]!r}; see the URL, the "
+                    "key and the model, and that the server takes such requests"
+                )
+            if response.status_code == 200:
+                return _json(response)
+            if response.status_code not in _TRY_AGAIN:
+                return None
+    return None
+
+
+def _json(response: Any) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+async def score(model: RewardModel, messages: Sequence[Mapping[str, str]]) -> float | None:
+    """Returns the score of a conversation; None when there is none after all retries.
+
+    Raises:
+        ConfigError: see `ask`.
+    """
+    return read_score(await ask(model, {"messages": list(messages)}))
+
+
+async def step_scores(model: RewardModel, messages: Sequence[Mapping[str, str]]) -> list[float] | None:
+    """Returns the score of each step of a conversation; None when there are none after all retries.
+
+    Raises:
+        ConfigError: see `ask`.
+    """
+    return read_steps(await ask(model, {"messages": list(messages)}))
+
+
+def read_score(answer: Any) -> float | None:
+    """Returns the score in an answer: the last number of `probs`, `embedding`, `data` or `score`."""
+    steps = read_steps(answer)
+    return steps[-1] if steps else None
+
+
+def read_steps(answer: Any) -> list[float] | None:
+    """Returns the scores in an answer, one per step; of a step with several classes the last one's, that it is good."""
+    try:
+        last = answer["data"][-1]
+        found = next(last[key] for key in ("probs", "embedding", "data", "score") if key in last)
+        rows = found if isinstance(found, list) else [found]
+        values = [float(row[-1] if isinstance(row, list) else row) for row in rows]
+    except (KeyError, IndexError, TypeError, ValueError, StopIteration):
+        return None
+    return values if values and all(map(math.isfinite, values)) else None
+
+
+def conversation(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
+    """Returns what a model scores, as chat messages: the principles, the prompt, and what its `view` shows.
+
+    That is what the policy wrote outside its thoughts, and what it was answered, or the final answer alone. Answers of
+    tools and users come as the user's. Nothing that policy or tools wrote can pass for a special token of
+    the reward model's chat template (`quote.visible`: `<` becomes `‹`).
+    """
+    messages = _prompt(sample, model)
+    if model.view == "answer":
+        answer = shown(without_thoughts(sample.final_answer), model.max_chars)
+        return [*messages, {"role": "assistant", "content": answer}]
+    for turn in sample.turns:
+        messages.append({"role": "assistant", "content": written(turn, max_chars=model.max_chars)})
+        if turn.observations:
+            answers = "\n\n".join(shown(text, model.max_chars) for text in turn.observations)
+            messages.append({"role": "user", "content": answers})
+    return messages
+
+
+def steps_as_one(sample: Sample, model: RewardModel, *, tag: str) -> list[dict[str, str]]:
+    """Returns the prompt and one message with all that the policy wrote, the tag behind each of its turns.
+
+    The policy cannot write the tag: see `conversation`.
+    """
+    steps = "".join(f"{written(turn, max_chars=model.max_chars)}{tag}" for turn in sample.turns)
+    return [*_prompt(sample, model), {"role": "assistant", "content": steps}]
+
+
+def written(turn: Turn, *, max_chars: int) -> str:
+    """Returns what the policy wrote in a turn, without thoughts, visible and capped."""
+    return shown(without_thoughts(turn.text), max_chars)
+
+
+def checked_probabilities(values: Sequence[float], *, of: str) -> Sequence[float]:
+    """Returns scores that are probabilities.
+
+    Raises:
+        ScoringError: one is not from 0 to 1.
+    """
+    if not all(0 <= value <= 1 for value in values):
+        raise ScoringError(
+            f"the scores of {of} must be probabilities, got {list(values)[:10]}; let the server apply the activation"
+        )
+    return values
+
+
+def guidelines(model: RewardModel) -> str:
+    """Returns the principles as the text that a model is shown; empty without any."""
+    if not model.principles:
+        return ""
+    rules = "\n".join(f"{number}. {rule}" for number, rule in enumerate(model.principles, start=1))
+    return f"{_PRINCIPLES}\n{rules}"
+
+
+def _prompt(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
+    prompt = [{"role": message.role, "content": message.content} for message in sample.prompt]
+    if not (rules := guidelines(model)):
+        return prompt
+    if prompt and prompt[0]["role"] == "system":  # chat templates take one system message
+        return [{"role": "system", "content": f"{rules}\n\n{prompt[0]['content']}"}, *prompt[1:]]
+    return [{"role": "system", "content": rules}, *prompt]

@@ -1,0 +1,1 @@
+"""Reading texts for reward components: tags, reasoning, similarity, normal forms."""

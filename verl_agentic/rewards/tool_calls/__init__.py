@@ -1,0 +1,1 @@
+"""Scores of tool calls, for reward components."""

@@ -1,0 +1,28 @@
+"""Which tool calls were in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_agentic.rewards.sample import Call
+from verl_agentic.rewards.tool_calls.calls import call_key, was_carried_out
+
+
+def are_redundant(calls: Sequence[Call]) -> list[bool]:
+    """Returns for each call of an episode whether it was in vain.
+
+    It was when it could not be carried out, or when the episode had made it before (same tool, same arguments) and got
+    the same answer. A repeated call with a new answer (tests after an edit, the next page) told something new.
+    """
+    seen: set[tuple[str, str | None]] = set()
+    redundant = []
+    for call in calls:
+        key = (call_key(call), call.result)
+        redundant.append(key in seen or not was_carried_out(call))
+        seen.add(key)
+    return redundant
+
+
+def redundancy(calls: Sequence[Call]) -> float:
+    """Returns the share of calls that were in vain, in [0, 1]; 0 without calls."""
+    return sum(are_redundant(calls)) / len(calls) if calls else 0.0

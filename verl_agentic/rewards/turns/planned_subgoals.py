@@ -1,0 +1,77 @@
+"""Subgoals that a planner model wrote: its JSON is checked, and what cannot be verified is known as such.
+
+{"subgoals": [{"name": "find the key", "check": {"tool": "take", "arguments": {"object": "key"}}},
+              {"name": "think it over", "check": null}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.errors import DataError
+from verl_agentic.rewards.turns.subgoal_checks import Subgoal
+
+MAX_SUBGOALS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A planner's subgoals."""
+
+    subgoals: tuple[Subgoal, ...]
+    """Those with a check that can be carried out."""
+    unverifiable: tuple[str, ...]
+    """Names of the others; they never pay."""
+
+    @property
+    def size(self) -> int:
+        """How many subgoals were planned, those that cannot be verified included."""
+        return len(self.subgoals) + len(self.unverifiable)
+
+
+def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> Plan:
+    """Returns the plan in a planner's reply.
+
+    Args:
+        reply: its text (words or a code fence around the JSON do no harm), or the JSON as an object.
+        max_subgoals: most that it may plan.
+
+    Raises:
+        DataError: no JSON in the form above, two subgoals of one name, none or too many; a subgoal without `check`.
+            A check of another form raises nothing: that subgoal is unverifiable.
+    """
+    entries = _entries(reply)
+    if not 0 < len(entries) <= max_subgoals:
+        raise DataError(f"a plan must have 1 to {max_subgoals} subgoals, got {len(entries)}; ask the planner again")
+    named = [(_name(entry), entry["check"]) for entry in entries]
+    if len({name for name, _ in named}) < len(named):
+        raise DataError(f"a plan must have subgoals of different names, got {[n for n, _ in named]}; ask again")
+    subgoals, unverifiable = [], []
+    for name, check in named:
+        try:
+            subgoals.append(Subgoal.from_mapping(check, name=name))
+        except DataError:
+            unverifiable.append(name)
+    return Plan(subgoals=tuple(subgoals), unverifiable=tuple(unverifiable))
+
+
+def _entries(reply: Any) -> list[Any]:
+    if isinstance(reply, str):
+        try:
+            reply = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
+        except (ValueError, RecursionError) as cause:
+            raise DataError(f"a plan must be JSON, got {reply[:200]!r}; ask the planner again") from cause
+    entries = reply.get("subgoals") if isinstance(reply, Mapping) else None
+    if not isinstance(entries, list):
+        raise DataError(f'a plan must be {{"subgoals": [...]}}, got {str(reply)[:200]}; ask the planner again')
+    return entries
+
+
+def _name(entry: Any) -> str:
+    name = entry.get("name") if isinstance(entry, Mapping) and "check" in entry else None
+    if not isinstance(name, str) or not name.strip():
+        raise DataError(f'a planned subgoal must be {{"name": ..., "check": ...}}, got {str(entry)[:200]}; ask again')
+    return name.strip()

@@ -1,0 +1,43 @@
+"""The child process in which components run that could hang: `python -m verl_agentic.rewards.worker_main FD`.
+
+Gets `(use, options, subject)`, answers `(verdict, None)` or `(None, error)`; ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int) -> None:
+    """Serves until the parent is gone."""
+    from verl_agentic.rewards.component import Component, load_component
+
+    # The thread that asks may end, or its process be killed, while a component hangs here.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    sys.path[:] = os.environ.pop("VERL_AGENTIC_WORKER_PATH").split(os.pathsep)
+    components: dict[str, Component] = {}
+    with Connection(descriptor) as parent:
+        parent.send(("ready", None))
+        while True:
+            try:
+                key, use, options, subject = parent.recv()
+            except EOFError:
+                return
+            try:
+                if key not in components:
+                    components[key] = load_component(use).make(options)
+                reply: tuple[Any, str | None] = (components[key](subject), None)
+            except (Exception, SystemExit) as cause:
+                reply = (None, f"{type(cause).__name__}: {cause}")
+            parent.send(reply)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

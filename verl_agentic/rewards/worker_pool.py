@@ -1,0 +1,128 @@
+"""Worker processes for components that could hang: each call has a deadline, past which its process is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from verl_agentic.errors import ScoringError
+
+_START_TIMEOUT_S = 60.0
+
+
+class Workers:
+    """A few processes; every thread of the pool has one of its own."""
+
+    def __init__(self, count: int | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            count: processes at once; by default one per core, at most 8.
+        """
+        self._threads = ThreadPoolExecutor(
+            count or min(8, os.cpu_count() or 1), thread_name_prefix="verl_agentic.rewards"
+        )
+        self._local = threading.local()
+        self._all: set[_Worker] = set()
+        self._lock = threading.Lock()
+
+    def submit(self, use: str, options: Mapping[str, Any], subject: Any, *, timeout_s: float) -> Any:
+        """Returns the future of a component's verdict.
+
+        The future raises:
+            ScoringError: the component raised, was still running at its deadline (its process is killed then), or took
+                its process down.
+        """
+        return self._threads.submit(self._call, use, options, subject, timeout_s)
+
+    def close(self) -> None:
+        """Ends all processes; what still runs fails."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            workers, self._all = self._all, set()
+        for worker in workers:
+            worker.kill()
+
+    def _call(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
+        worker: _Worker | None = getattr(self._local, "worker", None)
+        if worker is not None and not worker.is_alive:
+            self._drop(worker)
+            worker = None
+        if worker is None:
+            worker = self._local.worker = _Worker()
+            with self._lock:
+                self._all.add(worker)
+        try:
+            return worker.call(use, options, subject, timeout_s)
+        except (OSError, EOFError) as cause:
+            self._drop(worker)
+            kind = type(cause).__name__
+            what = f"was still running after {timeout_s:g} s" if kind == "TimeoutError" else "took its process down"
+            raise ScoringError(
+                f"component {use!r} {what} and was killed; the next sample gets a new process"
+            ) from cause
+
+    def _drop(self, worker: _Worker) -> None:
+        worker.kill()
+        self._local.worker = None
+        with self._lock:
+            self._all.discard(worker)
+
+
+class _Worker:
+    """One child process."""
+
+    def __init__(self) -> None:
+        self._pipe, childs_end = Pipe()
+        # The working directory on the path is written "" in a parent that runs a script from it.
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "verl_agentic.rewards.worker_main", str(childs_end.fileno())],
+                pass_fds=[childs_end.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "VERL_AGENTIC_WORKER_PATH": path, "PYTHONPATH": path},
+                start_new_session=True,  # Ctrl-C belongs to the parent; and the whole group is killed at once
+            )
+        finally:
+            childs_end.close()
+        try:
+            _receive(self._pipe, _START_TIMEOUT_S)
+        except (OSError, EOFError):
+            self.kill()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process can take a call."""
+        return self._process.poll() is None and not self._pipe.closed
+
+    def call(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
+        """Returns the verdict, or raises what became of the process."""
+        key = f"{use} {json.dumps(options, sort_keys=True, default=repr)}"
+        self._pipe.send((key, use, options, subject))
+        verdict, error = _receive(self._pipe, timeout_s)
+        if error is not None:
+            raise ScoringError(f"component {use!r} failed, got {error}")
+        return verdict
+
+    def kill(self) -> None:
+        """Ends the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
+        self._pipe.close()
+
+
+def _receive(pipe: Connection, timeout_s: float) -> Any:
+    if not pipe.poll(timeout_s):
+        raise TimeoutError
+    return pipe.recv()

@@ -1,0 +1,1 @@
+"""Dynamic sampling: what happens to groups that gates drop or keep."""

@@ -1,0 +1,1 @@
+"""Which prompts come next: pass rates, difficulty, group sizes, proposed tasks."""

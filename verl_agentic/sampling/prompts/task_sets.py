@@ -1,0 +1,137 @@
+"""Tasks that are proposed while training: they join the data once they are checked, and leave when they teach nothing.
+
+Absolute Zero, R-Zero and SSP pose their own tasks. Who proposes, and how, is an environment's matter; what a proposer
+earns is a reward's (`rewards.groups.self_play`). This is the set of what was proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_agentic.errors import DataError
+from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
+
+Check = Callable[[Mapping[str, Any]], bool]
+"""Tells whether a task can be posed; what it raises counts as no."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of a proposal."""
+
+    place: int | None
+    """Its number in the set; None when it did not enter."""
+    reason: str = ""
+    """Why it did not."""
+
+    @property
+    def penalty(self) -> float:
+        """What the proposal costs its proposer: -0.5 when it was readable and wrong, as in Absolute Zero, else 0."""
+        return 0.0 if self.place is not None else -0.5
+
+
+def is_worth_posing(values: Floats, *, low: float = 0.05, high: float = 0.75) -> NDArray[np.bool_]:
+    """Tells which generated tasks WebRL keeps: those whose start the critic values at low to high, both included.
+
+    Args:
+        values: [N] the critic's value of the first state.
+        low: below, a task counts as impossible.
+        high: above, it counts as done. That both bounds belong to what is kept is our reading of its code.
+
+    Paper: https://arxiv.org/abs/2411.02337
+    """
+    return (values >= low) & (values <= high)
+
+
+def runs_alike(run: Callable[[], Any], *, times: int = 2) -> bool:
+    """Tells whether something can be executed and gives the same every time.
+
+    Args:
+        run: executes the task, in a sandbox where it is code; it raises when it cannot.
+        times: how often. Absolute Zero runs every program twice.
+    """
+    try:
+        first = run()
+        return all(run() == first for _ in range(times - 1))
+    except Exception:
+        return False
+
+
+class TaskSet:
+    """Proposed tasks, numbered from 0 in the order they entered; numbers stay when a task leaves."""
+
+    def __init__(self, *, patience: int = 4, value_bounds: Sequence[float] | None = None) -> None:
+        """Builds an empty set.
+
+        Args:
+            patience: groups in a row, solved throughout or not at all, after which a task leaves.
+            value_bounds: see `TaskSetSettings.value_bounds`.
+        """
+        self.patience = patience
+        self.value_bounds = value_bounds
+        self.rows: list[dict[str, Any]] = []
+        self._alive: list[bool] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def is_alive_N(self) -> NDArray[np.bool_]:
+        """Tasks that have not left."""
+        return np.array(self._alive, dtype=bool)
+
+    def propose(self, row: Mapping[str, Any], *, check: Check) -> Verdict:
+        """Checks a task and lets it enter, unless it is in the set already or has left it.
+
+        Args:
+            row: the task, with the columns of the data.
+            check: whether it can be posed: it is executed, gives the same twice (`runs_alike`), has an answer.
+        """
+        task = dict(row)
+        if task in self.rows:
+            return Verdict(place=None, reason="proposed before")
+        try:
+            is_valid = check(task)
+        except Exception as cause:
+            return Verdict(place=None, reason=f"the check failed, got {type(cause).__name__}: {cause}")
+        if not is_valid:
+            return Verdict(place=None, reason="the check refused it")
+        self.rows.append(task)
+        self._alive.append(True)
+        return Verdict(place=len(self.rows) - 1)
+
+    def retire(self, rates: PassRates) -> list[int]:
+        """Lets those leave that teach nothing any more, by their streak or their value; returns their numbers.
+
+        Args:
+            rates: of all prompts; those of the set are its last ones.
+        """
+        own = slice(len(rates) - len(self), len(rates))
+        leaves_N = np.abs(rates.streak_N[own]) >= self.patience
+        if self.value_bounds is not None:
+            low, high = self.value_bounds
+            leaves_N |= rates.is_seen_N[own] & ~is_worth_posing(rates.mean_N[own], low=low, high=high)
+        leaving = [i for i in np.flatnonzero(leaves_N).tolist() if self._alive[i]]
+        for place in leaving:
+            self._alive[place] = False
+        return leaving
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what `load_state_dict` needs."""
+        return {"rows": [dict(row) for row in self.rows], "alive": list(self._alive)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the set.
+
+        Raises:
+            DataError: the state is not of a task set.
+        """
+        if len(state["rows"]) != len(state["alive"]):
+            raise DataError(f"a task set has {len(state['rows'])} rows, got {len(state['alive'])} marks; use another "
+                            "checkpoint")  # fmt: skip
+        self.rows, self._alive = [dict(row) for row in state["rows"]], [bool(mark) for mark in state["alive"]]

@@ -1,0 +1,332 @@
+"""Which backend: by name, or `auto`, which proves each candidate on this machine and says why it refused the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from verl_agentic.errors import (
+    AgenticError,
+    ConfigError,
+    MissingDependencyError,
+    SandboxError,
+    SandboxUnavailableError,
+    boundary,
+)
+from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox
+
+_PROBE_TIMEOUT_S = 60.0
+_logger = logging.getLogger(__name__)
+
+
+class Isolation(enum.IntEnum):
+    """How far the code is kept from the machine; the higher, the safer."""
+
+    NONE = 0
+    """Nothing is asked for."""
+    PROCESS_LIMITS = 1
+    """Limits against accidents; same user, files and network."""
+    LANDLOCK = 2
+    """Rules of the kernel keep files, network, signals and memory of others out of reach; file names can be seen."""
+    NAMESPACES = 3
+    """File system, processes, users and network of its own, on the same kernel."""
+    CONTAINER = 3
+    """The same kernel boundary as `NAMESPACES`."""
+    OWN_KERNEL = 4
+    """Between the code and the machine's kernel stands another one: gVisor, a virtual machine."""
+
+    @classmethod
+    def parse(cls, value: Isolation | str) -> Isolation:
+        """Returns the level of a name such as `namespaces`.
+
+        Raises:
+            ConfigError: there is no such level.
+        """
+        try:
+            return value if isinstance(value, Isolation) else cls[value.upper()]
+        except (KeyError, AttributeError):
+            names = ", ".join(name.lower() for name in cls.__members__)
+            raise ConfigError(f"an isolation is one of {names}, got {value!r}") from None
+
+
+DEFAULT_ISOLATION = Isolation.LANDLOCK
+"""The weakest that is meant for code that nobody has read."""
+AUTO_ORDER = ("namespaces", "docker", "landlock", "local")
+"""The safest that costs least first; `local` only where `at_least` allows it, and never as root."""
+NAMES = (*AUTO_ORDER, "remote", "auto")
+_ISOLATION = {
+    "local": Isolation.PROCESS_LIMITS,
+    "landlock": Isolation.LANDLOCK,
+    "namespaces": Isolation.NAMESPACES,
+    "docker": Isolation.CONTAINER,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What trying a backend out has shown."""
+
+    name: str
+    isolation: str
+    """Level, in lower case."""
+    refusal: str = ""
+    """Why it cannot be used here; empty when it can."""
+    start_ms: float = 0.0
+    """From nothing to the first result, in milliseconds."""
+    run_ms: float = 0.0
+    """A one-line program in a sandbox that is there, in milliseconds."""
+
+    @property
+    def works(self) -> bool:
+        """True when code ran in it."""
+        return not self.refusal
+
+
+class AutoBackend:
+    """The first backend that works here and isolates enough; chosen by `start`."""
+
+    def __init__(
+        self, *, at_least: Isolation, options: Mapping[str, Mapping[str, Any]], order: Sequence[str] = AUTO_ORDER
+    ) -> None:
+        """Takes the weakest isolation that is allowed, and options by name of backend."""
+        self._at_least, self._options, self._order = at_least, options, order
+        self._chosen: Backend | None = None
+        self.refusals: dict[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the chosen backend; `auto` before the choice."""
+        return "auto" if self._chosen is None else self._chosen.name
+
+    @property
+    def isolation(self) -> Isolation:
+        """That of the chosen backend; before the choice, what it will be at least."""
+        return self._at_least if self._chosen is None else isolation_of(self._chosen)
+
+    async def start(self) -> None:
+        """Tries the candidates one after the other.
+
+        Raises:
+            SandboxUnavailableError: none works, or those that work isolate less than asked for.
+        """
+        if self._chosen is not None:
+            return
+        self.refusals = {}
+        for name in self._order:
+            try:
+                backend = _make(name, self._options.get(name, {}))
+            except (SandboxUnavailableError, MissingDependencyError) as cause:
+                self.refusals[name] = str(cause)
+                continue
+            if isolation_of(backend) < self._at_least:
+                self.refusals[name] = f"isolates by {_label(isolation_of(backend))} only"
+                continue
+            if name == "local" and os.geteuid() == 0:
+                self.refusals[name] = (
+                    "would run the code as root, got user 0; use another user, or name the backend local if you trust "
+                    "the code with this machine"
+                )
+                continue
+            try:
+                await _prove(backend)
+            except AgenticError as cause:
+                self.refusals[name] = str(cause)
+                continue
+            self._chosen = backend
+            level = logging.WARNING if name == "local" and self.refusals else logging.INFO
+            _logger.log(level, "sandbox backend %s; refused: %s", name, self.refusals or "none")
+            return
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.refusals.items())
+        raise SandboxUnavailableError(
+            f"no sandbox backend here isolates by {_label(self._at_least)} or better, got {reasons}; fix one of them, "
+            "use the backend remote, or, for code that you trust, name the backend local and set at_least=none"
+        )
+
+    async def create(self) -> Sandbox:
+        """Makes a sandbox of the chosen backend."""
+        if self._chosen is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        return await self._chosen.create()
+
+    async def close(self) -> None:
+        """Closes the chosen backend."""
+        if self._chosen is not None:
+            await self._chosen.close()
+            self._chosen = None
+
+
+def make_backend(name: str, *, at_least: Isolation | str | None = None, **options: Any) -> Backend:
+    """Returns a backend, not yet started.
+
+    Args:
+        name: `namespaces`, `docker`, `landlock`, `remote`, `local`, or `auto`.
+        at_least: weakest isolation that is allowed; None as in `required`.
+        options: fields of the backend's configuration; with `auto`, of each backend by its name.
+
+    Raises:
+        ConfigError: no such backend or option, or the backend isolates less than `at_least`.
+    """
+    level = required(name, at_least)
+    if name == "auto":
+        unknown = set(options) - set(AUTO_ORDER)
+        if unknown:
+            raise ConfigError(f"options of auto are those of {', '.join(AUTO_ORDER)}, got {', '.join(sorted(unknown))}")
+        for name, given in options.items():
+            with contextlib.suppress(SandboxUnavailableError, MissingDependencyError):
+                _make(name, given)  # what is misspelt is told now, also for one that will not be tried
+        return AutoBackend(at_least=level, options=options)
+    if name == "remote":
+        # Only the service knows how it isolates: it is asked at the start.
+        return _make(name, {**options, "at_least": level.name.lower()})
+    backend = _make(name, options)
+    if isolation_of(backend) < level:
+        raise ConfigError(
+            f"the backend {name} isolates by {_label(isolation_of(backend))}, got at_least={_label(level)}; "
+            "name a stronger backend, or allow the weaker one with at_least"
+        )
+    return backend
+
+
+def required(name: str, at_least: Isolation | str | None) -> Isolation:
+    """Returns the weakest isolation that is allowed. None means that `auto` takes `DEFAULT_ISOLATION` or better, and
+    that a backend that is named is taken at its word.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    if at_least is None:
+        return DEFAULT_ISOLATION if name == "auto" else Isolation.NONE
+    return Isolation.parse(at_least)
+
+
+def isolation_of(backend: Backend) -> Isolation:
+    """Returns how a backend isolates."""
+    level = getattr(backend, "isolation", None)
+    return _ISOLATION.get(backend.name, Isolation.NONE) if level is None else Isolation.parse(level)
+
+
+async def probe(name: str, **options: Any) -> Probe:
+    """Starts a backend, runs code in it twice, closes it, and returns what that has shown."""
+    isolation = _label(_ISOLATION.get(name, Isolation.NONE))
+    try:
+        backend = _make(name, options)
+        isolation = _label(isolation_of(backend))
+        start_ms, run_ms = await _prove(backend)
+    except AgenticError as cause:
+        return Probe(name=name, isolation=isolation, refusal=str(cause))
+    await backend.close()
+    return Probe(name=name, isolation=_label(isolation_of(backend)), start_ms=start_ms, run_ms=run_ms)
+
+
+async def probe_all() -> list[Probe]:
+    """Returns what each backend can do here; `remote` only where `VERL_AGENTIC_SANDBOX_URL` names a service."""
+    options: dict[str, dict[str, Any]] = {name: {} for name in AUTO_ORDER[:-1]} | {"local": {"is_trusted": True}}
+    if os.environ.get("VERL_AGENTIC_SANDBOX_URL"):
+        options["remote"] = {}
+    return [await probe(name, **given) for name, given in options.items()]
+
+
+async def _prove(backend: Backend) -> tuple[float, float]:
+    """Starts a backend and runs code in it; returns the times to the first and of the second result, in ms.
+
+    Raises:
+        SandboxError: it does not work; it has been closed.
+        ConfigError: what it needs is missing; it has been closed.
+    """
+    try:
+        return await asyncio.wait_for(_start_and_run(backend), _PROBE_TIMEOUT_S)
+    except BaseException as cause:
+        await backend.close()
+        if isinstance(cause, asyncio.TimeoutError):
+            raise SandboxUnavailableError(
+                f"gave no result, got {_PROBE_TIMEOUT_S:g} s; is the machine busy?"
+            ) from cause
+        raise
+
+
+async def _start_and_run(backend: Backend) -> tuple[float, float]:
+    marks = [time.monotonic()]
+    with boundary(SandboxUnavailableError, f"starting the backend {backend.name}"):
+        await backend.start()
+        sandbox = await backend.create()
+        try:
+            for _ in range(2):
+                result = await sandbox.run(Command(code="print(6 * 7)"), limits=Limits(), fresh=True)
+                if result.stdout != "42\n":
+                    raise SandboxUnavailableError(f"print(6 * 7) must give 42, got {result}")
+                marks.append(time.monotonic())
+        finally:
+            await sandbox.close()
+    return 1000 * (marks[1] - marks[0]), 1000 * (marks[2] - marks[1])
+
+
+def _make(name: str, options: Mapping[str, Any]) -> Backend:
+    if name not in _MAKERS:
+        raise ConfigError(f"a sandbox backend is one of {', '.join(NAMES)}, got {name!r}")
+    return _MAKERS[name](options)
+
+
+def _local(options: Mapping[str, Any]) -> Backend:
+    from verl_agentic.sandbox.local.local_backend import LocalBackend
+
+    return LocalBackend(**_known("local", options, ["max_running", "is_trusted"]))
+
+
+def _namespaces(options: Mapping[str, Any]) -> Backend:
+    from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
+
+    return NamespaceBackend(_config("namespaces", NamespaceConfig, options))
+
+
+def _landlock(options: Mapping[str, Any]) -> Backend:
+    from verl_agentic.sandbox.landlock_backend import LandlockBackend, LandlockConfig
+
+    return LandlockBackend(_config("landlock", LandlockConfig, options))
+
+
+def _docker(options: Mapping[str, Any]) -> Backend:
+    try:
+        from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
+    except ImportError as cause:
+        if isinstance(cause, AgenticError):
+            raise
+        raise SandboxUnavailableError(f"the backend docker cannot be imported, got {cause}") from cause
+
+    return DockerBackend(_config("docker", DockerConfig, options))
+
+
+def _remote(options: Mapping[str, Any]) -> Backend:
+    from verl_agentic.sandbox.run_code.remote_backend import RemoteBackend, RemoteConfig
+
+    return RemoteBackend(_config("remote", RemoteConfig, options))
+
+
+_MAKERS: dict[str, Callable[[Mapping[str, Any]], Backend]] = {
+    "local": _local,
+    "landlock": _landlock,
+    "namespaces": _namespaces,
+    "docker": _docker,
+    "remote": _remote,
+}
+
+
+def _config(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    return kind(**_known(name, options, [item.name for item in fields(kind)]))  # type: ignore[arg-type]
+
+
+def _known(name: str, options: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise ConfigError(f"options of the backend {name} are {', '.join(allowed)}, got {', '.join(unknown)}")
+    return dict(options)
+
+
+def _label(level: Isolation) -> str:
+    return level.name.lower()

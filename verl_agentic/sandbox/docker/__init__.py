@@ -1,0 +1,1 @@
+"""Sandboxes in hardened containers of a Docker engine."""

@@ -1,0 +1,285 @@
+"""The backend `docker`: hardened containers of an engine, with a box as process 1.
+
+The box is the same one that the backend `namespaces` uses; it speaks over the container's stdin and stdout, so that an
+execution in a warm container costs milliseconds and no call to the engine. A container has no network, a read-only
+root, no capabilities, a user of its own that is not root, limits of memory, processes and processors, and a filter of
+system calls. It ends when the trainer's connection does, so that a killed run leaves no code running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
+from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdSandbox, start_cold
+from verl_agentic.sandbox.docker.live_container import ContainerBox, entrypoint, start_box
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Session, SessionKind
+
+_THREADS = 16  # that wait for the engine
+_PYTHONS = ("python3", "python")
+# Of another runtime: gVisor's kernel is a process of some dozens of threads, and dies when it gets none.
+_SPARE_PROCESSES, _SPARE_PROCESSES_OF_RUNTIME = 4, 256
+_Made = TypeVar("_Made")
+# fmt: off
+_DEFAULT_IMPORTS = (
+    "bisect", "collections", "datetime", "functools", "heapq", "io", "itertools", "json", "math", "random", "re",
+    "string",
+)
+# fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class DockerConfig:
+    """What all containers of the backend are made of."""
+
+    image: str = "python:3.12-slim"
+    """Name of the image; fetched when the engine does not have it. One without Python >= 3.8 takes commands with
+    `argv` only, through the engine's exec."""
+    build: Path | None = None
+    """Folder with a Dockerfile that the image is built from, instead of `image`."""
+    runtime: str | None = None
+    """Runtime that the engine knows, such as `runsc` (gVisor); None for its default."""
+    network: str = "none"
+    """Network of the engine that executions whose limits allow it may use; `none` has only loopback."""
+    memory_mb: int = 512
+    """Memory that a container starts with, in MiB, process 1 included; changed when an execution's limits say
+    otherwise."""
+    processes: int = 64
+    """Processes that a container starts with; changed when an execution's limits say otherwise."""
+    cpus: float = 1.0
+    """Processors that a container may use."""
+    disk_mb: int = 64
+    """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; in memory, of which it takes its part."""
+    imports: Sequence[str] = _DEFAULT_IMPORTS
+    """Modules that are loaded before the first execution."""
+    url: str | None = None
+    """Address of the engine; None takes DOCKER_HOST, or the default socket."""
+
+    def __post_init__(self) -> None:
+        if min(self.memory_mb, self.processes, self.cpus, self.disk_mb) <= 0:
+            raise ConfigError(f"memory_mb, processes, cpus and disk_mb must be positive, got {self}")
+        if self.network == "host":
+            raise ConfigError("network must not be the host's, got 'host'; make a network in the engine and name it")
+
+
+class DockerBackend:
+    """Sandboxes that are containers."""
+
+    name = "docker"
+
+    def __init__(self, config: DockerConfig | None = None) -> None:
+        self._config = config or DockerConfig()
+        self._group = secrets.token_hex(8)
+        self._threads: ThreadPoolExecutor | None = None
+        self._engine: Engine | None = None
+        self._image = self._config.image
+        self._python: str | None = None
+        self._makes: set[asyncio.Task[Any]] = set()
+
+    @property
+    def isolation(self) -> str:
+        """`own_kernel` under a runtime such as gVisor's, else `container`."""
+        return "container" if self._config.runtime is None else "own_kernel"
+
+    async def start(self) -> None:
+        """Connects, provides the image, removes what killed runs have left, and tries a first container.
+
+        Raises:
+            MissingDependencyError: the Docker SDK is not installed.
+            SandboxUnavailableError: no engine answers, it cannot confine containers, or the image cannot be used.
+        """
+        if self._engine is not None:
+            return
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
+        try:
+            engine = self._engine = await self._in_thread(Engine, self._config.url)
+            await self._in_thread(engine.check, self._config.runtime)
+            if self._config.build is not None:
+                self._image = await self._in_thread(engine.build_image, Path(self._config.build))
+            await self._in_thread(engine.provide_image, self._image)
+            await self._in_thread(engine.reap)
+            self._python = await self._find_python()
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    async def create(self) -> Sandbox:
+        """Makes a container.
+
+        Raises:
+            SandboxError: the backend is not started, or the engine failed.
+        """
+        if self._python is None:
+            return ColdSandbox(await self._make_cold(), make=self._make_cold)
+        make = functools.partial(self._make_box, self._python)
+        return DockerSandbox(await make(), make=make)
+
+    async def close(self) -> None:
+        """Removes all containers of this backend."""
+        if self._makes:
+            await asyncio.gather(*self._makes, return_exceptions=True)
+        engine, self._engine = self._engine, None
+        threads, self._threads = self._threads, None
+        try:
+            if engine is not None:
+                assert threads is not None
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(threads, engine.remove_group, self._group)
+                engine.close()
+        finally:
+            if threads is not None:
+                threads.shutdown(wait=False)
+
+    async def _find_python(self) -> str | None:
+        """Returns the name of the image's Python; None when it has none and can be used without."""
+        reasons = []
+        for python in _PYTHONS:
+            try:
+                await (await self._make_box(python)).close()
+            except SandboxUnavailableError:
+                raise  # there is one, and it cannot be used
+            except SandboxError as cause:
+                reasons.append(str(cause))
+            else:
+                return python
+        try:
+            await (await self._make_cold()).close()
+        except SandboxError as cause:
+            raise SandboxUnavailableError(
+                f"the image {self._image!r} can hold neither a box nor a shell, got: {reasons[0]}, and: {cause}; "
+                "use an image with Python >= 3.8, or with sh and cat"
+            ) from cause
+        return None
+
+    async def _make_box(self, python: str) -> ContainerBox:
+        return await self._make(
+            functools.partial(
+                start_box,
+                shape=self._shape(entrypoint(python)),
+                imports=self._config.imports,
+                expect_seccomp=self._config.runtime is None,  # others have a kernel of their own in its place
+            )
+        )
+
+    async def _make_cold(self) -> Any:
+        return await self._make(functools.partial(start_cold, shape=self._shape(COLD_ENTRYPOINT)))
+
+    async def _make(self, start: Callable[..., Awaitable[_Made]]) -> _Made:
+        """Makes a container to the end even when the caller goes away, and then removes it: none is lost half-made."""
+        if self._engine is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        work = start(self._engine, self._in_thread)
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._makes.add(task)
+        task.add_done_callback(self._makes.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            closing = asyncio.ensure_future(_close_made(task))
+            self._makes.add(closing)
+            closing.add_done_callback(self._makes.discard)
+            raise
+
+    def _shape(self, entry: Sequence[str]) -> Shape:
+        config = self._config
+        return Shape(
+            image=self._image,
+            entrypoint=entry,
+            memory_mb=config.memory_mb,
+            processes=config.processes,
+            spare_processes=_SPARE_PROCESSES if config.runtime is None else _SPARE_PROCESSES_OF_RUNTIME,
+            cpus=config.cpus,
+            disk_mb=config.disk_mb,
+            network=config.network,
+            runtime=config.runtime,
+            group=self._group,
+        )
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        if self._threads is None:
+            raise SandboxError("the backend is closed, got a call to it; start it again")
+        call = functools.partial(function, *args, **keywords)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+class DockerSandbox:
+    """A container for an episode, or one after the other for single executions (`sandbox.interface.Sandbox`)."""
+
+    def __init__(self, box: ContainerBox, *, make: Callable[[], Awaitable[ContainerBox]]) -> None:
+        """Takes the first container, and what makes others: for what must be run apart from it, or after it."""
+        self._box, self._make = box, make
+        self._apart: ContainerBox | None = None
+        self._has_state = self._is_closed = False
+        self._lock = asyncio.Lock()
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command; see `Sandbox.run`.
+
+        With `fresh`, the container is cleaned afterwards and must prove it; one that does not is replaced before the
+        next execution. A sandbox that has files or sessions of an episode runs it in another container.
+        """
+        async with self._lock:
+            if fresh and self._has_state:
+                self._apart = await self._usable(self._apart)
+                box = self._apart
+            else:
+                box = await self._own()
+                self._has_state |= not fresh
+            return await box.run(command, limits=limits, fresh=fresh)
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
+        async with self._lock:
+            box = await self._own()
+            self._has_state = True
+            return await box.open_session(kind, limits=limits)
+
+    async def snapshot(self) -> int:
+        """Keeps the working folder; see `Sandbox.snapshot`."""
+        async with self._lock:
+            box = await self._own()
+            self._has_state = True
+            return await box.snapshot()
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Brings the working folder back; see `Sandbox.reset`."""
+        async with self._lock:
+            await (await self._own()).reset(snapshot)
+
+    async def close(self) -> None:
+        """Removes its containers."""
+        self._is_closed = True
+        await asyncio.gather(*(box.close() for box in (self._box, self._apart) if box is not None))
+
+    async def _own(self) -> ContainerBox:
+        """Returns the sandbox's container; one that no episode has begun in is replaced when it is not as new."""
+        if not self._has_state:
+            self._box = await self._usable(self._box)
+        return self._box
+
+    async def _usable(self, box: ContainerBox | None) -> ContainerBox:
+        if self._is_closed:
+            raise SandboxError("the sandbox is closed, got a call to it; make a new one")
+        if box is not None and box.is_usable:
+            return box
+        if box is not None:
+            await box.close()
+        made = await self._make()
+        if self._is_closed:
+            await made.close()
+            raise SandboxError("the sandbox was closed during a call, got no result; make a new one")
+        return made
+
+
+async def _close_made(task: asyncio.Task[Any]) -> None:
+    with contextlib.suppress(Exception):
+        await (await task).close()

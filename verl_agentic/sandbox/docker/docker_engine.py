@@ -1,0 +1,308 @@
+"""What the docker backend asks of an engine: images, hardened containers, and the removal of those that were left.
+
+Everything here blocks; the backend calls it in threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.errors import ConfigError, MissingDependencyError, SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox import reaper
+from verl_agentic.sandbox.docker import seccomp_profile
+
+FOLDERS = ("/work", "/tmp", "/dev/shm")
+_LABEL = "verl-agentic."
+_USERS = range(20_000, 60_000)
+_NANO = 10**9
+# What tells of the machine and its kernel: the usual ones of engines, and more of /sys.
+_MASKED = (
+    *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kallsyms", "kcore", "keys", "latency_stats")),
+    *(f"/proc/{name}" for name in ("sched_debug", "scsi", "timer_list", "timer_stats")),
+    *(f"/sys/{name}" for name in ("devices/virtual/powercap", "firmware", "kernel", "module", "power")),
+)
+_DEFAULT_URL = "unix:///var/run/docker.sock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a container is made of."""
+
+    image: str
+    entrypoint: Sequence[str]
+    memory_mb: int
+    processes: int
+    spare_processes: int
+    """What the container has beyond those of the code: process 1, and a runtime's own threads."""
+    cpus: float
+    disk_mb: int
+    network: str
+    runtime: str | None
+    group: str
+    """Written on all containers of one backend."""
+
+
+class Engine:
+    """A connection to an engine."""
+
+    def __init__(self, url: str | None) -> None:
+        """Connects.
+
+        Raises:
+            MissingDependencyError: the SDK is not installed.
+            SandboxUnavailableError: no engine answers, or it cannot limit what containers use.
+        """
+        self._sdk = _sdk()
+        where = url or os.environ.get("DOCKER_HOST") or _DEFAULT_URL
+        try:
+            if where.startswith("unix://"):
+                os.stat(where[len("unix://") :])  # first: the SDK forgets to close a socket that finds nothing
+            settings = {"base_url": url} if url else self._sdk.utils.kwargs_from_env()
+            self._api = self._sdk.APIClient(**settings, version="auto", timeout=60, max_pool_size=64)
+            self._info = self._api.info()
+        except (self._sdk.errors.DockerException, OSError) as cause:
+            raise SandboxUnavailableError(
+                f"no Docker engine answers at {where}, got {cause}; start one, or set DOCKER_HOST"
+            ) from cause
+        self._volumes: dict[str, list[str]] = {}
+
+    def check(self, runtime: str | None) -> None:
+        """Checks that the engine enforces limits and has the runtime.
+
+        Raises:
+            SandboxUnavailableError: it does not.
+        """
+        lacking = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not self._info.get(name)]
+        if not any("seccomp" in option for option in self._info.get("SecurityOptions") or ()):
+            lacking.append("seccomp")
+        if lacking:
+            raise SandboxUnavailableError(
+                f"the Docker engine cannot confine containers, got no {', '.join(lacking)}; use one that can"
+            )
+        runtimes = sorted(self._info.get("Runtimes") or ())
+        if runtime is not None and runtime not in runtimes:
+            raise SandboxUnavailableError(
+                f"the Docker engine has the runtimes {runtimes}, got {runtime!r}; register it with the engine"
+            )
+
+    def provide_image(self, image: str) -> None:
+        """Makes sure that the engine has the image; fetches it when it does not.
+
+        Raises:
+            SandboxUnavailableError: it is nowhere to be had.
+        """
+        try:
+            try:
+                found = self._api.inspect_image(image)
+            except self._sdk.errors.ImageNotFound:
+                repository, tag = self._sdk.utils.parse_repository_tag(image)
+                self._api.pull(repository, tag or "latest")
+                found = self._api.inspect_image(image)
+        except self._sdk.errors.DockerException as cause:
+            raise SandboxUnavailableError(
+                f"the engine has no image {image!r} and cannot fetch it, got {cause}; build or load it"
+            ) from cause
+        self._volumes[image] = sorted((found.get("Config") or {}).get("Volumes") or ())
+
+    def build_image(self, folder: Path) -> str:
+        """Builds the image of a folder with a Dockerfile, unless it is there already; returns its name.
+
+        Raises:
+            ConfigError: the folder has no Dockerfile.
+            SandboxUnavailableError: the build failed; the message ends with its last lines.
+        """
+        if not (folder / "Dockerfile").is_file():
+            raise ConfigError(f"an image is built from a folder with a Dockerfile, got {folder}")
+        name = f"verl-agentic-sandbox:{_fingerprint(folder)}"
+        with contextlib.suppress(self._sdk.errors.ImageNotFound):
+            self._api.inspect_image(name)
+            return name
+        lines: list[str] = []
+        labels = {f"{_LABEL}image": "1"}
+        for event in self._api.build(path=str(folder), tag=name, rm=True, forcerm=True, decode=True, labels=labels):
+            lines.append(str(event.get("stream") or event.get("error") or "").rstrip())
+            if "error" in event:
+                raise SandboxUnavailableError(
+                    f"the image of {folder} could not be built, got: {' | '.join(filter(None, lines[-5:]))}"
+                )
+        return name
+
+    def create(self, shape: Shape) -> tuple[str, Any]:
+        """Makes a container; returns its id and the connection to its stdio. It is not started yet.
+
+        Raises:
+            SandboxError: the engine refused.
+        """
+        user = random.SystemRandom().choice(_USERS)  # one of its own: the kernel counts processes per user
+        tmpfs = f"rw,nosuid,nodev,exec,size={shape.disk_mb}m,nr_inodes={1024 + 256 * shape.disk_mb},mode=1777"
+        memory = _bytes(shape.memory_mb)
+        with self._refusals("make a container"):
+            host = self._api.create_host_config(
+                network_mode=shape.network,
+                read_only=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges:true", f"seccomp={seccomp_profile.profile()}"],
+                pids_limit=shape.processes + shape.spare_processes,
+                mem_limit=memory,
+                memswap_limit=memory,
+                nano_cpus=int(shape.cpus * _NANO),
+                ipc_mode="private",
+                init=False,
+                log_config=self._sdk.types.LogConfig(type="none"),  # what passes through stdout is not for its disk
+                runtime=shape.runtime,
+                ulimits=[self._sdk.types.Ulimit(name="core", soft=0, hard=0)],
+                # A volume of the image would be a place on the engine's disk, without a limit of its size.
+                tmpfs={**dict.fromkeys(self._volumes.get(shape.image, ()), "ro"), **dict.fromkeys(FOLDERS, tmpfs)},
+            )
+            host["MaskedPaths"] = _MASKED
+            made = self._api.create_container(
+                shape.image,
+                [],
+                entrypoint=list(shape.entrypoint),
+                stdin_open=True,  # and closed with our connection: a container does not outlive a killed trainer
+                user=f"{user}:{user}",
+                working_dir="/work",
+                hostname="sandbox",
+                healthcheck={"test": ["NONE"]},
+                labels={**_owner(), f"{_LABEL}group": shape.group},
+                host_config=host,
+            )["Id"]
+            try:
+                parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+                return made, self._api.attach_socket(made, params=parameters)
+            except BaseException:
+                self.remove(made)
+                raise
+
+    def start(self, container: str) -> None:
+        """Starts a container.
+
+        Raises:
+            SandboxError: the engine refused.
+        """
+        with self._refusals("start a container"):
+            self._api.start(container)
+
+    def limit(self, container: str, *, memory_mb: int, processes: int) -> None:
+        """Changes the limits of a running container.
+
+        Raises:
+            SandboxError: the engine, or its runtime, cannot.
+        """
+        memory = _bytes(memory_mb)
+        data = {"Memory": memory, "MemorySwap": memory, "PidsLimit": processes}
+        with self._refusals("change the limits of a container"):
+            url = self._api._url("/containers/{0}/update", container)  # the SDK's own method knows no PidsLimit
+            self._api._result(self._api._post_json(url, data=data), True)
+
+    def state(self, container: str, *, is_ending: bool = False) -> dict[str, Any]:
+        """Returns the engine's record of a container's state; waits for its end when it is known to be near."""
+        with contextlib.suppress(self._sdk.errors.DockerException, OSError):
+            if is_ending:
+                self._api.wait(container, timeout=10)
+            return self._api.inspect_container(container)["State"]
+        return {}
+
+    def remove(self, container: str) -> None:
+        """Ends a container and removes it with its volumes; one that is gone, or going, already is no error.
+
+        Raises:
+            SandboxError: the engine refused.
+        """
+        with self._refusals("remove a container"):
+            try:
+                self._api.remove_container(container, force=True, v=True)
+            except self._sdk.errors.APIError as error:
+                if error.status_code not in (404, 409):
+                    raise
+
+    def execute(self, container: str, argv: Sequence[str], environment: dict[str, str]) -> tuple[str, Any]:
+        """Starts a program in a running container; returns the exec's id and the connection to its stdio."""
+        with self._refusals("start a program"):
+            made = self._api.exec_create(container, list(argv), stdin=True, environment=environment, workdir="/work")
+            return made["Id"], self._api.exec_start(made["Id"], socket=True)
+
+    def exit_code(self, execution: str) -> int | None:
+        """Returns the exit code of an exec; None while it runs."""
+        with self._refusals("look at a program"):
+            found = self._api.exec_inspect(execution)
+            return None if found["Running"] else found["ExitCode"]
+
+    def remove_group(self, group: str) -> None:
+        """Removes all containers of a backend."""
+        with self._refusals("list containers"):
+            found = self._api.containers(all=True, filters={"label": f"{_LABEL}group={group}"})
+        for container in found:
+            self.remove(container["Id"])
+
+    def reap(self) -> list[str]:
+        """Removes containers whose owner, a process of this machine, has ended; returns their ids."""
+        with self._refusals("list containers"):
+            found = self._api.containers(all=True, filters={"label": f"{_LABEL}owner"})
+        orphans = [container["Id"] for container in found if _is_orphan(container)]
+        for container in orphans:
+            self.remove(container)
+        return orphans
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._api.close()
+
+    @contextlib.contextmanager
+    def _refusals(self, what: str) -> Iterator[None]:
+        import requests
+
+        try:
+            yield
+        except (self._sdk.errors.DockerException, requests.RequestException, OSError) as cause:
+            raise SandboxError(f"the Docker engine could not {what}, got {cause}") from cause
+
+
+def _sdk() -> Any:
+    try:
+        import docker
+        import docker.errors
+        import docker.types
+        import docker.utils
+    except ImportError as cause:
+        raise MissingDependencyError(
+            f"the backend docker needs the package docker, got {cause}; pip install 'verl-agentic[docker]'"
+        ) from cause
+    return docker
+
+
+def _bytes(memory_mb: int) -> int:
+    return memory_mb * 2**20
+
+
+def _fingerprint(folder: Path) -> str:
+    """Returns what changes with any file of the folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_mode:o}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _owner() -> dict[str, str]:
+    """Returns this process, and since when its machine runs: elsewhere the same numbers are another process."""
+    return {f"{_LABEL}owner": reaper.owner(), f"{_LABEL}boot": _boot()}
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _is_orphan(container: dict[str, Any]) -> bool:
+    labels = container["Labels"]
+    if labels.get(f"{_LABEL}boot") == _boot() and reaper.is_dead(labels[f"{_LABEL}owner"]):
+        return True
+    # Its owner may be one that cannot be seen from here; but a container that has ended outlives its owner only.
+    return container["State"] in ("exited", "dead") and labels[f"{_LABEL}owner"] != reaper.owner()

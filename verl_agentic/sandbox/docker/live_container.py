@@ -1,0 +1,262 @@
+"""A live container with a box in it: its life, its limits, and what it has to say at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
+from verl_agentic.sandbox import box_client
+from verl_agentic.sandbox.box_client import BoxClient, BoxSession
+from verl_agentic.sandbox.docker.attached_stream import StdoutReader, open_stdio
+from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
+from verl_agentic.sandbox.inside import frames
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind
+
+InThread = Callable[..., Awaitable[Any]]
+# Takes the modules of `inside` from stdin: nothing of the host is mounted, and the image needs only Python.
+_START = """
+import json, os, sys
+from importlib.machinery import ModuleSpec
+def take(count):
+    data = b""
+    while len(data) < count:
+        piece = os.read(0, count - len(data))
+        if not piece:
+            sys.exit("no box came in")
+        data += piece
+    return data
+class Given:
+    sources = json.loads(take(int.from_bytes(take(4), "little")).decode())
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=name == "inside") if name in self.sources else None
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        exec(compile(self.sources[module.__name__], module.__name__, "exec"), module.__dict__)
+sys.meta_path.insert(0, Given())
+from inside.container import main
+main()
+"""
+_INSIDE = Path(__file__).parents[1] / "inside"
+_GREETING_S = 60.0
+
+
+def entrypoint(python: str) -> list[str]:
+    """Returns the command line of process 1."""
+    return [python, "-I", "-c", _START]
+
+
+class ContainerLife:
+    """What a box in a container lives by (`box_client.Life`)."""
+
+    def __init__(self, engine: Engine, in_thread: InThread, container: str) -> None:
+        self.container = container
+        self._engine, self._in_thread = engine, in_thread
+        self._end: asyncio.Task[None] | None = None
+        self._state: dict[str, Any] = {}
+        self.reader: asyncio.StreamReader | None = None
+
+    def kill(self) -> None:
+        """Begins its end; may be called again."""
+        if self._end is None:
+            self._end = asyncio.get_running_loop().create_task(self._remove())
+            self._end.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def ended(self) -> None:
+        """Waits until the container is removed.
+
+        Raises:
+            SandboxError: the engine could not remove it.
+        """
+        self.kill()
+        assert self._end is not None
+        await asyncio.shield(self._end)
+
+    async def died_of_memory(self) -> bool:
+        """Waits for its end and tells whether the kernel killed process 1 for the container's memory."""
+        await self.ended()
+        return bool(self._state.get("OOMKilled"))
+
+    async def _remove(self) -> None:
+        if self.reader is not None and self.reader.at_eof():
+            self._state = await self._in_thread(self._engine.state, self.container, is_ending=True)
+        await self._in_thread(self._engine.remove, self.container)
+
+
+class ContainerBox(BoxClient):
+    """The trainer's end of a box in a container."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        life: ContainerLife,
+        change_limits: Callable[[Limits], Awaitable[None]],
+        is_exposed: bool = False,
+    ) -> None:
+        """Takes the connection and what it lives by.
+
+        Args:
+            reader: of the answers.
+            writer: of the requests.
+            life: the container.
+            change_limits: is awaited before code runs.
+            is_exposed: whether code can reach process 1: then no execution comes after a single one.
+        """
+        super().__init__(reader, writer, life=life)
+        self._stream = writer
+        self._container = life
+        self._change_limits = change_limits
+        self._is_exposed = is_exposed
+        self._snapshots: list[IO[bytes]] = []
+        self.left: list[str] = []
+        """What an execution with `fresh` left behind; a container that is not empty-handed is not used again."""
+
+    @property
+    def is_usable(self) -> bool:
+        """True when the next execution finds it as the first one did."""
+        return not self.is_broken and not self.left
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command; see `Sandbox.run`."""
+        await self._change_limits(limits)
+        return await super().run(command, limits=limits, fresh=fresh)
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> BoxSession:
+        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
+        await self._change_limits(limits)
+        return await super().open_session(kind, limits=limits)
+
+    async def snapshot(self) -> int:
+        """Keeps the working folder here, on the trainer's side; see `Sandbox.snapshot`."""
+        _, packed = await self._ask({"op": "snapshot"})
+        self._snapshots.append(await asyncio.to_thread(_keep, packed))
+        return len(self._snapshots)
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Brings the working folder back; see `Sandbox.reset`."""
+        if snapshot is not None and not 1 <= snapshot <= len(self._snapshots):
+            raise ConfigError(f"snapshots 1 to {len(self._snapshots)} are there, got {snapshot}")
+        packed = b"" if snapshot is None else await asyncio.to_thread(_kept, self._snapshots[snapshot - 1])
+        await self._ask({"op": "reset"}, packed)
+
+    async def close(self) -> None:
+        """Removes the container."""
+        for file in self._snapshots:
+            file.close()
+        self._snapshots.clear()
+        await super().close()
+        with contextlib.suppress(OSError):
+            await self._stream.wait_closed()
+
+    async def _ask(
+        self, request: dict[str, Any], blob: bytes = b"", *, timeout_s: float = 60.0, may_oom: bool = False
+    ) -> tuple[dict[str, Any], bytes]:
+        try:
+            answer, data = await super()._ask(request, blob, timeout_s=timeout_s, may_oom=may_oom)
+        except SandboxError:
+            self._died_of_memory = may_oom and self.is_broken and await self._container.died_of_memory()
+            if self._died_of_memory:
+                return box_client.killed_for_memory(), b""
+            raise
+        self.left += answer.get("left", ())
+        if self._is_exposed and request.get("fresh"):
+            self.left.append("a process 1 that was within its reach")
+        return answer, data
+
+
+async def start_box(
+    engine: Engine, in_thread: InThread, shape: Shape, *, imports: Sequence[str], expect_seccomp: bool
+) -> ContainerBox:
+    """Makes a container and the box in it.
+
+    Raises:
+        SandboxUnavailableError: the container is not as closed as it was ordered, or its Python cannot hold a box.
+        SandboxError: the engine failed.
+    """
+    container, attached = await in_thread(engine.create, shape)
+    life = ContainerLife(engine, in_thread, container)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(life.ended)
+        reader, writer = await open_stdio(attached)
+        stack.callback(writer.close)
+        life.reader = reader
+        setup = {"imports": list(imports), "disk_mb": shape.disk_mb, "env": box_client.ENVIRONMENT}
+        writer.write(_sources() + frames.request(setup))
+        await in_thread(engine.start, container)
+        greeting = await _greet(reader, expect_seccomp=expect_seccomp)
+        stack.pop_all()
+    changer = LimitChanger(engine, in_thread, container, shape)
+    return ContainerBox(reader, writer, life=life, change_limits=changer, is_exposed=greeting["is_exposed"])
+
+
+class LimitChanger:
+    """Brings a container's limits to what an execution asks for; asks the engine only when they differ."""
+
+    def __init__(self, engine: Engine, in_thread: InThread, container: str, shape: Shape) -> None:
+        self._engine, self._in_thread, self._container = engine, in_thread, container
+        self._spare_processes = shape.spare_processes
+        self._runtime = shape.runtime
+        self._now = (shape.memory_mb, shape.processes)
+
+    async def __call__(self, limits: Limits) -> None:
+        wanted = memory_mb, processes = limits.memory_mb, limits.processes
+        if wanted != self._now:
+            if self._runtime is not None:
+                raise ConfigError(
+                    f"the runtime {self._runtime!r} keeps the limits that a container starts with, got memory_mb="
+                    f"{memory_mb}, processes={processes}; give these to DockerConfig, where they are {self._now}"
+                )
+            processes += self._spare_processes
+            await self._in_thread(self._engine.limit, self._container, memory_mb=memory_mb, processes=processes)
+            self._now = wanted
+
+
+async def _greet(reader: StdoutReader, *, expect_seccomp: bool) -> dict[str, Any]:
+    try:
+        text_size, _ = frames.sizes(await asyncio.wait_for(reader.readexactly(frames.HEADER_SIZE), _GREETING_S))
+        greeting = frames.parse(await asyncio.wait_for(reader.readexactly(text_size), _GREETING_S))
+    except (asyncio.TimeoutError, asyncio.IncompleteReadError, frames.FrameError, OSError) as cause:
+        said = reader.stderr.decode("utf-8", "replace").strip()[-1000:] or type(cause).__name__
+        raise SandboxUnavailableError(
+            f"the container's Python cannot hold a box, got: {said}; use an image with Python >= 3.8"
+        ) from cause
+    if "error" in greeting:
+        raise SandboxUnavailableError(f"the box in the container did not start, got: {greeting['error'].strip()}")
+    wanted = {"pid": 1, "capabilities": 0, "no_new_privileges": True, "writable": [], "missing": []}
+    if expect_seccomp:
+        wanted["seccomp"] = "2"
+    wrong = [f"{key} {greeting[key]!r}" for key, value in wanted.items() if greeting[key] != value]
+    if wrong or greeting["user"] == 0:
+        raise SandboxUnavailableError(
+            f"the container is not closed as it was ordered, got {', '.join(wrong) or 'the user root'}; "
+            "use another engine or image"
+        )
+    return greeting
+
+
+@functools.cache
+def _sources() -> bytes:
+    sources = {f"inside.{path.stem}": path.read_text() for path in sorted(_INSIDE.glob("*.py"))}
+    text = json.dumps({"inside": sources.pop("inside.__init__"), **sources}).encode()
+    return len(text).to_bytes(4, "little") + text
+
+
+def _keep(packed: bytes) -> IO[bytes]:
+    file = tempfile.TemporaryFile(prefix="snapshot_")  # noqa: SIM115
+    file.write(packed)
+    return file
+
+
+def _kept(file: IO[bytes]) -> bytes:
+    file.seek(0, os.SEEK_SET)
+    return file.read()

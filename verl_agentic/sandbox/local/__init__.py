@@ -1,0 +1,1 @@
+"""The backend `local`: plain child processes with resource limits and no isolation."""

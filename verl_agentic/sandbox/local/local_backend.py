@@ -1,0 +1,189 @@
+"""The backend `local`: plain child processes with resource limits.
+
+This bounds accidents (endless loops, memory, output), it does not contain malice: the code runs as the same user, sees
+the same files and has the same network. Use it for policies that you train on tasks you trust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from verl_agentic.errors import ConfigError, SandboxError, boundary
+from verl_agentic.sandbox.inside import files
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.local.local_process import Execution
+
+_PREFIX = "sandbox_local_"
+_T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
+_has_warned = False
+
+
+class LocalBackend:
+    """Sandboxes that are folders of this machine; limits on memory, CPU time and files are those of each process."""
+
+    name = "local"
+
+    def __init__(self, *, max_running: int | None = None, is_trusted: bool = False) -> None:
+        """Makes the backend.
+
+        Args:
+            max_running: most processes at once; by default twice the cores.
+            is_trusted: the code is known to be harmless: no warning.
+        """
+        self._max_running = max_running or 2 * (os.cpu_count() or 1)
+        self._is_trusted = is_trusted
+        self._threads: ThreadPoolExecutor | None = None
+        self._base = Path()
+        self._sandboxes: set[LocalSandbox] = set()
+
+    async def start(self) -> None:
+        """Makes the folder of all sandboxes; warns, once per process, that nothing is isolated."""
+        if self._threads is not None:
+            return
+        if not self._is_trusted:
+            _warn()
+        await asyncio.to_thread(_remove_orphans)
+        self._base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_"))
+        self._threads = ThreadPoolExecutor(self._max_running, thread_name_prefix="sandbox")
+
+    async def create(self) -> LocalSandbox:
+        """Makes an empty folder.
+
+        Raises:
+            SandboxError: the backend is not started, or the disk is full.
+        """
+        if self._threads is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        with boundary(SandboxError, "making a sandbox's folder"):
+            folder = Path(tempfile.mkdtemp(dir=self._base))
+            sandbox = LocalSandbox(folder, threads=self._threads, on_closed=self._sandboxes.discard)
+        self._sandboxes.add(sandbox)
+        return sandbox
+
+    async def close(self) -> None:
+        """Ends all sandboxes and removes their folders."""
+        if self._threads is None:
+            return
+        threads, self._threads = self._threads, None
+        for sandbox in list(self._sandboxes):
+            await sandbox.close()
+        await asyncio.to_thread(threads.shutdown)
+        await asyncio.to_thread(shutil.rmtree, self._base, ignore_errors=True)
+
+
+class LocalSandbox:
+    """A folder (`sandbox.interface.Sandbox`)."""
+
+    def __init__(
+        self, folder: Path, *, threads: ThreadPoolExecutor, on_closed: Callable[[LocalSandbox], None] = lambda _: None
+    ) -> None:
+        """Takes an empty folder, and the threads that its processes are watched from."""
+        self._folder, self._threads = folder, threads
+        self._work = folder / "work"
+        self._work.mkdir()
+        self._num_snapshots = 0
+        self._running: set[Execution] = set()
+        self._sessions: list[Session] = []
+        self._on_closed = on_closed
+        self._is_closed = False
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command; see `Sandbox.run`."""
+        execution = Execution(command, limits)
+        self._running.add(execution)
+        try:
+            return await self._in_thread(self._run_fresh if fresh else self._run_in_work, execution)
+        except asyncio.CancelledError:
+            execution.cancel()
+            raise
+        finally:
+            self._running.discard(execution)
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
+        from verl_agentic.sandbox.local.local_session import LocalSession  # speaks to the kernel, as only Linux has it
+
+        def start() -> Session:
+            session = LocalSession(kind, limits, self._work, self._threads)
+            self._sessions.append(session)  # here: the call may be cancelled meanwhile
+            return session
+
+        return await self._in_thread(start)
+
+    async def snapshot(self) -> int:
+        """Keeps a copy of the working folder; see `Sandbox.snapshot`."""
+        await self._end_sessions()
+        self._num_snapshots += 1
+        await self._in_thread(files.copy_tree, str(self._work), str(self._snapshot(self._num_snapshots)))
+        return self._num_snapshots
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Brings the working folder back; see `Sandbox.reset`."""
+        if snapshot is not None and not 1 <= snapshot <= self._num_snapshots:
+            raise ConfigError(f"snapshots 1 to {self._num_snapshots} are there, got {snapshot}")
+        await self._end_sessions()
+        await self._in_thread(files.empty, str(self._work))
+        if snapshot is not None:
+            await self._in_thread(files.copy_tree, str(self._snapshot(snapshot)), str(self._work))
+
+    async def close(self) -> None:
+        """Ends what runs and removes the folder."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for execution in list(self._running):
+            execution.cancel()
+        await self._end_sessions()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        self._on_closed(self)
+
+    def _run_in_work(self, execution: Execution) -> CommandResult:
+        return execution.run(self._work)
+
+    def _run_fresh(self, execution: Execution) -> CommandResult:
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
+            return execution.run(Path(folder))
+
+    def _snapshot(self, number: int) -> Path:
+        return self._folder / f"snapshot_{number}"
+
+    async def _end_sessions(self) -> None:
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            await session.close()
+
+    async def _in_thread(self, work: Callable[..., _T], *args: object) -> _T:
+        if self._is_closed:
+            raise SandboxError("the sandbox is closed, got a call to it; make a new one")
+        with boundary(SandboxError, "the local sandbox"):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+
+def _warn() -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        _logger.warning(
+            "THE SANDBOX `local` DOES NOT ISOLATE: the code runs as this user, with this machine's files and network. "
+            "For code that you do not trust use the backend namespaces, docker or remote "
+            "(`verl-agentic sandbox backends` shows which work here)."
+        )
+
+
+def _remove_orphans() -> None:
+    """Removes the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*_*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("_")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,267 @@
+"""One program of the backend `local`, from start to end, watched from a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.sandbox.inside import files
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits
+
+# Limits are set by the child itself: a preexec_fn would fork a process full of threads. The alarm ends a program whose
+# trainer was killed.
+LIMIT = """
+import os, resource, sys
+from signal import alarm
+def limit(name, soft, hard):
+    highest = resource.getrlimit(name)[1]
+    if highest != resource.RLIM_INFINITY:
+        soft, hard = min(soft, highest), min(hard, highest)
+    resource.setrlimit(name, (soft, hard))
+alarm_s, cpu_s, memory, file_size, num_files = map(int, sys.argv[1:6])
+limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
+limit(resource.RLIMIT_AS, memory, memory)
+limit(resource.RLIMIT_FSIZE, file_size, file_size)
+limit(resource.RLIMIT_NOFILE, num_files, num_files)
+limit(resource.RLIMIT_CORE, 0, 0)
+alarm(alarm_s)
+"""
+_EXECUTE = """
+try:
+    os.execvpe(sys.argv[6], sys.argv[6:], os.environ)
+except OSError as error:
+    os.write(2, f"{sys.argv[6]}: {error.strerror}\\n".encode())
+    os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+"""
+_RUN_CODE = """
+with open(int(sys.argv[6]), "rb") as file:
+    source = file.read()
+sys.argv[:] = ["main.py"]
+sys.path.insert(0, os.getcwd())
+def show(kind, error, trace, show=sys.__excepthook__):
+    show(kind, error.with_traceback(trace and trace.tb_next), None)  # without this frame
+sys.excepthook = show
+module = sys.modules["__main__"] = type(sys)("__main__")
+exec(compile(source, "main.py", "exec"), module.__dict__)
+"""
+_ALARM_S = 2  # after the deadline
+_CHUNK = 65_536
+_OUTPUTS_BYTES = 64 * 2**20
+
+
+class Execution:
+    """One run of one program, in a thread of its own."""
+
+    def __init__(self, command: Command, limits: Limits) -> None:
+        self._command, self._limits = command, limits
+        self._stdin = memoryview(command.stdin)
+        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_cancelled = False
+
+    def run(self, folder: Path) -> CommandResult:
+        """Runs the program in a folder to its end, or to its wall limit.
+
+        Raises:
+            ConfigError: a path of the command goes through a link that code has put there.
+            SandboxError: it could not be started.
+        """
+        self._write_files(folder)
+        with self._lock:
+            if self._is_cancelled:
+                raise SandboxError("the execution was cancelled before it started, got no result; run it again")
+            process = self._process = self._spawn(folder)
+        started = time.monotonic()
+        try:
+            timed_out = not self._pump(process, deadline=started + self._limits.wall_s)
+        finally:
+            usage = self._end(process)
+        cap = self._limits.output_bytes
+        stdout, stderr = (bytes(kept) for kept in self._kept.values())
+        return CommandResult(
+            stdout=stdout[:cap].decode("utf-8", "replace"),
+            stderr=stderr[:cap].decode("utf-8", "replace"),
+            exit_code=process.returncode,
+            timed_out=timed_out,
+            stdout_truncated=len(stdout) > cap,
+            stderr_truncated=len(stderr) > cap,
+            wall_s=time.monotonic() - started,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            peak_memory_mb=_own_peak_mb(usage.ru_maxrss / 1024),
+            files=_read(folder, self._command.outputs),
+        )
+
+    def cancel(self) -> None:
+        """Kills the program, or keeps it from starting."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._process is not None and self._process.returncode is None:
+                kill_group(self._process.pid)
+
+    def _write_files(self, folder: Path) -> None:
+        given = self._command.files
+        entries: list[list[object]] = [[path, len(data), 0o644] for path, data in given.items()]
+        try:
+            files.write(str(folder), entries, memoryview(b"".join(given.values())), user=None)
+        except files.BadPathError as cause:
+            raise ConfigError(str(cause)) from cause
+
+    def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
+        alarm_s = math.ceil(self._limits.wall_s) + _ALARM_S
+        start = functools.partial(spawn, limits=self._limits, alarm_s=alarm_s, folder=folder, env=self._command.env)
+        if self._command.argv is not None:
+            return start(_EXECUTE, self._command.argv)
+        with tempfile.TemporaryFile() as source:
+            source.write((self._command.code or "").encode("utf-8", "replace"))
+            source.seek(0)
+            return start(_RUN_CODE, [str(source.fileno())], keep=[source.fileno()])
+
+    def _pump(self, process: subprocess.Popen[bytes], *, deadline: float) -> bool:
+        """Feeds stdin and keeps the outputs' beginnings; returns False when the deadline came first."""
+        assert process.stdin and process.stdout and process.stderr
+        end = os.pidfd_open(process.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(end, selectors.EVENT_READ, "end")
+                for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
+                    os.set_blocking(stream.fileno(), False)
+                    selector.register(stream, selectors.EVENT_READ, name)
+                os.set_blocking(process.stdin.fileno(), False)
+                selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
+                while (left := deadline - time.monotonic()) > 0:
+                    ready = {key.data: key.fileobj for key, _ in selector.select(left)}
+                    if "end" in ready:
+                        return True  # whoever still holds the pipes is a grandchild: it is killed with the group
+                    for name, stream in ready.items():
+                        if not self._move(stream, name):  # type: ignore[arg-type]
+                            selector.unregister(stream)
+                            stream.close()  # type: ignore[union-attr]
+        finally:
+            os.close(end)
+        return False
+
+    def _move(self, stream: IO[bytes], name: str) -> bool:
+        """Moves a piece; returns False when there is nothing more to move."""
+        if name == "stdin":
+            try:
+                self._stdin = self._stdin[os.write(stream.fileno(), self._stdin[:_CHUNK]) :]
+            except BrokenPipeError:
+                return False  # the program has closed it
+            return bool(self._stdin)
+        kept, chunk = self._kept[name], os.read(stream.fileno(), _CHUNK)
+        kept.extend(chunk[: self._limits.output_bytes + 1 - len(kept)])
+        return bool(chunk)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+        """Ends the group, keeps what is left in the pipes, and returns what the program has used."""
+        with self._lock:  # the pid may be reused once it is reaped
+            kill_group(process.pid)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
+            if stream is not None and not stream.closed:
+                self._drain(stream, name)
+                stream.close()
+        if process.stdin is not None and not process.stdin.closed:
+            process.stdin.close()
+        return usage
+
+    def _drain(self, stream: IO[bytes], name: str) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(32):  # who left the group may be writing for ever
+                if not self._move(stream, name):
+                    return
+
+
+def spawn(
+    bootstrap: str,
+    arguments: Sequence[str],
+    *,
+    limits: Limits,
+    alarm_s: int,
+    folder: Path,
+    env: Mapping[str, str],
+    keep: Sequence[int] = (),
+    stdin: int = subprocess.PIPE,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Starts an isolated interpreter (`python -I -S`: no site packages) that limits itself and runs `bootstrap`.
+
+    Args:
+        bootstrap: what it does after it has limited itself; finds `arguments` from `sys.argv[6]` on.
+        arguments: of the bootstrap.
+        limits: of the process.
+        alarm_s: seconds after which it is ended even when nobody watches it; 0 for never.
+        folder: where it runs, and its home.
+        env: of the program, beside PATH, HOME and LANG.
+        keep: descriptors that it inherits.
+        stdin: as `subprocess.Popen` takes it.
+        stdout: the same.
+        stderr: the same.
+
+    Raises:
+        SandboxError: no process could be started.
+    """
+    numbers = (alarm_s, limits.cpu_s, limits.memory_mb * 2**20, limits.file_mb * 2**20, limits.open_files)
+    path = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LIMIT + bootstrap, *map(str, numbers), *arguments],
+            bufsize=0,
+            env={"PATH": path, "HOME": str(folder), "LANG": "C.UTF-8", **env},
+            cwd=folder,
+            pass_fds=keep,
+            start_new_session=True,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+    except (OSError, ValueError) as cause:
+        raise SandboxError(f"could not start a Python process, got {cause}; check memory and process limits") from cause
+
+
+def kill_group(pid: int) -> None:
+    """Kills a process and what it has started, but for those that have left its group."""
+    with contextlib.suppress(ProcessLookupError):  # the whole group has ended
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _own_peak_mb(peak_mb: float) -> float:
+    """Returns the peak of a program, in MiB, or 0 when it cannot be told.
+
+    The kernel's figure starts at the peak of this process, of which the program was forked off.
+    """
+    ours_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_mb if peak_mb > ours_mb else 0.0
+
+
+def _read(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
+    """Returns the regular files that are there, through no link, as long as they fit together."""
+    contents: dict[str, bytes] = {}
+    room = _OUTPUTS_BYTES
+    for path in paths:
+        place = folder / path
+        try:
+            is_own = place.is_file() and place.resolve() == folder.resolve() / os.path.normpath(path)
+            if is_own and place.stat().st_size <= room:
+                contents[path] = place.read_bytes()
+                room -= len(contents[path])
+        except OSError:
+            continue  # not for us to read
+    return contents

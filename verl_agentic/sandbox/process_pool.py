@@ -1,0 +1,164 @@
+"""One pool for all that runs in a process, whatever event loop it runs in.
+
+The pool lives in the event loop of a thread of its own: environments of several loops can use it, a loop that is busy
+elsewhere does not hold up the sandboxes, and at the end of the process it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+from verl_agentic.sandbox.backends import DEFAULT_ISOLATION, Isolation, make_backend, required
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Session, SessionKind
+from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+
+_T = TypeVar("_T")
+_CLOSE_TIMEOUT_S = 10.0
+_lock = threading.Lock()
+_pools: dict[str, SharedPool] = {}
+
+
+class SharedPool:
+    """A `SandboxPool` that can be called from any event loop."""
+
+    def __init__(self, backend: str, *, config: PoolConfig, at_least: Isolation, options: dict[str, Any]) -> None:
+        """Makes the thread; the backend is started by the first call."""
+        self._pool = SandboxPool(make_backend(backend, at_least=at_least, **options), config)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox-pool", daemon=True)
+        self._thread.start()
+        self._start_lock = asyncio.Lock()
+        self._has_started = False
+
+    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
+        """Runs a command with fresh folders; see `SandboxPool.run`."""
+        return await self._there(self._run(command, limits))
+
+    @contextlib.asynccontextmanager
+    async def lease(self) -> AsyncIterator[Sandbox]:
+        """Gives a fresh sandbox for the block; see `SandboxPool.lease`."""
+        stack = contextlib.AsyncExitStack()
+        try:
+            yield _SandboxThere(await self._there(self._enter(stack)), self)
+        finally:
+            # Also when the call was cancelled: the sandbox may have come in that very moment.
+            await asyncio.shield(self._there(stack.aclose()))
+
+    async def metrics(self) -> dict[str, float]:
+        """Returns those of the pool."""
+
+        async def read() -> dict[str, float]:
+            return self._pool.metrics()
+
+        return await self._there(read())
+
+    def close(self) -> None:
+        """Ends all sandboxes, the backend and the thread."""
+        if self._thread.is_alive():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                asyncio.run_coroutine_threadsafe(self._pool.close(), self._loop).result(_CLOSE_TIMEOUT_S)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_CLOSE_TIMEOUT_S)
+            self._loop.close()
+
+    async def _there(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Runs work in the pool's loop; cancelled with its caller."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _run(self, command: Command, limits: Limits) -> CommandResult:
+        await self._start()
+        return await self._pool.run(command, limits=limits)
+
+    async def _enter(self, stack: contextlib.AsyncExitStack) -> Sandbox:
+        await self._start()
+        return await stack.enter_async_context(self._pool.lease())
+
+    async def _start(self) -> None:
+        async with self._start_lock:
+            if not self._has_started:
+                await self._pool.start()
+                self._has_started = True
+
+
+class _SandboxThere:
+    """A sandbox in the pool's loop (`sandbox.interface.Sandbox`)."""
+
+    def __init__(self, sandbox: Sandbox, pool: SharedPool) -> None:
+        self._sandbox, self._pool = sandbox, pool
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        return await self._pool._there(self._sandbox.run(command, limits=limits, fresh=fresh))
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+        return _SessionThere(await self._pool._there(self._sandbox.open_session(kind, limits=limits)), self._pool)
+
+    async def snapshot(self) -> int:
+        return await self._pool._there(self._sandbox.snapshot())
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        await self._pool._there(self._sandbox.reset(snapshot))
+
+    async def close(self) -> None:
+        await self._pool._there(self._sandbox.close())
+
+
+class _SessionThere:
+    """A session in the pool's loop (`sandbox.interface.Session`)."""
+
+    def __init__(self, session: Session, pool: SharedPool) -> None:
+        self._session, self._pool = session, pool
+
+    async def run(self, text: str, *, wall_s: float) -> CommandResult:
+        return await self._pool._there(self._session.run(text, wall_s=wall_s))
+
+    async def close(self) -> None:
+        await self._pool._there(self._session.close())
+
+
+def shared_pool(
+    backend: str = "auto",
+    *,
+    at_least: Isolation | str | None = DEFAULT_ISOLATION,
+    config: PoolConfig | None = None,
+    **options: Any,
+) -> SharedPool:
+    """Returns the pool of this process for these arguments, the same one every time.
+
+    Args:
+        backend: name of a backend, or `auto`.
+        at_least: weakest isolation that is allowed; None as in `choose.required`.
+        config: size and warmth; by default two sandboxes per core.
+        options: of the backend; see `make_backend`.
+
+    Raises:
+        ConfigError: no such backend or option, or the backend isolates less than `at_least`.
+    """
+    level = required(backend, at_least)
+    config = config or PoolConfig(size=2 * (os.cpu_count() or 1))
+    key = repr((backend, level, config, sorted(options.items())))
+    with _lock:
+        if key not in _pools:
+            _pools[key] = SharedPool(backend, config=config, at_least=level, options=options)
+        return _pools[key]
+
+
+def open_pools() -> list[SharedPool]:
+    """Returns the pools of this process."""
+    with _lock:
+        return list(_pools.values())
+
+
+def _close_all() -> None:
+    while _pools:
+        _pools.popitem()[1].close()
+
+
+# Not `atexit`, which comes after the end of the threads that closing needs. `concurrent.futures.thread`, which ends
+# them, has been imported above: who registers last is called first.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""SandboxFusion's contract `POST /run_code`: a server over our sandboxes, and the backend `remote`."""

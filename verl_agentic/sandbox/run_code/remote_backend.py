@@ -1,0 +1,306 @@
+"""The backend `remote`: any service that speaks SandboxFusion's `/run_code`, our own server among them.
+
+Such a service keeps nothing between two requests: every run is a fresh one, and there are no sessions and snapshots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from verl_agentic.errors import (
+    ConfigError,
+    MissingDependencyError,
+    SandboxBusyError,
+    SandboxError,
+    SandboxUnavailableError,
+)
+from verl_agentic.sandbox.backends import Isolation
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
+
+try:
+    import httpx
+except ImportError as cause:
+    raise MissingDependencyError(
+        f"the sandbox backend remote needs httpx, got {cause}; pip install 'verl-agentic[serve]'"
+    ) from cause
+
+URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_URL", "VERL_AGENTIC_SANDBOX_TOKEN"
+_RUN_CODE = "/run_code"
+_HEALTH_TIMEOUT_S = 10.0
+_MAX_PAUSE_S = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteConfig:
+    """Which service, and how patiently."""
+
+    url: str = field(default_factory=lambda: os.environ.get(URL_VARIABLE, ""))
+    """Address, with or without `/run_code`; by default of the environment variable `VERL_AGENTIC_SANDBOX_URL`."""
+    token: str = field(default_factory=lambda: os.environ.get(TOKEN_VARIABLE, ""), repr=False)
+    """Bearer token; by default of the environment variable `VERL_AGENTIC_SANDBOX_TOKEN`."""
+    deadline_s: float = 120.0
+    """Time beyond the execution's own for the whole call, with queue and repetitions, in seconds."""
+    max_attempts: int = 6
+    """Requests for one call, when the service is overloaded, fails or cannot be reached."""
+    max_connections: int = 64
+    """Connections at one time."""
+    at_least: str = "none"
+    """Weakest isolation that the service must say it has; one that says nothing passes with `none` only."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ConfigError(
+                f"url must be http(s)://HOST:PORT, got {self.url!r}; give the option url, or set {URL_VARIABLE}"
+            )
+        if self.deadline_s <= 0 or self.max_attempts < 1 or self.max_connections < 1:
+            raise ConfigError(
+                f"deadline_s, max_attempts and max_connections must be positive, got {self.deadline_s}, "
+                f"{self.max_attempts}, {self.max_connections}"
+            )
+        Isolation.parse(self.at_least)
+
+
+class RemoteBackend:
+    """Sandboxes of a service."""
+
+    name = "remote"
+
+    def __init__(self, config: RemoteConfig) -> None:
+        self._config = config
+        self._url, self._auth = _split(config.url)
+        self._client: httpx.AsyncClient | None = None
+        self._is_ours = False
+        self.isolation = Isolation.NONE
+        """As the service says."""
+
+    async def start(self) -> None:
+        """Opens the connections and asks the service what it is.
+
+        Raises:
+            SandboxUnavailableError: it cannot be reached, or isolates less than asked for.
+        """
+        if self._client is not None:
+            return
+        config = self._config
+        headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
+        limits = httpx.Limits(max_connections=config.max_connections, max_keepalive_connections=config.max_connections)
+        client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, auth=self._auth)
+        try:
+            self._learn(await _health(client, self._url))
+        except BaseException:
+            await client.aclose()
+            raise
+        self._client = client
+
+    async def create(self) -> RemoteSandbox:
+        """Makes the client's end of a sandbox; the service makes one for every run."""
+        if self._client is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        return RemoteSandbox(self)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
+        """Runs a command on the service.
+
+        Raises:
+            ConfigError: the contract, or this service, cannot carry it.
+            SandboxBusyError: the service was overloaded all the time.
+            SandboxError: it failed, or could not be reached.
+        """
+        body = request_body(command, limits, is_ours=self._is_ours)
+        deadline_s = limits.wall_s + self._config.deadline_s
+        try:
+            answer = await asyncio.wait_for(self._ask(body), deadline_s)
+        except asyncio.TimeoutError as cause:
+            raise SandboxError(f"{self._url} gave no answer within {deadline_s:g} s; is it overloaded?") from cause
+        return result_of(answer, output_bytes=limits.output_bytes)
+
+    def _learn(self, health: Mapping[str, Any]) -> None:
+        self._is_ours = health.get("service") == SERVICE
+        self.isolation = Isolation.parse(health["isolation"]) if self._is_ours else Isolation.NONE
+        needed = Isolation.parse(self._config.at_least)
+        if self.isolation < needed:
+            said = f"isolation {self.isolation.name.lower()}" if self._is_ours else "nothing of its isolation"
+            raise SandboxUnavailableError(
+                f"the service must isolate by {needed.name.lower()} or better, got {said} of {self._url}; use another "
+                "one, or, if you trust it, set at_least=none"
+            )
+
+    async def _ask(self, body: dict[str, Any]) -> Any:
+        """Sends a request until it is answered: running code twice is harmless, because nothing of it stays."""
+        attempt = 0
+        while True:
+            attempt += 1
+            if self._client is None:
+                raise SandboxError("the backend is closed, got a call to it; start it again")
+            pause_s = min(_MAX_PAUSE_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)
+            try:
+                response = await self._client.post(self._url + _RUN_CODE, json=body)
+            except httpx.TransportError as cause:
+                failure: SandboxError = SandboxUnavailableError(
+                    f"{self._url} cannot be reached, got {type(cause).__name__}: {cause}; is the service running?"
+                )
+            else:
+                if response.status_code == 200:
+                    return _json(response)
+                failure = _failure(response)
+                pause_s = max(pause_s, _seconds(response.headers.get("retry-after")))
+            if attempt >= self._config.max_attempts:
+                raise failure
+            await asyncio.sleep(pause_s)
+
+
+class RemoteSandbox:
+    """A place that is new for every run: `sandbox.interface.Sandbox`, as far as a service without memory can be one."""
+
+    def __init__(self, backend: RemoteBackend) -> None:
+        self._backend = backend
+        self._is_closed = False
+
+    async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
+        """Runs a command; see `Sandbox.run`.
+
+        Raises:
+            ConfigError: `fresh` is false: no file would stay.
+        """
+        if not fresh:
+            _refuse("files that stay between runs", "run with fresh=True, or through a pool")
+        if self._is_closed:
+            raise SandboxError("the sandbox is closed, got a call to it; make a new one")
+        return await self._backend.run(command, limits=limits)
+
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+        """Refuses: a service without memory has no sessions."""
+        _refuse(f"a {kind} session")
+
+    async def snapshot(self) -> int:
+        """Refuses: a service without memory has no snapshots."""
+        _refuse("a snapshot")
+
+    async def reset(self, snapshot: int | None = None) -> None:
+        """Does nothing without a snapshot: the next run is fresh anyway."""
+        if snapshot is not None:
+            _refuse("a snapshot")
+
+    async def close(self) -> None:
+        """Forbids further runs."""
+        self._is_closed = True
+
+
+def request_body(command: Command, limits: Limits, *, is_ours: bool) -> dict[str, Any]:
+    """Returns the request for a command.
+
+    Args:
+        command: what is run.
+        limits: of which only wall time and memory are in the contract.
+        is_ours: the service understands our extension, with environment and all limits.
+
+    Raises:
+        ConfigError: the contract cannot carry it.
+    """
+    try:
+        stdin = command.stdin.decode()
+    except UnicodeDecodeError as cause:
+        raise ConfigError(f"stdin over the backend remote must be UTF-8, got {cause}; give it as a file") from cause
+    extension: dict[str, Any] = {}
+    code, language = command.code, "python"
+    if is_ours:
+        given = {name: value for name, value in asdict(limits).items() if name not in ("wall_s", "memory_mb")}
+        argv = None if command.argv is None else [_text(word) for word in command.argv]
+        extension = {"extension": {"argv": argv, "env": dict(command.env), "limits": given}}
+    elif limits.network:
+        raise ConfigError("network over the backend remote is the service's to give, got network=True")
+    elif command.argv is not None:
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in command.env.items())
+        code, language = f"{exports}exec {shlex.join(command.argv)}\n", "bash"
+    elif command.env:
+        run = f"exec(compile({command.code!r}, 'main.py', 'exec', dont_inherit=True), globals())"
+        code = f"import os\nos.environ.update({dict(command.env)!r})\n{run}\n"
+    return {
+        "code": _text(code or ""),
+        "language": language,
+        "stdin": stdin,
+        "compile_timeout": limits.wall_s,
+        "run_timeout": limits.wall_s,
+        "memory_limit_MB": limits.memory_mb,
+        "files": {path: base64.b64encode(data).decode() for path, data in command.files.items()},
+        "fetch_files": list(command.outputs),
+        **extension,
+    }
+
+
+def _refuse(what: str, instead: str = "use the backend namespaces or docker") -> NoReturn:
+    raise ConfigError(f"the backend remote keeps nothing between runs, got a call that needs {what}; {instead}")
+
+
+def _split(url: str) -> tuple[str, tuple[str, str] | None]:
+    """Returns the address of the service, fit for messages, and the user and password that the URL carries."""
+    parts = urlsplit(url)
+    netloc = parts.netloc.rpartition("@")[2]
+    base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/").removesuffix(_RUN_CODE), "", ""))
+    return base, None if netloc == parts.netloc else (unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def _text(text: str) -> str:
+    """Returns text that can be sent: a policy may write what is none."""
+    return text.encode("utf-8", "replace").decode()
+
+
+async def _health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
+    """Returns what a service says of itself: nothing when it has no `/health`, as SandboxFusion's own."""
+    try:
+        response = await client.get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
+    except httpx.TransportError as cause:
+        raise SandboxUnavailableError(
+            f"{url} cannot be reached, got {type(cause).__name__}: {cause}; is the service running?"
+        ) from cause
+    try:
+        health = response.json() if response.status_code == 200 else {}
+    except ValueError:
+        health = {}
+    return health if isinstance(health, dict) else {}
+
+
+def _failure(response: httpx.Response) -> SandboxError:
+    """Returns what to raise when there is no further attempt.
+
+    Raises:
+        ConfigError: the request itself is refused: another attempt would be, too.
+    """
+    said = f"HTTP {response.status_code}: {response.text[:500]}"
+    if response.status_code in (401, 403):
+        raise ConfigError(f"{response.url} wants another token, got {said}; set token or {TOKEN_VARIABLE}")
+    if response.status_code == 429 or response.status_code == 504:
+        return SandboxBusyError(f"{response.url} is overloaded, got {said}; send fewer at a time, or add servers")
+    if response.status_code >= 500:
+        return SandboxUnavailableError(f"{response.url} failed, got {said}; see its log")
+    raise ConfigError(f"{response.url} refused the request, got {said}")
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as cause:
+        raise SandboxError(f"{response.url} must answer with JSON, got {response.text[:200]!r}") from cause
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return min(_MAX_PAUSE_S, float(text or 0))
+    except ValueError:
+        return 0.0

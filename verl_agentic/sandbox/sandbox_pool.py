@@ -1,0 +1,266 @@
+"""A bounded, fair pool of sandboxes over any backend, kept warm ahead of need."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
+from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox
+
+_LATENCIES = 4096  # newest that percentiles are taken of
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolConfig:
+    """How many, how warm, how long."""
+
+    size: int = 8
+    """Most sandboxes at one time, in use or warm."""
+    warm: int = 2
+    """Sandboxes that are made ahead of need."""
+    max_waiting: int = 10_000
+    """Most callers that wait for one; the next is refused at once."""
+    max_uses: int = 1_000
+    """Single executions after which a sandbox is replaced."""
+    wait_timeout_s: float = 300.0
+    """Longest wait for a sandbox, in seconds."""
+
+    def __post_init__(self) -> None:
+        if not (self.size >= 1 and 0 <= self.warm <= self.size and self.max_uses >= 1 and self.wait_timeout_s > 0):
+            raise ConfigError(f"a pool needs size >= 1, 0 <= warm <= size, max_uses >= 1, wait > 0, got {self}")
+
+
+@dataclass
+class _Seat:
+    """A sandbox for single executions, and how often it has been used."""
+
+    sandbox: Sandbox
+    uses: int = 0
+
+
+class SandboxPool:
+    """Leases sandboxes to episodes, and runs single commands in shared ones, each with fresh folders."""
+
+    def __init__(self, backend: Backend, config: PoolConfig | None = None) -> None:
+        self._backend = backend
+        self._config = config or PoolConfig()
+        self._free_places = self._config.size
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._seats: deque[_Seat] = deque()
+        self._warm: deque[Sandbox] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = self._running = 0
+        self._counts = {"completed": 0, "failed": 0, "refused": 0, "created": 0, "retired": 0}
+        self._wait_s: deque[float] = deque(maxlen=_LATENCIES)
+        self._run_s: deque[float] = deque(maxlen=_LATENCIES)
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Starts the backend and the warm sandboxes.
+
+        Raises:
+            SandboxError: the backend cannot work here.
+        """
+        await self._backend.start()
+        self._refill()
+
+    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
+        """Runs a command with fresh folders, unseen by what ran before; waits for its turn.
+
+        Raises:
+            SandboxBusyError: too many wait already, or the wait took too long.
+            SandboxError: the sandbox, not the code, failed.
+        """
+        await self._take_place()
+        try:
+            seat = self._free_seat() or _Seat(await self._make())
+            try:
+                result = await self._timed(seat.sandbox, command, limits)
+            except BaseException:
+                self._discard(seat.sandbox)
+                raise
+            seat.uses += 1
+            if not _is_usable(seat.sandbox) or seat.uses >= self._config.max_uses or self._is_closed:
+                self._discard(seat.sandbox)
+            else:
+                self._seats.append(seat)
+            return result
+        finally:
+            self._give_place()
+
+    @contextlib.asynccontextmanager
+    async def lease(self) -> AsyncIterator[Sandbox]:
+        """Gives a fresh sandbox for the block; it is never used again.
+
+        Raises:
+            SandboxBusyError: too many wait already, or the wait took too long.
+            SandboxError: none could be made.
+        """
+        await self._take_place()
+        try:
+            sandbox = await self._make()
+            self._running += 1
+            try:
+                yield sandbox
+            finally:
+                self._running -= 1
+                await asyncio.shield(sandbox.close())
+        finally:
+            self._give_place()
+
+    async def close(self) -> None:
+        """Ends all sandboxes, those that are still leased included, and the backend."""
+        self._is_closed = True
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(SandboxError("the pool was closed, got a call that still waited; start a new one"))
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        sandboxes = [*self._warm, *(seat.sandbox for seat in self._seats)]
+        self._warm.clear()
+        self._seats.clear()
+        await asyncio.gather(*(sandbox.close() for sandbox in sandboxes), return_exceptions=True)
+        await self._backend.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what waits and runs now, totals, and percentiles of waits and runs in seconds."""
+        return {
+            "waiting": float(len(self._waiting)),
+            "starting": float(self._starting),
+            "running": float(self._running),
+            "warm": float(len(self._warm)),
+            **{name: float(count) for name, count in self._counts.items()},
+            **_percentiles("wait_s", self._wait_s),
+            **_percentiles("run_s", self._run_s),
+        }
+
+    async def _timed(self, sandbox: Sandbox, command: Command, limits: Limits) -> CommandResult:
+        started = time.monotonic()
+        self._running += 1
+        try:
+            result = await sandbox.run(command, limits=limits, fresh=True)
+        except SandboxError:
+            self._counts["failed"] += 1
+            raise
+        finally:
+            self._running -= 1
+        self._counts["completed"] += 1
+        self._run_s.append(time.monotonic() - started)
+        return result
+
+    async def _take_place(self) -> None:
+        """Waits for a place; who came first is served first."""
+        if self._is_closed:
+            raise SandboxError("the pool is closed, got a call to it; start a new one")
+        started = time.monotonic()
+        if self._free_places > 0:
+            self._free_places -= 1
+        elif len(self._waiting) >= self._config.max_waiting:
+            self._counts["refused"] += 1
+            raise SandboxBusyError(
+                f"{len(self._waiting)} calls wait for one of {self._config.size} sandboxes, got one more; "
+                "send fewer at a time, or raise size or max_waiting"
+            )
+        else:
+            await self._wait()
+        self._wait_s.append(time.monotonic() - started)
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            done, _ = await asyncio.wait([waiter], timeout=self._config.wait_timeout_s)
+        except asyncio.CancelledError:
+            if not waiter.cancel() and waiter.exception() is None:
+                self._give_place()  # it came in the very moment in which the caller went
+            raise
+        if not done:
+            waiter.cancel()
+            self._counts["refused"] += 1
+            raise SandboxBusyError(
+                f"no sandbox came free within {self._config.wait_timeout_s:g} s; raise size, or shorten the executions"
+            )
+        waiter.result()
+
+    def _give_place(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free_places += 1
+
+    def _free_seat(self) -> _Seat | None:
+        """Returns a seat that waits for its next use; those that have died meanwhile are dropped."""
+        while self._seats:
+            seat = self._seats.popleft()
+            if _is_usable(seat.sandbox):
+                return seat
+            self._discard(seat.sandbox)
+        return None
+
+    async def _make(self) -> Sandbox:
+        """Returns a warm sandbox, or a new one, and has the next one made."""
+        while self._warm:
+            sandbox = self._warm.popleft()
+            if _is_usable(sandbox):
+                break
+            self._discard(sandbox)
+        else:
+            sandbox = await self._create()
+        self._refill()
+        return sandbox
+
+    async def _create(self) -> Sandbox:
+        self._starting += 1
+        try:
+            sandbox = await self._backend.create()
+        except SandboxError:
+            self._counts["failed"] += 1
+            raise
+        finally:
+            self._starting -= 1
+        self._counts["created"] += 1
+        return sandbox
+
+    def _refill(self) -> None:
+        missing = self._config.warm - len(self._warm) - sum(task.get_name() == "warm" for task in self._tasks)
+        for _ in range(0 if self._is_closed else missing):
+            self._spawn(self._warm_up(), "warm")
+
+    async def _warm_up(self) -> None:
+        with contextlib.suppress(SandboxError):  # counted; who needs a sandbox makes one, and hears why it cannot
+            sandbox = await self._create()
+            if self._is_closed:
+                await sandbox.close()
+            else:
+                self._warm.append(sandbox)
+
+    def _discard(self, sandbox: Sandbox) -> None:
+        self._counts["retired"] += 1
+        self._spawn(sandbox.close(), "close")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _is_usable(sandbox: Sandbox) -> bool:
+    """False when it has died: with its program, of too much memory, or while it waited."""
+    return getattr(sandbox, "is_usable", True)
+
+
+def _percentiles(name: str, values: deque[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {
+        f"{name}_p{share}": ordered[min(len(ordered) - 1, len(ordered) * share // 100)] if ordered else 0.0
+        for share in (50, 95, 99)
+    }

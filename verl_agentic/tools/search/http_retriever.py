@@ -1,0 +1,252 @@
+"""A retriever behind HTTP, with the contract of Search-R1's retrieval server (`wire.py`).
+
+Queries of all episodes that come within a few milliseconds travel in one request, equal ones are asked once, and what
+was found is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from verl_agentic.errors import (
+    AgenticError,
+    ConfigError,
+    MissingDependencyError,
+    SearchError,
+    SearchUnavailableError,
+    boundary,
+)
+from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
+from verl_agentic.tools.search.search_wire import Found, addresses, read_answer, request_body
+
+try:
+    import httpx
+except ImportError as cause:
+    raise MissingDependencyError(
+        f"searching over HTTP needs httpx, got {cause}; pip install 'verl-agentic[search]'"
+    ) from cause
+
+URL_VARIABLE = "VERL_AGENTIC_SEARCH_URL"
+_MAX_PAUSE_S = 8.0
+_BIG_ANSWER_BYTES = 2**17  # takes about a millisecond to read: in a thread
+_OVERLOADED = frozenset({429, 502, 503, 504})
+# What a single query can do to all others of its request: the request is halved until that query is alone.
+_MAY_BE_ONE_QUERY = frozenset({400, 413, 422, 500})
+
+_Key = tuple[str, int]
+"""Query and top_k."""
+_Outcome = Found | AgenticError
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpConfig:
+    """Which server, and how it is used."""
+
+    url: str = field(default_factory=lambda: os.environ.get(URL_VARIABLE, ""))
+    """Address, with or without `/retrieve`; by default of the environment variable `VERL_AGENTIC_SEARCH_URL`."""
+    deadline_s: float = 60.0
+    """Time for a query with all its waiting and repetitions, in seconds."""
+    max_attempts: int = 6
+    """Requests for one query, when the server is overloaded, fails or cannot be reached."""
+    max_requests: int = 8
+    """Requests at one time."""
+    max_batch: int = 64
+    """Queries of one request."""
+    batch_wait_s: float = 0.003
+    """How long a query waits for others, in seconds."""
+    cache_size: int = 16_384
+    """Queries whose results are kept; the one that was not used for longest goes first. 0 keeps none."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ConfigError(
+                f"url must be http(s)://HOST:PORT, got {self.url!r}; give the option url, or set {URL_VARIABLE}"
+            )
+        positive = (self.deadline_s, self.max_attempts, self.max_requests, self.max_batch)
+        if min(positive) <= 0 or min(self.batch_wait_s, self.cache_size) < 0:
+            raise ConfigError(
+                "deadline_s, max_attempts, max_requests and max_batch must be positive, batch_wait_s and cache_size "
+                f"not negative, got {(*positive, self.batch_wait_s, self.cache_size)}"
+            )
+
+
+class HttpRetriever:
+    """A client for one event loop; `shared.http_retriever` gives one that can be used from any."""
+
+    def __init__(self, config: HttpConfig) -> None:
+        self.config = config
+        self._has_answered = False
+        self.counts: Counter[str] = Counter()
+        """`queries`, of them `cached` and `joined` (another was asking for the same), `requests`, `repeated` ones."""
+        self._address, self._where = addresses(config.url)
+        limits = httpx.Limits(max_connections=config.max_requests, max_keepalive_connections=config.max_requests)
+        # Reading the certificates takes 0.1 s of the event loop; without TLS nothing looks at them.
+        has_tls = urlsplit(config.url).scheme == "https"
+        self._client = httpx.AsyncClient(limits=limits, timeout=None, verify=has_tls)
+        self._cache: OrderedDict[_Key, Found] = OrderedDict()
+        self._asked: dict[_Key, asyncio.Future[Found]] = {}
+        self._waiting: dict[int, list[str]] = {}
+        """top_k -> queries of the next request."""
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def ready(self) -> None:
+        """Returns at once: whether the server answers is seen by the first search."""
+
+    async def search(self, queries: Sequence[str], *, top_k: int) -> list[list[Passage]]:
+        """Returns the passages of each query; see `Retriever.search`.
+
+        Raises:
+            SearchUnavailableError: the server could not be reached, or was overloaded, until the deadline.
+            QueryRefusedError: it refused a query, and has answered another one.
+            SearchError: it refuses all queries, or its answer cannot be read.
+        """
+        if self._client.is_closed:
+            raise SearchError("the retriever is closed, got a search; make a new one")
+        answers = [self._ask((_sendable(query), top_k)) for query in queries]
+        # Shielded: an episode that is cancelled leaves the queries that others wait for.
+        return [list(found) for found in await asyncio.gather(*map(asyncio.shield, answers))]
+
+    async def close(self) -> None:
+        """Ends all requests and closes the connections; who still waits is told so."""
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await self._client.aclose()
+        self._waiting.clear()
+        for query, top_k in list(self._asked):  # neither sent, nor begun to be sent
+            self._settle({query: _closed()}, top_k)
+
+    def _ask(self, key: _Key) -> asyncio.Future[Found]:
+        """Returns the answer to come: kept, already asked for, or part of the next request."""
+        self.counts["queries"] += 1
+        if key in self._asked:
+            self.counts["joined"] += 1
+            return self._asked[key]
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Found] = loop.create_future()
+        if key in self._cache:
+            self.counts["cached"] += 1
+            self._cache.move_to_end(key)
+            answer.set_result(self._cache[key])
+            return answer
+        self._asked[key] = answer
+        query, top_k = key
+        waiting = self._waiting.setdefault(top_k, [])
+        waiting.append(query)
+        if len(waiting) >= self.config.max_batch:
+            self._flush(top_k)
+        elif len(waiting) == 1:
+            loop.call_later(self.config.batch_wait_s, self._flush, top_k)
+        return answer
+
+    def _flush(self, top_k: int) -> None:
+        """Sends what waits; nothing when a full batch went before its time."""
+        queries = self._waiting.pop(top_k, [])
+        if queries:
+            task = asyncio.get_running_loop().create_task(self._serve(queries, top_k))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, queries: list[str], top_k: int) -> None:
+        """Answers all who wait for these queries, with passages or with what went wrong."""
+        outcomes: Mapping[str, _Outcome] = dict.fromkeys(queries, _closed())
+        try:
+            outcomes = await asyncio.wait_for(self._retrieve_guarded(queries, top_k), self.config.deadline_s)
+        except asyncio.TimeoutError:
+            late = SearchUnavailableError(
+                f"{self._where} must answer within {self.config.deadline_s:g} s, got nothing; is it overloaded?"
+            )
+            outcomes = dict.fromkeys(queries, late)
+        except AgenticError as error:
+            outcomes = dict.fromkeys(queries, error)
+        finally:
+            self._settle(outcomes, top_k)
+
+    def _settle(self, outcomes: Mapping[str, _Outcome], top_k: int) -> None:
+        for query, outcome in outcomes.items():
+            answer = self._asked.pop((query, top_k))
+            if isinstance(outcome, AgenticError):
+                answer.set_exception(outcome)
+                answer.exception()  # counts as retrieved: all who waited may have been cancelled
+                continue
+            answer.set_result(outcome)
+            self._cache[query, top_k] = outcome
+            if len(self._cache) > self.config.cache_size:
+                self._cache.popitem(last=False)
+
+    async def _retrieve_guarded(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
+        with boundary(SearchError, f"searching at {self._where}"):
+            return await self._retrieve(queries, top_k)
+
+    async def _retrieve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
+        """Asks until there is an answer, or no sense in asking again; returns query -> passages or failure."""
+        body = request_body(queries, top_k=top_k)
+        for attempt in range(1, self.config.max_attempts + 1):
+            pause_s = min(_MAX_PAUSE_S, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
+            try:
+                self.counts["requests"] += 1
+                response = await self._client.post(self._address, json=body)
+            except httpx.TransportError as cause:
+                failure: AgenticError = SearchUnavailableError(
+                    f"{self._where} must be reachable, got {type(cause).__name__}: {cause}; is the server running?"
+                )
+            else:
+                if response.status_code == 200:
+                    self._has_answered = True
+                    found = await self._read(response.content, len(queries), top_k)
+                    return dict(zip(queries, found, strict=True))
+                if response.status_code in _MAY_BE_ONE_QUERY and len(queries) > 1:
+                    return await self._halve(queries, top_k)
+                failure = self._failure(response)
+                if response.status_code != 500 and response.status_code not in _OVERLOADED:
+                    break
+                pause_s = max(pause_s, _seconds(response.headers.get("retry-after")))
+            if attempt < self.config.max_attempts:
+                self.counts["repeated"] += 1
+                await asyncio.sleep(pause_s)
+        return dict.fromkeys(queries, failure)
+
+    async def _halve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
+        half = len(queries) // 2
+        parts = await asyncio.gather(*(self._retrieve(part, top_k) for part in (queries[:half], queries[half:])))
+        return {**parts[0], **parts[1]}
+
+    async def _read(self, body: bytes, count: int, top_k: int) -> list[Found]:
+        if len(body) > _BIG_ANSWER_BYTES:
+            return await asyncio.to_thread(read_answer, body, count=count, top_k=top_k, where=self._where)
+        return read_answer(body, count=count, top_k=top_k, where=self._where)
+
+    def _failure(self, response: httpx.Response) -> AgenticError:
+        said = f"HTTP {response.status_code}: {response.text[:300]}"
+        if response.status_code in _OVERLOADED:
+            return SearchUnavailableError(
+                f"{self._where} is overloaded, got {said}; lower max_requests, or add servers"
+            )
+        if response.status_code >= 500:
+            return SearchError(f"{self._where} failed, got {said}; see its log")
+        if self._has_answered and response.status_code in _MAY_BE_ONE_QUERY:
+            return QueryRefusedError(f"{self._where} refused the query, got {said}; ask another one")
+        return SearchError(f"{self._where} refused the request, got {said}; is the url right?")
+
+
+def _closed() -> AgenticError:
+    return SearchError("the retriever was closed before the query was answered, got no answer; search again")
+
+
+def _sendable(text: str) -> str:
+    """Returns text that can be sent: a policy may write what is none."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return min(_MAX_PAUSE_S, float(text or 0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,62 @@
+"""The contract of Search-R1's retrieval server: what is asked, and how its answer is read.
+
+POST /retrieve  {"queries": [...], "topk": k, "return_scores": true}
+200             {"result": [[{"document": {"contents": "\\"title\\"\\ntext"}, "score": s}, ...], ...]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from verl_agentic.errors import DataError, SearchError
+from verl_agentic.tools.search.retriever import Passage, passage_of
+
+ROUTE = "/retrieve"
+Found = tuple[Passage, ...]
+"""The passages of one query, the best one first."""
+
+
+def request_body(queries: Sequence[str], *, top_k: int) -> dict[str, Any]:
+    """Returns the request. Scores are always asked for: some servers fail when they are not."""
+    return {"queries": list(queries), "topk": top_k, "return_scores": True}
+
+
+def read_answer(body: bytes, *, count: int, top_k: int, where: str) -> list[Found]:
+    """Returns the passages of each of `count` queries.
+
+    Raises:
+        SearchError: the answer is not what the contract says; the message begins with `where`.
+    """
+    try:
+        answer = json.loads(body)
+    except ValueError as cause:
+        raise SearchError(f"{where} must answer with JSON, got {body[:200]!r}") from cause
+    results = answer.get("result") if isinstance(answer, dict) else None
+    if not isinstance(results, list) or len(results) != count or not all(isinstance(found, list) for found in results):
+        raise SearchError(
+            f'{where} must answer {{"result": [...]}} with one list for each of {count} queries, got {body[:200]!r}; '
+            "is it a retrieval server of Search-R1's kind?"
+        )
+    try:
+        return [tuple(_read_hit(hit, where) for hit in found[:top_k]) for found in results]
+    except DataError as cause:
+        raise SearchError(f"the answer of {cause}") from cause
+
+
+def addresses(url: str) -> tuple[str, str]:
+    """Returns the address that is called, and how messages name it: without user and password."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    path = path if path.endswith(ROUTE) else path + ROUTE
+    called = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+    return called, urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
+
+
+def _read_hit(hit: Any, where: str) -> Passage:
+    if not isinstance(hit, dict) or "document" not in hit:
+        return passage_of(hit, where)  # of a server that gives no scores
+    score = hit.get("score")
+    return passage_of(hit["document"], where, score=float(score) if isinstance(score, (int, float)) else 0.0)
