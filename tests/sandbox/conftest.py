@@ -39,7 +39,7 @@ def docker_image() -> str:
 def api(docker_image: str) -> Iterator[Any]:
     """The SDK's own connection to the engine, which has the image; skips without an engine, unless one is required."""
     docker = pytest.importorskip("docker") if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") != "1" else _sdk()
-    from verl_agentic.sandbox.docker.docker_backend import docker_engine
+    from verl_agentic.sandbox.docker import docker_engine
 
     try:
         docker_engine.Engine(None).close()

@@ -33,9 +33,9 @@ from verl.utils.torch_functional import masked_whiten
 from verl.workers.engine.fsdp.transformer_impl import _scale_logits_by_temperature
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from verl_agentic.adapters.preflight import compose as preflight_compose
+from verl_agentic.adapters.preflight import plan_run
 from verl_agentic.adapters.preflight.compose import Composed, compose
-from verl_agentic.adapters.preflight.plan_run import compose as preflight_compose
-from verl_agentic.adapters.preflight.plan_run import plan_run
 from verl_agentic.algorithms.advantage import load_advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet

@@ -8,51 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import END, LIMITS, ROW, CharCodec, decode, encode, setting
+from fakes import END, LIMITS, ROW, decode, encode, setting
+from sub_agents import Codec, Env, next_text, play, script
 
 from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
-from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
 from verl_agentic.tools.delegate import DelegateTool
-from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
-
-
-class Codec(CharCodec):
-    """`call:delegate:task` hands over a task; two of them may stand in one turn, separated by `;`."""
-
-    async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[object]) -> Action:
-        text = decode(token_ids).rstrip("$")
-        calls = tuple(
-            ToolCall("delegate", {"task": part.removeprefix("call:delegate:")})
-            for part in text.split(";")
-            if part.startswith("call:")
-        )
-        return Action(turn=turn, text=text, content="" if calls else text, tool_calls=calls)
-
-
-class Env(ToolEnv):
-    async def score(self, transcript: Transcript) -> Reward:
-        return Reward(float(transcript.final_answer == "sum 5"))
-
-
-def next_text(messages: Sequence[Message]) -> str:
-    first, last = messages[0], messages[-1]
-    if first.content.startswith("count"):
-        return first.content.split()[-1]
-    if last.role == "tool":
-        return f"sum {sum(int(m.content) for m in messages if m.role == 'tool')}"
-    return "call:delegate:count 2;call:delegate:count 3"
-
-
-async def play(policy: object, *, row: EnvRow = ROW, **limits: object) -> Episode:
-    chosen = replace(setting(policy, replace(LIMITS, max_retries=0, **limits)), codec=Codec())  # type: ignore[arg-type]
-    return await run_episode(row, make_env=lambda r: Env(r, [DelegateTool()]), setting=chosen, request_id="r")
-
-
-def script() -> ScriptedPolicy:
-    return ScriptedPolicy(next_text, encode=encode, end_ids=[END])
+from verl_agentic.types import Message, StopReason
 
 
 async def test_a_sub_agent_sees_its_task_only_and_its_row_is_trained_with_that_context() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, setting
-from test_sub_agents import play as play_sub_agents
-from test_sub_agents import script as sub_agent_script
+from sub_agents import play as play_sub_agents
+from sub_agents import script as sub_agent_script
 
 from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode

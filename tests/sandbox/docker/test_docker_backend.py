@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from verl_agentic.errors import ConfigError, MissingDependencyError, SandboxError, SandboxUnavailableError
-from verl_agentic.sandbox.docker import DockerBackend, DockerConfig, docker_engine, seccomp_profile
+from verl_agentic.sandbox.docker import docker_engine, seccomp_profile
 from verl_agentic.sandbox.docker.attached_stream import StdoutReader
+from verl_agentic.sandbox.docker.docker_backend import DockerBackend, DockerConfig
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox
 
 IMAGE = os.environ.get("VERL_AGENTIC_DOCKER_IMAGE", "verl-agentic-test:latest")

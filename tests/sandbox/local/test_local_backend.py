@@ -18,7 +18,8 @@ import pytest
 
 from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
-from verl_agentic.sandbox.local import LocalBackend, LocalSandbox, local_backend
+from verl_agentic.sandbox.local import local_backend
+from verl_agentic.sandbox.local.local_backend import LocalBackend, LocalSandbox
 
 LIMITS = Limits(wall_s=20.0)
 

@@ -55,7 +55,7 @@ def plan(
         # Only now: importing it loads verl and with it our plugin, whose resolver configurations use.
         import verl.trainer.main_ppo  # noqa: F401  # the run has all of it: what is registered then is so here
 
-        from verl_agentic.adapters.preflight.plan_run import compose as composing
+        from verl_agentic.adapters.preflight import compose as composing
 
         composed = composing.compose(config_dir, config_name, overrides)
         notes = _Notes()
@@ -77,8 +77,8 @@ def plan(
 
 def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
     """Returns the run with what its files say."""
+    from verl_agentic.adapters.preflight import rows_as_verl as data
     from verl_agentic.adapters.preflight.first_prompt import Worker
-    from verl_agentic.adapters.preflight.plan_run import rows_as_verl as data
 
     notes.add("files", data.missing_files(config))
     found: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _with_files(run: PlannedRun, config: Any, notes: _Notes) -> PlannedRun:
 
 def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) -> PlannedRun:
     """Returns the run with its first prompt, and what right answers earn."""
-    from verl_agentic.adapters.preflight.plan_run import first_prompt as prompts
+    from verl_agentic.adapters.preflight import first_prompt as prompts
     from verl_agentic.diagnostics.preflight.checks.missing_values import missing_values
     from verl_agentic.diagnostics.preflight.checks.sections import sections
     from verl_agentic.diagnostics.preflight.checks.tool_parser import tool_parser
@@ -128,7 +128,7 @@ def _played(run: PlannedRun, worker: Any, rows: Sequence[Any], notes: _Notes) ->
 
 
 async def _tried(run: PlannedRun, worker: Any, rows: Sequence[Any]) -> Any:
-    from verl_agentic.adapters.preflight.plan_run import gold_episodes as gold
+    from verl_agentic.adapters.preflight import gold_episodes as gold
 
     if run.agent_loop == "env_agent":
         return await gold.play_gold(worker, worker.make_loop("env_agent"), rows)
