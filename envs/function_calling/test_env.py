@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.rows import read_rows
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.testing import tiny_codecs
 from verl_agentic.tools.schema_check import argument_schema
 from verl_agentic.types import Action, Message, ToolCall
 
@@ -94,9 +93,8 @@ LIMITS = EpisodeLimits(max_response_tokens=4000, max_context_tokens=12_000, max_
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("model")
-    make_tiny_tokenizer(folder)
-    return load_codec(str(folder))
+    tokenizer, codecs = tiny_codecs(tmp_path_factory.mktemp("model"))
+    return tokenizer, codecs["chat"]
 
 
 @pytest.mark.parametrize("task", EXAMPLES, ids=lambda task: task.extra["case"])

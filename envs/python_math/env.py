@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from verl_agentic.adapters.rollout.sandbox_choice import PoolOwner, pool_of
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.rewards.answers.boxed_math import last_boxed, math_answer
 from verl_agentic.sandbox.interface import Limits
+from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool

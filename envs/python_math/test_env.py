@@ -9,14 +9,13 @@ from typing import Any, get_args
 
 import pytest
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.rows import read_rows
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
+from verl_agentic.testing import tiny_codecs
 from verl_agentic.types import Message
 
 from .demos import MIXTURE, Kind, boxed, demonstrator, gold, tool_call
@@ -30,9 +29,8 @@ LIMITS = EpisodeLimits(max_response_tokens=400, max_context_tokens=600, max_turn
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("model")
-    make_tiny_tokenizer(folder)
-    return load_codec(str(folder))
+    tokenizer, codecs = tiny_codecs(tmp_path_factory.mktemp("model"))
+    return tokenizer, codecs["chat"]
 
 
 async def play(chat: Any, row: EnvRow, next_text: Any) -> Episode:

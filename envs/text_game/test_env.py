@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.rows import read_rows
-from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
+from verl_agentic.testing import tiny_codecs
 from verl_agentic.types import Message, StopReason
 
 from .env import make_env
@@ -28,10 +27,8 @@ PROTOCOLS = ("chat", "ragen", "json_action")
 
 @pytest.fixture(scope="module")
 def codecs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("model")
-    make_tiny_tokenizer(folder)
-    loaded = {name: load_codec(str(folder), protocol=name) for name in PROTOCOLS}
-    return {"tokenizer": loaded["chat"][0], **{name: codec for name, (_, codec) in loaded.items()}}
+    tokenizer, codecs = tiny_codecs(tmp_path_factory.mktemp("model"), *PROTOCOLS)
+    return {"tokenizer": tokenizer, **codecs}
 
 
 async def play(

@@ -14,7 +14,7 @@ from verl_agentic.adapters import guard
 from verl_agentic.errors import ConfigError, PluginError
 from verl_agentic.plugin import ADAPTERS
 
-_CPU = ["cpu.platform", "cpu.distributed", "cpu.engine"]
+_CPU = ["cpu.platform", "cpu.distributed", "cpu.cpu_engine"]
 
 
 def _config(**keys: Any) -> DictConfig:

@@ -9,8 +9,9 @@ import pytest
 
 from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox import backends as choose
-from verl_agentic.sandbox.backends import AutoBackend, Isolation, Probe, isolation_of, make_backend, probe
+from verl_agentic.sandbox.backends import AutoBackend, Probe, isolation_of, make_backend, probe
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
+from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.local.local_backend import LocalBackend
 
 

@@ -14,8 +14,9 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
-from verl_agentic.sandbox.backends import DEFAULT_ISOLATION, Isolation, make_backend, required
+from verl_agentic.sandbox.backends import make_backend, required
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Session, SessionKind
+from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 _T = TypeVar("_T")
@@ -132,7 +133,7 @@ def shared_pool(
 
     Args:
         backend: name of a backend, or `auto`.
-        at_least: weakest isolation that is allowed; None as in `choose.required`.
+        at_least: weakest isolation that is allowed; None as in `backends.required`.
         config: size and warmth; by default two sandboxes per core.
         options: of the backend; see `make_backend`.
 

@@ -15,7 +15,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDP
 from verl_agentic.adapters import guard
 from verl_agentic.adapters.engine.critic_config import TARGET_TAU
 from verl_agentic.adapters.engine.weight_copy import copy_of, trained_shards
-from verl_agentic.adapters.run_sections import SECTIONS
+from verl_agentic.adapters.sections import all_sections
 from verl_agentic.errors import ConfigError
 
 
@@ -63,13 +63,13 @@ def test_a_run_with_a_target_does_not_start_without_the_adapters() -> None:
 
 
 def test_a_target_that_nobody_would_use_is_refused() -> None:
-    SECTIONS["critic.target"].read_from(run_config(target={"tau": 0.1}))
+    all_sections()["critic.target"].read_from(run_config(target={"tau": 0.1}))
     for estimator in ("turn_gae", "gae"):
-        SECTIONS["critic.target"].read_from(run_config(estimator))
+        all_sections()["critic.target"].read_from(run_config(estimator))
         with pytest.raises(ConfigError, match=f"estimator '{estimator}' has no use for critic.target"):
-            SECTIONS["critic.target"].read_from(run_config(estimator, target={"tau": 0.1}))
+            all_sections()["critic.target"].read_from(run_config(estimator, target={"tau": 0.1}))
     with pytest.raises(ConfigError, match=r"needs a trainer of ours, got .*'sync'"):
-        SECTIONS["critic.target"].read_from(run_config(mode="sync", target={"tau": 0.1}))
+        all_sections()["critic.target"].read_from(run_config(mode="sync", target={"tau": 0.1}))
 
 
 class Engine(FSDPEngineWithValueHead):

@@ -24,7 +24,7 @@ from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.sampling.prompts.prompt_sampler import PromptSampler
+from verl_agentic.sampling.prompt_sampler import PromptSampler
 from verl_agentic.types import Message
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's data loader

@@ -11,8 +11,8 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.by_source import by_source
 from verl_agentic.sampling.curricula.mix import mix
 from verl_agentic.sampling.curriculum import CurriculumSettings, Pool
+from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import PassRates
-from verl_agentic.sampling.prompts.prompt_sampler import PromptColumns, PromptSampler
 
 SOURCES = np.array(["math"] * 90 + ["code"] * 30 + ["reasoning"] * 10)
 STAGES: list[dict[str, Any]] = [{"sources": ["math"], "steps": 5}, {"sources": ["code", "reasoning"]}]

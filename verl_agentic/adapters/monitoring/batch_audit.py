@@ -12,7 +12,7 @@ import transfer_queue as tq
 
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE, split_key
 from verl_agentic.adapters.monitoring.health_watch import Watch, watch_of
-from verl_agentic.adapters.run_sections import AGENTIC
+from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.records.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms.batch_metrics import mask_audit
 from verl_agentic.algorithms.batch_metrics.mask_audit import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, Breach

@@ -31,8 +31,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
+from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
-from verl_agentic.adapters.run_sections import AGENTIC, waiting_options
+from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.trace import timeline as activity
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.diagnostics.live.stuck_episodes import StuckWatch, WaitingOptions, states

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import open_dict
 
 from verl_agentic.adapters.monitoring.health_watch import Watch
-from verl_agentic.adapters.run_sections import AGENTIC
+from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.diagnostics.finding import Finding
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
 from verl_agentic.errors import HealthError

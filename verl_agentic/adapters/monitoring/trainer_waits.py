@@ -22,8 +22,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
-from verl_agentic.adapters.run_sections import waiting_options
 from verl_agentic.diagnostics.live.stuck_episodes import Doubling, WaitingOptions, describe, is_fresh
 
 logger = logging.getLogger(__name__)

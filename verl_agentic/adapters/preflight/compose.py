@@ -26,7 +26,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 import verl_agentic
-from verl_agentic.adapters.run_sections import refused_sections
+from verl_agentic.adapters.sections import refused_sections
 from verl_agentic.diagnostics.preflight.planned_run import MISSING
 from verl_agentic.errors import ConfigError
 

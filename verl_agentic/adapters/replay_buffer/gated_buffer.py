@@ -25,7 +25,6 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE
-from verl_agentic.adapters.config_access import plain
 from verl_agentic.adapters.replay_buffer.finished_groups import PlayedGroup, aged, read_groups, session_of
 from verl_agentic.adapters.replay_buffer.group_replay import (
     ReplayedGroups,
@@ -33,6 +32,7 @@ from verl_agentic.adapters.replay_buffer.group_replay import (
     check_trainer,
     forget_memories,
 )
+from verl_agentic.adapters.sections import plain
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.sampling.gate import Decision, Gate, decide, decide_together, to_gates

@@ -29,7 +29,8 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl_agentic.adapters.monitoring import verl_rows
 from verl_agentic.adapters.rollout import external_sessions
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
-from verl_agentic.adapters.run_sections import AGENTIC, loop_settings
+from verl_agentic.adapters.rollout.rollout_sections import loop_settings
+from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.attempt.attempt import Setting
 from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode

@@ -23,8 +23,9 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_agentic.errors import AgenticError, ConfigError, SandboxError
-from verl_agentic.sandbox.backends import DEFAULT_ISOLATION, Isolation, make_backend, required
+from verl_agentic.sandbox.backends import make_backend, required
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 NAMESPACE = "verl_agentic"
@@ -47,7 +48,7 @@ class NodePool:
 
         Args:
             backend: name of a backend, or `auto`.
-            at_least: weakest isolation that is allowed; None as in `choose.required`.
+            at_least: weakest isolation that is allowed; None as in `backends.required`.
             config: size and warmth; by default two sandboxes per core of the node.
             options: of the backend; see `make_backend`.
 

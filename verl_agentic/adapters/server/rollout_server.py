@@ -17,8 +17,8 @@ from verl.utils.device import get_device_name
 from verl.workers.config import HFModelConfig
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_agentic.adapters.run_sections import engine_config
 from verl_agentic.adapters.server.object_store import unpack
+from verl_agentic.adapters.server.server_sections import engine_config
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import SamplingParams

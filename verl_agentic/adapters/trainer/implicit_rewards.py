@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict
 
-from verl_agentic.adapters.config_access import plain_section
+from verl_agentic.adapters.sections import plain_section
 from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.errors import ConfigError, PluginError

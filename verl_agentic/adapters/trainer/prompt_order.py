@@ -25,13 +25,13 @@ from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import last_rows
-from verl_agentic.adapters.run_sections import curriculum_settings
+from verl_agentic.adapters.trainer.trainer_sections import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
+from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import Floats
-from verl_agentic.sampling.prompts.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.task_sets import TaskSet
 
 _log = logging.getLogger(__name__)

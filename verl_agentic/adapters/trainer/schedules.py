@@ -13,7 +13,8 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from verl_agentic.adapters.run_sections import AGENTIC, circuit_breaker, loop_settings
+from verl_agentic.adapters.rollout.rollout_sections import circuit_breaker, loop_settings
+from verl_agentic.adapters.sections import AGENTIC
 
 
 def _step(original: Any) -> Any:

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 
 from verl_agentic.adapters.batches.batch_keys import split_key
-from verl_agentic.adapters.config_access import plain_section
+from verl_agentic.adapters.sections import plain_section
 from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
 from verl_agentic.errors import ConfigError

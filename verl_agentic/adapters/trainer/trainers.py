@@ -24,7 +24,6 @@ from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.adapters.batches.batch_columns import stored_columns
 from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
-from verl_agentic.adapters.run_sections import length_lr, prompt_information
 from verl_agentic.adapters.trainer.implicit_rewards import (
     check_reward_model_is_loaded,
     implicit_reward_settings,
@@ -32,6 +31,7 @@ from verl_agentic.adapters.trainer.implicit_rewards import (
 )
 from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
 from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
+from verl_agentic.adapters.trainer.trainer_sections import length_lr, prompt_information
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
 from verl_agentic.algorithms.policy_loss import policy_loss_names

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.sandbox.backends import DEFAULT_ISOLATION, NAMES, Isolation, make_backend
+from verl_agentic.sandbox.backends import NAMES, make_backend
 from verl_agentic.sandbox.interface import Backend
+from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 
 
 def add_backend_options(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, token: str) -> None:
-    from verl_agentic.sandbox.run_code.run_code_server import SandboxServer, ServerConfig, make_app
+    from verl_agentic.sandbox.run_code_server import SandboxServer, ServerConfig, make_app
 
     size = {} if args.size is None else {"size": args.size}
     config = ServerConfig(max_waiting=args.queue, queue_timeout_s=args.queue_timeout, token=token, **size)

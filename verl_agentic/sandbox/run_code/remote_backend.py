@@ -22,8 +22,8 @@ from verl_agentic.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.sandbox.backends import Isolation
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
 
 try:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 pytest.importorskip("verl")
 
 import verl_agentic.adapters
-from verl_agentic.adapters.run_sections import AGENTIC, SECTIONS, refused_sections
+from verl_agentic.adapters.sections import AGENTIC, all_sections, refused_sections
 from verl_agentic.entry_point import KEYS
 
 LOSS = "actor_rollout_ref.actor.policy_loss"
@@ -198,7 +198,7 @@ def test_what_the_documentation_allows_is_read(path: str, value: Any, context: A
 
 
 def test_every_section_has_an_example_with_all_of_its_keys() -> None:
-    assert all(any(path == known or path.startswith(f"{known}.") for known in SOUND) for path in SECTIONS)
+    assert all(any(path == known or path.startswith(f"{known}.") for known in SOUND) for path in all_sections())
     for path, value, context in (case for case in CASES if case[0] in SOUND and len(case[1]) > 1):
         for place in sections_in(value):
             broken = copy.deepcopy(value)
@@ -263,7 +263,7 @@ def test_a_section_that_is_none_is_refused(path: str, value: Any, context: Any, 
 
 def test_the_entry_point_knows_every_section_that_only_the_plugin_reads() -> None:
     of_verl = (f"{SAMPLER}.sampler_kwargs", "actor_rollout_ref.rollout.engine_kwargs.agentic")
-    assert {path for path in SECTIONS if path not in of_verl and not path.startswith(f"{AGENTIC}.")} == set(KEYS)
+    assert {path for path in all_sections() if path not in of_verl and not path.startswith(f"{AGENTIC}.")} == set(KEYS)
 
 
 def _calls(tree: ast.AST) -> Iterator[str]:
@@ -273,7 +273,7 @@ def _calls(tree: ast.AST) -> Iterator[str]:
 
 
 def test_adapters_parse_no_section_by_themselves() -> None:
-    """What reads a section is called in one module; the few others are what that module itself calls."""
+    """Only the modules `<part>_sections` read sections; the few others are what those modules call themselves."""
     folder = Path(verl_agentic.adapters.__path__[0])
     parsers = {"read_settings", "check_keys", "check_options"}
     found = {
@@ -282,15 +282,14 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         if any(call in parsers or call.endswith((".from_mapping", "Rubric.from_config")) for call in
                _calls(ast.parse(file.read_text(encoding="utf-8"))))
     }  # fmt: skip
-    assert found == {
-        "run_sections.py",
-        "gated_buffer.py",  # GateOptions.of, and the rubric
-        "credit.py",  # algorithm.credit, as verl hands the section algorithm to estimators
-        "group_replay.py",  # inside GateOptions
-        "implicit_reward.py",  # check_implicit_reward
-        "reference_trainer.py",  # SFT, which has a configuration of its own
-        "rubric_manager.py",
-        "group_rewards.py",
-        "preflight_gold.py",  # the rubric
-        "rollout_server.py",  # SamplingParams of a request
+    assert {file for file in found if not file.endswith("_sections.py")} == {
+        "replay_buffer/gated_buffer.py",  # GateOptions.of, and the rubric
+        "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
+        "replay_buffer/group_replay.py",  # inside GateOptions
+        "trainer/implicit_rewards.py",  # check_implicit_reward
+        "offline/pair_trainer.py",  # SFT, which has a configuration of its own
+        "reward/rubric_manager.py",
+        "reward/group_rewards.py",
+        "preflight/gold_episodes.py",  # the rubric
+        "server/rollout_server.py",  # SamplingParams of a request
     }

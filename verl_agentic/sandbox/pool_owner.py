@@ -1,7 +1,8 @@
-"""Whose sandboxes an environment uses; apart from `sandbox_pool`, so that only who asks for Ray imports it."""
+"""Chooses between the sandboxes of this process and those of this node."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError
@@ -9,6 +10,8 @@ from verl_agentic.sandbox.process_pool import shared_pool
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 
 PoolOwner = Literal["process", "node"]
+# By name: only processes that share a pool import Ray, and this layer knows no adapter.
+_NODE_POOL = "verl_agentic.adapters.rollout.node_pool"
 
 
 def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: PoolConfig | None = None) -> Any:
@@ -17,7 +20,7 @@ def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: Poo
     Args:
         owner: `process` or `node`.
         backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
-        at_least: weakest isolation that is allowed; None as in `choose.required`.
+        at_least: weakest isolation that is allowed; None as in `backends.required`.
         config: size and bounds; None for the defaults.
 
     Raises:
@@ -26,7 +29,5 @@ def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: Poo
     if owner == "process":
         return shared_pool(backend, at_least=at_least, config=config)
     if owner == "node":
-        from verl_agentic.adapters.rollout.node_pool import NodePool
-
-        return NodePool(backend, at_least=at_least, config=config)
+        return importlib.import_module(_NODE_POOL).NodePool(backend, at_least=at_least, config=config)
     raise ConfigError(f"pool must be 'process' or 'node', got {owner!r}")

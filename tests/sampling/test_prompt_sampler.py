@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.sampling.curriculum import CurriculumSettings
-from verl_agentic.sampling.prompts.prompt_sampler import PromptColumns, PromptSampler, spread_draws
+from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler, spread_draws
 
 
 def sampler(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from verl_agentic.adapters.rollout.node_pool import NodePool
-from verl_agentic.adapters.rollout.sandbox_choice import pool_of
 from verl_agentic.errors import ConfigError
+from verl_agentic.sandbox.pool_owner import pool_of
 from verl_agentic.sandbox.process_pool import shared_pool
 
 

@@ -1,0 +1,54 @@
+"""The sections of the log, the audit, the alarms and the waiting of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from verl_agentic.adapters.sections import AGENTIC, plain_section, section
+
+if TYPE_CHECKING:
+    from verl_agentic.agent_loops.loop_settings import Audit
+    from verl_agentic.diagnostics.health.monitor import HealthSettings
+    from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
+    from verl_agentic.trajectory_log.log_options import LogOptions
+
+
+@section(f"{AGENTIC}.log")
+def log_options(config: Any) -> LogOptions:
+    """Returns where a run is logged."""
+    from verl_agentic.trajectory_log.log_options import LogOptions
+
+    return LogOptions.from_mapping(plain_section(config, f"{AGENTIC}.log"), section=f"{AGENTIC}.log")
+
+
+@section(f"{AGENTIC}.audit")
+def audit(config: Any) -> Audit:
+    """Returns what happens to a row whose tokens, mask and text do not fit together."""
+    from verl_agentic.agent_loops.loop_settings import to_audit
+
+    return to_audit(plain_section(config, f"{AGENTIC}.audit"), section=AGENTIC)
+
+
+@section(f"{AGENTIC}.health")
+def health_settings(config: Any) -> HealthSettings:
+    """Returns what alarms look at, and what they do.
+
+    Raises:
+        ConfigError: an unknown key, alarm or option, or `rollback` where a run cannot go back.
+    """
+    from verl_agentic.diagnostics.health.monitor import HealthSettings
+
+    settings = HealthSettings.from_mapping(plain_section(config, f"{AGENTIC}.health"), section=f"{AGENTIC}.health")
+    whole: Any = OmegaConf.to_container(config, resolve=False)
+    settings.check_trainer(whole)
+    return settings
+
+
+@section(f"{AGENTIC}.waiting")
+def waiting_options(config: Any) -> WaitingOptions:
+    """Returns when an episode, or the trainer, has waited for too long."""
+    from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
+
+    return WaitingOptions.from_mapping(plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")

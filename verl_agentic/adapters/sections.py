@@ -1,0 +1,101 @@
+"""The sections of a configuration that this package reads.
+
+A folder of adapters that reads sections has a module `<part>_sections`, with one function for each. Adapters read a
+section by calling its function. The guard calls all of them in the driver before Ray starts, and
+`verl-agentic preflight` reports what each of them refuses. So no section can be parsed at one place and forgotten at
+another.
+
+A function takes verl's configuration, or the part of it that `of` names, and imports what it needs itself: these
+modules are loaded in every process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigTypeError
+
+from verl_agentic.errors import AgenticError
+
+F = TypeVar("F", bound=Callable[..., Any])
+ROLLOUT = "actor_rollout_ref.rollout"
+AGENTIC = f"{ROLLOUT}.custom.agentic"
+_MODULES = (
+    "rollout.rollout_sections",
+    "monitoring.monitoring_sections",
+    "replay_buffer.buffer_sections",
+    "trainer.trainer_sections",
+    "engine.engine_sections",
+    "reward.reward_sections",
+    "server.server_sections",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section, or a key, of a configuration."""
+
+    path: str
+    of: str
+    """The part of the configuration that its function takes; empty for all of it."""
+    read: Callable[..., Any]
+
+    def read_from(self, config: Any) -> Any:
+        """Returns what the run makes of it; None where it is not set.
+
+        Raises:
+            AgenticError: what the run would raise.
+        """
+        try:
+            if OmegaConf.select(config, self.path) is None:
+                return None
+        except ConfigTypeError:  # a list where the section around it should be, which its own reader refuses
+            return None
+        return self.read(OmegaConf.select(config, self.of) if self.of else config)
+
+
+_sections: dict[str, Section] = {}
+
+
+def all_sections() -> dict[str, Section]:
+    """Returns the sections by path, outer ones first."""
+    for module in _MODULES:
+        importlib.import_module(f"verl_agentic.adapters.{module}")
+    return dict(sorted(_sections.items(), key=lambda item: item[0].count(".")))
+
+
+def section(path: str, *, of: str = "") -> Callable[[F], F]:
+    """Registers the function that reads a section."""
+
+    def register(function: F) -> F:
+        assert path not in _sections, path
+        _sections[path] = Section(path=path, of=of, read=function)
+        return function
+
+    return register
+
+
+def refused_sections(config: Any) -> Iterator[AgenticError]:
+    """Yields what the readers of all sections raise; what an outer section refuses is not repeated by an inner one."""
+    known: list[str] = []
+    for one in all_sections().values():
+        try:
+            one.read_from(config)
+        except AgenticError as refused:
+            if str(refused) not in known:
+                known.append(str(refused))
+                yield refused
+
+
+def plain_section(config: Any, key: str) -> Any:
+    """Returns the resolved value at a dotted key, or None if it is not set. It need not be a mapping."""
+    return plain(OmegaConf.select(config, key))
+
+
+def plain(written: Any) -> Any:
+    """Returns a part of a configuration as plain data."""
+    return OmegaConf.to_container(written, resolve=True) if OmegaConf.is_config(written) else written

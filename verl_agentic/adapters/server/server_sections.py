@@ -1,0 +1,31 @@
+"""The section of the rollout backend `agentic`: `rollout.engine_kwargs.agentic`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.adapters.sections import ROLLOUT, plain, section
+from verl_agentic.settings import check_keys, read_settings
+
+if TYPE_CHECKING:
+    from verl_agentic.inference.scheduler import EngineConfig
+
+
+@section(f"{ROLLOUT}.engine_kwargs.agentic", of=ROLLOUT)
+def engine_config(rollout: Any, *, replica_rank: int = 0) -> EngineConfig:
+    """Returns how much an engine of the rollout backend `agentic` may use.
+
+    Args:
+        rollout: verl's section `rollout`.
+        replica_rank: which of the run's servers it is; they sample differently.
+
+    Raises:
+        ConfigError: unknown options, or values of a wrong type.
+    """
+    from verl_agentic.inference.scheduler import EngineConfig
+
+    name = "rollout.engine_kwargs.agentic"
+    known = ("max_cached_tokens", "prefill_tokens", "prefix_reuse")
+    options = check_keys(plain((rollout.get("engine_kwargs") or {}).get("agentic")), known, section=name)
+    limits = {"max_running": rollout.max_num_seqs, "seed": rollout.seed + replica_rank}
+    return read_settings(EngineConfig, {**options, **limits}, section=name)

@@ -1,0 +1,23 @@
+"""Fakes and tiny models for tests of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.adapters.rollout.model_codec import load_codec
+from verl_agentic.agent_loops.codec.codec import Codec
+from verl_agentic.data.tiny_model import make_tiny_tokenizer
+
+
+def tiny_codecs(folder: Path, *protocols: str) -> tuple[Any, Mapping[str, Codec]]:
+    """Makes the tokenizer of a tiny model and returns it with the codecs of protocols.
+
+    Args:
+        folder: where the tokenizer is written.
+        protocols: names or paths; `chat` when there are none.
+    """
+    make_tiny_tokenizer(folder)
+    loaded = {name: load_codec(str(folder), protocol=name) for name in protocols or ("chat",)}
+    return next(iter(loaded.values()))[0], {name: codec for name, (_, codec) in loaded.items()}
