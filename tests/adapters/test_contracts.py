@@ -696,8 +696,8 @@ USES = (
     *(
         Use(adapter=adapter, symbol=f"{_TRANSFORMER_IMPL}:{engine}{name}", **expected)
         for adapter, engine in (
-            ("target_critic", "FSDPEngineWithValueHead"),
-            ("teacher_network", "FSDPEngineWithLMHead"),
+            ("engine/target_critic", "FSDPEngineWithValueHead"),
+            ("engine/ema_teacher", "FSDPEngineWithLMHead"),
         )
         for name, expected in _COPIED.items()
     ),

@@ -57,7 +57,7 @@ def run_config(estimator: str = "archer", mode: str = "agentic_sync", **critic: 
 
 
 def test_a_run_with_a_target_does_not_start_without_the_adapters() -> None:
-    asked = {"critic_config", "target_critic"}
+    asked = {"engine.critic_config", "engine.target_critic"}
     assert asked <= set(guard.demanded(run_config(target={"tau": 0.1})))
     assert not asked & set(guard.demanded(run_config()))
 

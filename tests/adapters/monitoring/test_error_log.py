@@ -47,7 +47,7 @@ _RAY = """
 import os, signal, sys
 import ray
 from omegaconf import OmegaConf
-from verl_agentic.adapters import first_errors
+from verl_agentic.adapters.monitoring import error_log
 from verl_agentic.adapters.monitoring.run_dir import KEY
 
 folder, scratch = sys.argv[1:]
@@ -89,7 +89,7 @@ from omegaconf import open_dict
 with open_dict(config):
     OmegaConf.update(config, KEY, folder, force_add=True)
 main = {"run_ppo": run_ppo}
-first_errors.watch_driver(config, main)
+error_log.watch_driver(config, main)
 try:
     main["run_ppo"](config)
 except Exception:  # as Hydra does
@@ -100,14 +100,14 @@ except Exception:  # as Hydra does
 _NO_FOLDER = """
 import sys
 from omegaconf import OmegaConf
-from verl_agentic.adapters import first_errors
+from verl_agentic.adapters.monitoring import error_log
 
 def run_ppo(config):
     raise RuntimeError("no CUDA") from OSError("driver")
 
 main = {"run_ppo": run_ppo}
-first_errors.watch_driver(OmegaConf.create({}), main)
-first_errors.watch_driver(OmegaConf.create({}), main)  # a second check of the same configuration
+error_log.watch_driver(OmegaConf.create({}), main)
+error_log.watch_driver(OmegaConf.create({}), main)  # a second check of the same configuration
 main["run_ppo"](None)
 """
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stories import Story, advantages_of, batch_of, changed
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 
+from verl_agentic.adapters.trainer.advantages import WHITENED
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
 
 HANDED_OVER = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
@@ -288,6 +289,13 @@ def test_no_finite_input_gives_what_is_not_finite(
     batch.data.batch["old_log_probs"] *= min(size, 1e30)
     given = advantages_of(name, batch, queue=queue, with_trainer=with_trainer, norm_adv_by_std_in_grpo=True)
     assert all(row.isfinite().all() for row in given.values())
+
+
+@pytest.mark.parametrize("name", sorted(WHITENED))
+def test_a_batch_of_a_single_trained_token_teaches_nothing(queue: Any, name: str) -> None:
+    batch = batch_of([Story(turns=(1,), outcome=1.0, seed=0)])
+    (row,) = advantages_of(name, batch, queue=queue).values()
+    assert not row.count_nonzero()
 
 
 COMPARING = sorted({name for name, with_trainer in CASES if with_trainer} - NOT_COMPARING - {"batch_baseline"})

@@ -52,6 +52,8 @@ BY_GROUP = {
 BY_SESSION = {*BY_GROUP, "gae", "reinforce_plus_plus", "remax"}
 """Those that take a row for a session, verl's all. To others every row stands by itself, with the rewards that verl
 gives it."""
+WHITENED = frozenset({"gae", "gdpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"})
+"""Those of verl's that divide by the spread over all tokens of a batch."""
 _OURS_INSTEAD: dict[str, str] = {
     "optimal_token_baseline": "token_baseline",
     "tir_optimal_token_baseline": "token_baseline",
@@ -188,6 +190,8 @@ def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str]
         if batch.values_BT is not None:
             columns["values"] = where_known(batch.values_BT, batch.mask_BT)
         columns = {key: joined.join(column) if joined else column[rows_N] for key, column in columns.items()}
+        if name in WHITENED and int(columns["response_mask"].sum()) < 2:  # verl raises: one token has no spread
+            return Advantages(advantages_BT=zeros_BT, returns_BT=zeros_BT)
         part.batch = TensorDict(columns, batch_size=len(rows_N))
         if name in BY_SESSION:
             part.non_tensor_batch["uid"] = batch.group_B[rows_N].cpu().numpy().astype(object)
