@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.env_package import load_env
+from verl_agentic.env_package import load_env, load_env_package
 from verl_agentic.errors import ConfigError, DataError, EnvError, ScoringError
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
@@ -171,6 +171,21 @@ def test_environments_are_loaded_by_name_by_folder_and_by_module(
     assert load_env("by_module")(ROW) == "by_module"
     assert load_env("python_math")(ROW).tools[0].name == "python"
     assert load_env("python_math") is load_env("python_math")
+
+
+def test_an_environment_may_be_a_function_of_a_module_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small_env.py").write_text(
+        "def play(row, **config):\n    return 'played'\ndef gold(row):\n    return 'solved'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for env_id in ("small_env:play", "small_env.py:play", "./small_env.py:play"):
+        package = load_env_package(env_id)
+        assert package.make_env(ROW) == "played" and package.gold is not None and package.folder == tmp_path
+    with pytest.raises(ConfigError, match="'small_env:make_env' has no function make_env"):
+        load_env("small_env:make_env")
 
 
 @pytest.mark.parametrize("env_id", ["no_such_env", "./no/such/folder", "json"])

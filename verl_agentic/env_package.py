@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,9 @@ from typing import cast
 from verl_agentic.env import Env, EnvRow
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.paths import envs_dir
+from verl_agentic.registry import import_file, import_place
 from verl_agentic.rewards.sample import Sample
+from verl_agentic.settings import did_you_mean
 from verl_agentic.types import Message
 
 
@@ -47,15 +48,18 @@ def load_env_package(env_id: str) -> EnvPackage:
 
     Args:
         env_id: the name of a bundled environment (`python_math`), the path of a folder that holds a package
-            (`./my_env`), or an importable module (`my_package.my_env`).
+            (`./my_env`), an importable module (`my_package.my_env`), or the place of `make_env` under any name
+            (`package.module:function`, `path/file.py:function`); what else the package offers is beside it.
 
     Raises:
         ConfigError: nothing is found there, it does not import, or it has no `make_env`.
     """
-    module = _env_module(env_id)
-    make_env = getattr(module, "make_env", None)
+    place, _, function = env_id.rpartition(":")
+    module = import_place(place, f"environment {env_id!r}") if place else _env_module(env_id)
+    name = function if place else "make_env"
+    make_env = getattr(module, name, None)
     if not callable(make_env) or module.__file__ is None:
-        raise ConfigError(f"environment {env_id!r} has no function make_env(row, **config), got {module.__file__}")
+        raise ConfigError(f"environment {env_id!r} has no function {name}(row, **config), got {module.__file__}")
     return EnvPackage(
         env_id=env_id,
         folder=Path(module.__file__).parent,
@@ -77,29 +81,10 @@ def _env_module(env_id: str) -> ModuleType:
     folder = Path(env_id).resolve() if is_path else envs_dir() / env_id
     with boundary(ConfigError, f"importing environment {env_id!r}"):
         if (folder / "__init__.py").is_file():
-            return _import_folder(folder)
+            return import_file(folder / "__init__.py", name=f"verl_agentic_env_{folder.name}")
         if not is_path and importlib.util.find_spec(env_id.split(".")[0]) is not None:
             return importlib.import_module(env_id)
     raise ConfigError(
         f"unknown environment, got {env_id!r}; use one of {known_envs()}, the path of a folder with an __init__.py, "
-        "or an importable module"
+        f"an importable module, package.module:function or path/file.py:function{did_you_mean(env_id, known_envs())}"
     )
-
-
-def _import_folder(folder: Path) -> ModuleType:
-    name = f"verl_agentic_env_{folder.name}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(folder / "__init__.py"):
-        return known
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module

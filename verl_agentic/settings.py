@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from verl_agentic.errors import ConfigError
@@ -61,10 +61,15 @@ def check_keys(values: Any, known: Any, *, section: str) -> dict[str, Any]:
         raise ConfigError(f"{section} must be a section of keys, got {values!r}; known keys: {sorted(known)}")
     found = {str(key): value for key, value in (values or {}).items()}
     if unknown := sorted(set(found) - set(known)):
-        meant = difflib.get_close_matches(unknown[0], list(known), n=1)
-        hint = f"; did you mean {meant[0]!r}?" if meant else ""
+        hint = did_you_mean(unknown[0], known)
         raise ConfigError(f"unknown keys in {section}, got {unknown}; known ones: {sorted(known)}{hint}")
     return found
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Returns the end of an error that names the nearest known name; empty where none is near."""
+    meant = difflib.get_close_matches(given, list(known), n=1)
+    return f"; did you mean {meant[0]!r}?" if meant else ""
 
 
 def check_options(function: Callable[..., Any], options: Any, *, what: str) -> dict[str, Any]:

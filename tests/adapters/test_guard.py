@@ -71,6 +71,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         ({"actor_rollout_ref__actor__policy_loss__loss_mode": "gspo"}, "", []),
         (
+            {"actor_rollout_ref__actor__policy_loss__loss_mode": "my_losses.py:mine"},
+            "",
+            ["engine.loss_config", "engine.loss_functions"],
+        ),
+        ({"algorithm__adv_estimator": "my_credit.py:mine"}, "", ["trainer.advantages"]),
+        (
             {
                 "actor_rollout_ref__actor__policy_loss__per_session": True,
                 "trainer__v1__trainer_mode": "agentic_sync",

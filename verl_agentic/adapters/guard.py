@@ -140,7 +140,7 @@ def demanded(config: DictConfig) -> list[str]:
 def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     # They import torch, which this module, loaded in every process, does not need.
     from verl_agentic.algorithms.advantage import is_advantage
-    from verl_agentic.algorithms.policy_loss import policy_loss_names
+    from verl_agentic.algorithms.policy_loss import is_policy_loss
 
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
     loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
@@ -163,7 +163,7 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
             "agentic_separate_async"
         )
     return {
-        **dict.fromkeys(("engine.loss_config", "engine.loss_functions"), is_per_session or loss in policy_loss_names()),
+        **dict.fromkeys(("engine.loss_config", "engine.loss_functions"), is_per_session or is_policy_loss(loss)),
         "engine.mean_log_prob": loss == "rover",
         "engine.critic_config": has_bins or has_target,
         "engine.categorical_critic": has_bins,

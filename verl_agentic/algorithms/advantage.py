@@ -7,7 +7,6 @@ def group_baseline(batch: CreditBatch, *, scale: float = 1.0) -> Tensor:
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -17,12 +16,11 @@ from typing import Any, Literal
 import torch
 
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch, first_tokens, first_valid_rows
-from verl_agentic.errors import ConfigError, boundary
-from verl_agentic.registry import load_from, names_in
+from verl_agentic.errors import ConfigError
+from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
 
 Tensor = torch.Tensor
-_PACKAGE = "verl_agentic.algorithms.advantages"
 
 Step = Literal["token", "turn"]
 _SOURCES = {
@@ -130,39 +128,14 @@ def advantage(
     return make
 
 
-def advantage_names() -> list[str]:
-    """Returns the names of our estimators."""
-    return names_in(_PACKAGE)
-
-
-def is_advantage(name: str) -> bool:
-    """Tells whether a name is that of an estimator of this kind: one of ours, or `package.module:function`."""
-    return ":" in name or name in advantage_names()
-
-
-def load_advantage(name: str) -> AdvantageType:
-    """Returns an estimator: one of ours by name, or `package.module:function`.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
-    if ":" in name:
-        return _foreign(name)
-    if name not in advantage_names():
-        raise ConfigError(
-            f"unknown advantage estimator {name!r}; use one of {advantage_names()}, one of verl's, or "
-            "package.module:function"
-        )
-    return load_from(_PACKAGE, name)
-
-
-def _foreign(name: str) -> AdvantageType:
-    module, _, attribute = name.partition(":")
-    with boundary(ConfigError, f"loading the advantage estimator {name!r}"):
-        found = getattr(importlib.import_module(module), attribute)
-    if not isinstance(found, AdvantageType):
-        raise ConfigError(f"{name!r} must be a function with the decorator @advantage, got {type(found).__name__}")
-    return found
+_REGISTRY = Registry[AdvantageType](
+    package="verl_agentic.algorithms.advantages",
+    what="advantage estimator",
+    kind=AdvantageType,
+    decorator="advantage",
+    others="one of verl's, ",
+)
+load_advantage, advantage_names, is_advantage = _REGISTRY.load, _REGISTRY.names, _REGISTRY.has
 
 
 def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:

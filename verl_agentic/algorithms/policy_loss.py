@@ -9,10 +9,8 @@ from typing import Any
 import torch
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import load_from, names_in
+from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
-
-_PACKAGE = "verl_agentic.algorithms.policy_losses"
 
 Tensor = torch.Tensor
 
@@ -129,20 +127,14 @@ def policy_loss(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Loss]
     return make
 
 
-def policy_loss_names() -> list[str]:
-    """Returns the names of our policy losses."""
-    return names_in(_PACKAGE)
-
-
-def load_policy_loss(name: str) -> PolicyLossType:
-    """Returns one of our policy losses.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
-    if name not in policy_loss_names():
-        raise ConfigError(f"unknown policy loss {name!r}; use one of {policy_loss_names()}, or one of verl's")
-    return load_from(_PACKAGE, name)
+_REGISTRY = Registry[PolicyLossType](
+    package="verl_agentic.algorithms.policy_losses",
+    what="policy loss",
+    kind=PolicyLossType,
+    decorator="policy_loss",
+    others="one of verl's, ",
+)
+load_policy_loss, policy_loss_names, is_policy_loss = _REGISTRY.load, _REGISTRY.names, _REGISTRY.has
 
 
 _SOURCES = {

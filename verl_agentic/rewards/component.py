@@ -7,20 +7,14 @@ def exact(sample: Sample, *, ignore_case: bool = False) -> float:
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError, boundary
-from verl_agentic.registry import load_from, names_in
+from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
-
-_PACKAGE = "verl_agentic.rewards.components"
 
 Kind = Literal["outcome", "shaping"]
 Scope = Literal["sample", "group"]
@@ -170,56 +164,10 @@ def component(
     return make
 
 
-def load_component(name: str) -> ComponentType:
-    """Returns a component by name.
-
-    Args:
-        name: one of ours (a file of `rewards/components`), `package.module:function`, or `path/file.py:function`.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    where, _, attribute = name.rpartition(":")
-    if not where:
-        return _ours(name)
-    with boundary(ConfigError, f"loading the component {name!r}"):
-        module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-        found = getattr(module, attribute)
-    if not isinstance(found, ComponentType):
-        raise ConfigError(
-            f"{name!r} must be a function with the decorator @component, got {type(found).__name__}; add the decorator"
-        )
-    return found
-
-
-def component_names() -> list[str]:
-    """Returns the names of our components."""
-    return names_in(_PACKAGE)
-
-
-def _ours(name: str) -> ComponentType:
-    known = component_names()
-    if name not in known:
-        raise ConfigError(
-            f"unknown component {name!r}; use one of {known}, package.module:function, or path/file.py:function"
-        )
-    return load_from(_PACKAGE, name)
-
-
-def _load_file(path: Path) -> Any:
-    """Returns the module of a file, the same one each time."""
-    name = f"verl_agentic_component_{path.resolve()}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
+_REGISTRY = Registry[ComponentType](
+    package="verl_agentic.rewards.components", what="component", kind=ComponentType, decorator="component"
+)
+load_component, component_names = _REGISTRY.load, _REGISTRY.names
 
 
 def _number(value: Any) -> float:

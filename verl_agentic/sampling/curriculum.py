@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import load_from, names_in
+from verl_agentic.registry import Registry
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.settings import check_options, read_settings
-
-_PACKAGE = "verl_agentic.sampling.curricula"
 
 Gives = Literal["weights", "order"]
 _COLUMNS = ("difficulty", "source")
@@ -99,20 +97,10 @@ def curriculum(
     return make
 
 
-def curriculum_names() -> list[str]:
-    """Returns the names of the curricula."""
-    return names_in(_PACKAGE)
-
-
-def load_curriculum(name: str) -> CurriculumType:
-    """Returns a curriculum.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
-    if name not in curriculum_names():
-        raise ConfigError(f"unknown curriculum {name!r}; use one of {curriculum_names()}")
-    return load_from(_PACKAGE, name)
+_REGISTRY = Registry[CurriculumType](
+    package="verl_agentic.sampling.curricula", what="curriculum", kind=CurriculumType, decorator="curriculum"
+)
+load_curriculum, curriculum_names = _REGISTRY.load, _REGISTRY.names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +127,8 @@ class TaskSetSettings:
     proposals: str
     """JSON lines file that proposers append rows to, with the columns of the data; need not exist yet."""
     check: str
-    """`module:function` of a row; returns True when the task can be posed. What it raises counts as False."""
+    """`module:function` or `path.py:function` of a row; returns True when the task can be posed. What it raises counts
+    as False."""
     patience: int = 4
     """Groups in a row, solved throughout or not at all, after which a proposed task leaves."""
     value_bounds: Sequence[float] | None = None
@@ -151,8 +140,8 @@ class TaskSetSettings:
         check_bounds(self.value_bounds, name="data.curriculum.task_set.value_bounds")
         if ":" not in self.check or self.patience < 1:
             raise ConfigError(
-                f"data.curriculum.task_set needs check=module:function and patience >= 1, got {self.check!r} and "
-                f"{self.patience}"
+                f"data.curriculum.task_set needs check=module:function or path.py:function, and patience >= 1, got "
+                f"{self.check!r} and {self.patience}"
             )
 
 

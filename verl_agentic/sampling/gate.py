@@ -6,14 +6,13 @@ def solved_once(group: Group, *, at_least: float = 1.0) -> Verdict: ...
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
 
 
@@ -225,21 +224,8 @@ def gate(
     return make
 
 
-def gate_names() -> list[str]:
-    """Returns the names of the gates."""
-    folder = Path(__file__).parent / "gates"
-    return sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-
-
-def load_gate(name: str) -> GateType:
-    """Returns the gate of that name.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if name not in gate_names():
-        raise ConfigError(f"unknown gate {name!r}; use one of {gate_names()}")
-    return getattr(importlib.import_module(f"verl_agentic.sampling.gates.{name}"), name)
+_REGISTRY = Registry[GateType](package="verl_agentic.sampling.gates", what="gate", kind=GateType, decorator="gate")
+load_gate, gate_names = _REGISTRY.load, _REGISTRY.names
 
 
 def to_gates(written: Any, *, name: str) -> list[Gate]:

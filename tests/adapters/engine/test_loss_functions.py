@@ -123,7 +123,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[LossBatch]:
         return Loss(per_token_BT=batch.log_prob_BT, metrics={"rows": float(len(batch.mask_BT))})
 
     monkeypatch.setattr(loss_functions, "load_policy_loss", lambda name: loss)
-    monkeypatch.setattr(loss_functions, "_NAMES", {"spy"})
+    monkeypatch.setattr(loss_functions, "is_policy_loss", {"spy"}.__contains__)
+    monkeypatch.setattr(loss_functions, "_register", lambda name: None)
     monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "spy", loss_functions._registered("spy"))
     return batches
 
@@ -163,6 +164,24 @@ def test_every_column_is_aligned_with_the_log_probs_of_the_response(seen: list[L
     assert batch.positive_share_B.tolist() == pytest.approx([0.6] * 4)  # type: ignore[union-attr]
     columns = {name: value for name, value in vars(batch).items() if name.endswith("_BT") and value is not None}
     assert {value.shape for value in columns.values()} == {(4, 4)} and len(columns) == 11
+
+
+@pytest.mark.parametrize("place", ["own_losses", "own_losses.py"])
+def test_a_loss_of_the_user_is_given_its_options_and_the_columns_of_the_batch(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_losses.py").write_text(
+        "from verl_agentic.algorithms.policy_loss import Loss, policy_loss\n\n"
+        "@policy_loss(needs=('outcome_B',))\n"
+        "def own(batch, *, scale: float = 1.0):\n"
+        "    return Loss(per_token_BT=batch.log_prob_BT, metrics={'own': scale * float(batch.outcome_B.sum())})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = to_config(f"{place}:own", options={"scale": 2.0})
+    _, metrics = losses.ppo_loss(config, output_of([0, 1, 2, 3], torch.zeros(())), batch_of([0, 1, 2, 3]))
+    assert metrics["actor/own"].aggregate() == 4.0
+    with pytest.raises(Exception, match=r"policy loss 'own' has no options \['scael'\]; it has \['scale'\]"):
+        to_config(f"{place}:own", options={"scael": 2.0})
 
 
 def test_entropy_comes_with_its_gradient(seen: list[LossBatch]) -> None:

@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -431,3 +432,17 @@ def test_a_section_that_cannot_work_stops_a_run_of_any_trainer_before_it_starts(
     config.algorithm.credit, config.critic = {"clip": 1.0}, {"enable": True}
     device.auto_set_device(config)
     assert started
+
+
+@pytest.mark.parametrize("place", ["own_credit", "own_credit.py"])
+def test_an_estimator_of_the_user_is_found_by_its_address(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_credit.py").write_text(
+        "import torch\nfrom verl_agentic.algorithms.advantage import advantage\n\n"
+        "@advantage()\ndef own(batch, *, value: float = 1.0):\n    return torch.full_like(batch.rewards_BT, value)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data, keys = healthy()
+    got = compute(ADVANTAGES, data, keys, f"{place}:own", credit={"options": {"value": 3.0}})
+    assert got.batch["advantages"].tolist() == (3.0 * data.batch["response_mask"]).tolist()

@@ -372,7 +372,7 @@ def test_a_base_that_solves_nothing_is_told_once(lab: Lab, caplog: pytest.LogCap
         (
             {"name": "value", "task_set": {"proposals": "p", "check": "json:nothing"}},
             {},
-            "check cannot be loaded, got 'json:nothing'",
+            r"task_set\.check 'json:nothing' is not there, got no 'nothing' in",
         ),
     ],
 )

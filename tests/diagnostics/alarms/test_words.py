@@ -11,8 +11,8 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
+from verl_agentic.diagnostics.health.alarm import alarm_names
 from verl_agentic.diagnostics.health.monitor import ALARMS
-from verl_agentic.registry import names_in
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"
 _ROOTS = ("actor_rollout_ref", "algorithm", "trainer", "data", "critic", "reward")
@@ -36,7 +36,7 @@ def test_the_page_has_every_alarm_with_its_defaults(name: str) -> None:
 
 
 def test_every_file_is_an_alarm_of_its_name() -> None:
-    assert names_in("verl_agentic.diagnostics.alarms") == sorted(ALARMS)
+    assert alarm_names() == sorted(ALARMS)
 
 
 def test_keys_that_are_advised_exist() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.diagnosis.checklist import CHECKS
+from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, load_diagnosis
 from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.checks.group_std import group_std
 from verl_agentic.diagnostics.diagnosis.checks.health import health
@@ -27,7 +27,6 @@ from verl_agentic.diagnostics.diagnosis.checks.time_spent import time_spent
 from verl_agentic.diagnostics.diagnosis.checks.tool_distribution import spread, tool_distribution
 from verl_agentic.diagnostics.diagnosis.checks.validation import pass_k, validation
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, since
-from verl_agentic.registry import load_from
 
 RunOf = Callable[..., RunEvidence]
 _ALWAYS_KNOWN = {"waiting", "first_errors", "run_state"}
@@ -36,7 +35,7 @@ _ALWAYS_KNOWN = {"waiting", "first_errors", "run_state"}
 def test_a_run_with_one_unrelated_metric_is_judged_by_nothing(run_of: RunOf) -> None:
     run = run_of(metrics={"some/number": [1.0, 2.0]})
 
-    found = {name: load_from("verl_agentic.diagnostics.diagnosis.checks", name)(run) for name in CHECKS}
+    found = {name: load_diagnosis(name)(run) for name in CHECKS}
 
     unknown = {name for name, verdict in found.items() if verdict.status == "unknown"}
     assert unknown == set(CHECKS) - _ALWAYS_KNOWN - {"health"}

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.diagnostics import thresholds
+from verl_agentic.diagnostics.diagnosis.checklist import load_diagnosis
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
 from verl_agentic.diagnostics.health.alarm import History, Seen
 from verl_agentic.diagnostics.health.monitor import ALARMS
 from verl_agentic.diagnostics.thresholds import Limit
-from verl_agentic.registry import load_from
 
-_CHECKS = "verl_agentic.diagnostics.diagnosis.checks"
 _STEPS = 40
 _JUST = 0.01
 """How far from a limit values lie, as a share of it."""
@@ -113,7 +112,7 @@ def _both(
     alarm: str, check: str, rows: Sequence[Mapping[str, float]], run_of: Callable[..., RunEvidence]
 ) -> tuple[Seen | None, Verdict]:
     """Returns what the alarm and the line say of the metrics of all steps."""
-    verdict = load_from(_CHECKS, check)(run_of(metrics={name: [row[name] for row in rows] for name in rows[0]}))
+    verdict = load_diagnosis(check)(run_of(metrics={name: [row[name] for row in rows] for name in rows[0]}))
     return ALARMS[alarm](History(rows)), verdict
 
 

@@ -20,11 +20,11 @@ def policy_loss_options(config: Any) -> Mapping[str, Any]:
     Raises:
         ConfigError: the loss does not have them.
     """
-    from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
+    from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 
     written = plain_section(config, f"{_LOSS}.options")
     name = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
-    if name in policy_loss_names():
+    if is_policy_loss(name):
         load_policy_loss(name).check_options(written)
     elif written:
         raise ConfigError(f"{_LOSS}.options are for losses of ours, got {written} for {name!r}; unset them")

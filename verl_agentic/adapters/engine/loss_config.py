@@ -7,7 +7,7 @@ from typing import Any
 
 from verl.workers.config import actor
 
-from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
+from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 
 
 @dataclasses.dataclass
@@ -21,7 +21,7 @@ class PolicyLossConfig(actor.PolicyLossConfig):
     sessions of the mini-batch, in the place of what `actor.loss_agg_mode` says. Trainers `agentic_*`."""
 
     def __post_init__(self) -> None:
-        if self.loss_mode in policy_loss_names():
+        if is_policy_loss(self.loss_mode):
             load_policy_loss(self.loss_mode).check_options(self.options)
 
 

@@ -20,10 +20,9 @@ from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.workers.utils import losses
 from verl.workers.utils.padding import no_padding_2_padding
 
-from verl_agentic.algorithms.policy_loss import Loss, LossBatch, load_policy_loss, policy_loss_names
+from verl_agentic.algorithms.policy_loss import Loss, LossBatch, is_policy_loss, load_policy_loss, policy_loss_names
 
 Tensor = torch.Tensor
-_NAMES = frozenset(policy_loss_names())
 _PER_TOKEN = {
     "rollout_log_prob_BT": "rollout_log_probs",
     "ref_log_prob_BT": "ref_log_prob",
@@ -59,7 +58,8 @@ class LossConfig:
 def _ppo_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
-        if config.policy_loss.get("loss_mode") in _NAMES:
+        if is_policy_loss(mode := str(config.policy_loss.get("loss_mode"))):
+            _register(mode)
             config = LossConfig(config, _columns(model_output, data))
         if not config.policy_loss.get("per_session"):
             return original(config, model_output, data, dp_group)
@@ -144,8 +144,14 @@ def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping
     return per_row_B.sum() / rows * info.get("dp_size", 1)
 
 
-for _name in _NAMES:
-    register_policy_loss(_name)(_registered(_name))
+@functools.cache
+def _register(name: str) -> None:
+    """Gives verl, which looks losses up by name, one of ours: a bundled one, or the user's by its address."""
+    register_policy_loss(name)(_registered(name))
+
+
+for _name in policy_loss_names():
+    _register(_name)
 core_algos.agg_loss = _agg_loss(core_algos.agg_loss)
 cast("Any", losses).agg_loss = core_algos.agg_loss
 losses.ppo_loss = _ppo_loss(losses.ppo_loss)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import json
 import logging
 from collections import defaultdict
@@ -29,6 +28,7 @@ from verl_agentic.adapters.trainer.trainer_sections import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.registry import load_address
 from verl_agentic.sampling.curriculum import CurriculumSettings, load_curriculum
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler
 from verl_agentic.sampling.prompts.pass_rates import Floats
@@ -263,13 +263,7 @@ def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
     settings = sampler.settings.task_set
     if settings is None:
         return None
-    module, _, function = settings.check.partition(":")
-    try:
-        check = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as cause:
-        raise ConfigError(
-            f"data.curriculum.task_set.check cannot be loaded, got {settings.check!r}: {cause}"
-        ) from cause
+    check = load_address(settings.check, what="data.curriculum.task_set.check")
     return Proposals(Path(settings.proposals), check, dataset.base.dataframe.column_names)
 
 

@@ -34,7 +34,7 @@ from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.trainer.trainer_sections import length_lr, prompt_information
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
-from verl_agentic.algorithms.policy_loss import policy_loss_names
+from verl_agentic.algorithms.policy_loss import is_policy_loss
 from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.algorithms.trainer_context import Handover, handed_over
 from verl_agentic.errors import ConfigError
@@ -96,7 +96,7 @@ class CreditMixin:
             batch = cast("Any", super())._compute_advantage(batch, metrics)
         if implicit is not None:
             batch = _store_finite_reference(batch)
-        if self._loss in policy_loss_names():
+        if is_policy_loss(self._loss):
             batch = _store_for_losses(batch, columns)
         if OmegaConf.select(self.config, f"{_POLICY_LOSS}.per_session"):
             batch = _store_session_weights(batch)

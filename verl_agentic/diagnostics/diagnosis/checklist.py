@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import FunctionType
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.stored_rows import LOG_PROBS_MISALIGNED
 from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-from verl_agentic.registry import load_from
+from verl_agentic.registry import Registry
 
-_PACKAGE = "verl_agentic.diagnostics.diagnosis.checks"
+_REGISTRY = Registry[Callable[[RunEvidence], Verdict]](
+    package="verl_agentic.diagnostics.diagnosis.checks", what="diagnosis", kind=FunctionType
+)
+load_diagnosis = _REGISTRY.load
 CHECKS: Mapping[str, str] = {
     "reward_zeros": "reward zeros",
     "length_truncation": "length truncation",
@@ -50,7 +54,7 @@ def diagnose(run: RunEvidence) -> dict[str, Verdict]:
 
     A failure that follows from another one is a warning that names it, so that what fails is what is to be mended.
     """
-    verdicts = {name: load_from(_PACKAGE, name)(run) for name in CHECKS}
+    verdicts = {name: load_diagnosis(name)(run) for name in CHECKS}
     return {name: _explained(name, verdict, verdicts) for name, verdict in verdicts.items()}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from verl_agentic.diagnostics.thresholds import has_risen
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import load_from, names_in
+from verl_agentic.registry import Registry
 
 Row = Mapping[str, float]
 """The metrics of one step."""
@@ -23,7 +23,6 @@ Quantity = str | Callable[[Row], float | None]
 """A metric, or what is computed of a row; None where the row lacks what it takes."""
 
 _HEAD, _TAIL = 100, 300
-_PACKAGE = "verl_agentic.diagnostics.alarms"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +185,8 @@ def alarm(
     return to_alarm
 
 
-def load_alarms() -> dict[str, Alarm]:
-    """Returns all alarms by name: one a file, in `diagnostics/alarms`."""
-    return {name: load_from(_PACKAGE, name) for name in names_in(_PACKAGE)}
+_REGISTRY = Registry[Alarm](package="verl_agentic.diagnostics.alarms", what="alarm", kind=Alarm, decorator="alarm")
+load_alarm, alarm_names = _REGISTRY.load, _REGISTRY.names
 
 
 def first_of(*names: str) -> Quantity:

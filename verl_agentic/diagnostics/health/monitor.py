@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from verl_agentic.diagnostics.finding import LEVELS, Finding
-from verl_agentic.diagnostics.health.alarm import Alarm, History, Seen, load_alarms
+from verl_agentic.diagnostics.health.alarm import Alarm, History, Seen, alarm_names, load_alarm
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import check_keys, check_value
+from verl_agentic.settings import check_keys, check_value, did_you_mean
 
 Action = Literal["log", "warn", "rollback", "stop", "off"]
 _ACTIONS = (*LEVELS, "off")
-_KEYS = ("enabled", "actions", "thresholds", "every", "max_rollbacks")
+_KEYS = ("enabled", "alarms", "actions", "thresholds", "every", "max_rollbacks")
 ROLLED_BACK_TO = "health/rolled_back_to"
 """Metric of a step after which the run went back: the step of the checkpoint."""
 _STEP = "step"
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 
-ALARMS: Mapping[str, Alarm] = load_alarms()
-"""Every alarm by name."""
+ALARMS: Mapping[str, Alarm] = {name: load_alarm(name) for name in alarm_names()}
+"""Every bundled alarm by name."""
 _LEAST_CLEAR = 3  # an alarm that is raised at once would else be raised at every other step
 _log = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ class HealthSettings:
     """The section `rollout.custom.agentic.health`."""
 
     enabled: bool = True
+    alarms: Sequence[str] = ()
+    """Alarms of the user's, each `package.module:function` or `path/file.py:function`; named like their functions."""
     actions: Mapping[str, Action] = field(default_factory=dict)
     """Alarm -> what is to be done when it is raised; `default` for those that are not named, `warn` without it."""
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -54,16 +56,24 @@ class HealthSettings:
         for name, value in counts.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{section}.{name} must be a whole number from 1 on, got {value!r}")
+        alarms = values.get("alarms") or ()
+        check_value(alarms, Sequence[str], name=f"{section}.alarms")
+        known = _with_own(alarms, section)
         actions: dict[str, Action] = {
-            name: _to_action(name, value, section) for name, value in _named(values, "actions", section).items()
+            name: _to_action(name, value, section) for name, value in _named(values, "actions", known, section).items()
         }
-        thresholds = _named(values, "thresholds", section)
+        thresholds = _named(values, "thresholds", known, section)
         for name, options in thresholds.items():
             if name == "default":
-                raise ConfigError(f"{section}.thresholds has no default; name an alarm: {sorted(ALARMS)}")
-            ALARMS[name].check(_mapping(options, f"{section}.thresholds.{name}"))
+                raise ConfigError(f"{section}.thresholds has no default; name an alarm: {sorted(known)}")
+            known[name].check(_mapping(options, f"{section}.thresholds.{name}"))
         thresholds = {name: dict(options or {}) for name, options in thresholds.items()}
-        return cls(enabled=enabled, actions=actions, thresholds=thresholds, **counts)
+        return cls(enabled=enabled, alarms=tuple(alarms), actions=actions, thresholds=thresholds, **counts)
+
+    @property
+    def known(self) -> dict[str, Alarm]:
+        """Every alarm by name: the bundled ones, and those of the user."""
+        return _with_own(self.alarms, _SECTION)
 
     def action(self, alarm: str) -> Action:
         """Returns what is to be done when an alarm is raised."""
@@ -72,7 +82,7 @@ class HealthSettings:
     @property
     def guards(self) -> list[str]:
         """The alarms that stop the run or have it go back."""
-        return [name for name in ALARMS if self.enabled and self.action(name) in ("rollback", "stop")]
+        return [name for name in self.known if self.enabled and self.action(name) in ("rollback", "stop")]
 
     def check_trainer(self, config: Mapping[str, Any], *, section: str = _SECTION) -> None:
         """Refuses `rollback` where a run cannot go back.
@@ -152,7 +162,7 @@ class HealthMonitor:
         """Makes one that has seen nothing."""
         self.settings = settings or HealthSettings()
         is_on = self.settings.enabled
-        self._alarms = {n: a for n, a in ALARMS.items() if is_on and self.settings.action(n) != "off"}
+        self._alarms = {n: a for n, a in self.settings.known.items() if is_on and self.settings.action(n) != "off"}
         self._watches = {name: _Watch() for name in self._alarms}
         self._history = History()
         self._is_watched: dict[str, bool] = {}
@@ -257,7 +267,7 @@ class HealthMonitor:
             # A diagnostic must not end a run that it was to watch over.
             if alarm.name not in self._failed:
                 self._failed.add(alarm.name)
-                _log.exception("the alarm %s failed and sees nothing; this is a fault of verl_agentic", alarm.name)
+                _log.exception("the alarm %s failed and sees nothing", alarm.name)
             return None
 
 
@@ -279,10 +289,23 @@ def _at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-def _named(values: Mapping[str, Any], key: str, section: str) -> dict[str, Any]:
+def _with_own(addresses: Sequence[str], section: str) -> dict[str, Alarm]:
+    known = dict(ALARMS)
+    for address in addresses:
+        alarm = load_alarm(address)
+        if alarm.name in known:
+            raise ConfigError(
+                f"{section}.alarms must have other names than {sorted(known)}, got {address!r}; rename the function"
+            )
+        known[alarm.name] = alarm
+    return known
+
+
+def _named(values: Mapping[str, Any], key: str, known: Mapping[str, Alarm], section: str) -> dict[str, Any]:
     found = _mapping(values.get(key), f"{section}.{key}")
-    if unknown := sorted(set(found) - {*ALARMS, "default"}):
-        raise ConfigError(f"unknown alarms in {section}.{key}, got {unknown}; known ones: {sorted(ALARMS)}")
+    if unknown := sorted(set(found) - {*known, "default"}):
+        hint = did_you_mean(unknown[0], known)
+        raise ConfigError(f"unknown alarms in {section}.{key}, got {unknown}; known ones: {sorted(known)}{hint}")
     return found
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from types import FunctionType
 from typing import Any, Literal
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.registry import load_from, names_in
+from verl_agentic.registry import Registry
 
-_PACKAGE = "verl_agentic.diagnostics.preflight.checks"
 Status = Literal["ok", "warn", "fail"]
 
 
@@ -56,14 +56,10 @@ def fail(found: str, advice: str) -> Verdict:
     return Verdict(status="fail", found=found, advice=advice)
 
 
-def check_names() -> list[str]:
-    """Returns the names of all checks."""
-    return names_in(_PACKAGE)
-
-
-def load_check(name: str) -> Check:
-    """Returns a check; it must be there."""
-    return load_from(_PACKAGE, name)
+_REGISTRY = Registry[Check](
+    package="verl_agentic.diagnostics.preflight.checks", what="preflight check", kind=FunctionType
+)
+load_check, check_names = _REGISTRY.load, _REGISTRY.names
 
 
 def judge(run: PlannedRun, names: Sequence[str] | None = None) -> list[Result]:

@@ -7,16 +7,14 @@ holds only where the expected number is no integer. No comparison depends on Pyt
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import ConfigError, boundary
+from verl_agentic.errors import ConfigError
+from verl_agentic.registry import load_address
 
 CHECKERS = ("lines", "tokens", "exact", "ignore_case")
 TOLERANCE = 1e-6
@@ -93,19 +91,11 @@ def load_checker(name: str) -> Checker | None:
     """
     if name in CHECKERS:
         return None
-    where, _, attribute = name.rpartition(":")
-    if not where:
+    if ":" not in name:
         raise ConfigError(
             f"checker must be one of {CHECKERS}, package.module:function or path/file.py:function, got {name!r}"
         )
-    with boundary(ConfigError, f"loading the checker {name!r}"):
-        if not where.endswith(".py"):
-            return getattr(importlib.import_module(where), attribute)
-        spec = importlib.util.spec_from_file_location(f"verl_agentic_checker_{Path(where).stem}", where)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return getattr(module, attribute)
+    return load_address(name, what="checker")
 
 
 def _same_words(found: Sequence[str], expected: Sequence[str], tolerance: float) -> bool:

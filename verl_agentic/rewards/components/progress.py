@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pkgutil
-
-from verl_agentic.errors import ConfigError, ScoringError, boundary
+from verl_agentic.errors import ScoringError
+from verl_agentic.registry import load_address
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
@@ -27,7 +26,8 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
     An episode without an answer and without a call earns nothing.
 
     Args:
-        estimator: `package.module:function` of a `ProgressEstimator`: sample -> contribution of each turn.
+        estimator: `package.module:function` or `path/file.py:function` of a `ProgressEstimator`:
+            sample -> contribution of each turn.
         alpha: weight of the contribution.
         beta: weight of a turn whose calls could all be carried out.
         cap: most that an episode earns or loses. The original has no bound, and pays `beta` for every step: with the
@@ -56,5 +56,4 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
 
 
 def _load(name: str) -> ProgressEstimator:
-    with boundary(ConfigError, f"loading the estimator {name!r} of the component 'progress'"):
-        return pkgutil.resolve_name(name)
+    return load_address(name, what="estimator of the component progress")

@@ -44,7 +44,8 @@ def _of_ours(run: PlannedRun, name: str) -> Verdict | None:
         if known and name not in known:
             return fail(
                 f"algorithm.adv_estimator is not known, got {name!r}",
-                f"use one of {sorted(known | set(advantage_names()))}, or package.module:function",
+                f"use one of {sorted(known | set(advantage_names()))}, package.module:function or "
+                "path/file.py:function",
             )
         return None
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from verl_agentic.algorithms.policy_loss import load_policy_loss, policy_loss_names
+from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.errors import ConfigError
 
 _ACTOR = "actor_rollout_ref.actor"
 _MODE = f"{_ACTOR}.policy_loss.loss_mode"
@@ -13,16 +14,20 @@ _MODE = f"{_ACTOR}.policy_loss.loss_mode"
 def policy_loss(run: PlannedRun) -> list[Verdict]:
     """Returns a loss that nobody knows, and columns that a loss of ours would not get."""
     name, known = str(run.get(_MODE, "vanilla")), run.registered.get("policy_loss", frozenset())
-    if known and name not in known:
+    if known and name not in known and not is_policy_loss(name):
         return [
             fail(
                 f"{_MODE} is not known, got {name!r}: the first update ends the run",
-                f"use one of {sorted(known)}, or name the module that registers yours in model.external_lib",
+                f"use one of {sorted(known)}, package.module:function or path/file.py:function, or name the "
+                "module that registers yours in model.external_lib",
             )
         ]
-    if name not in policy_loss_names():
+    if not is_policy_loss(name):
         return [ok(name)]
-    needs = set(load_policy_loss(name).needs)
+    try:
+        needs = set(load_policy_loss(name).needs)
+    except ConfigError as refused:
+        return [fail(str(refused), f"fix {_MODE}")]
     found = []
     if "entropy_BT" in needs and not _has_entropy(run):
         found.append(fail(f"the loss {name} needs entropies", f"set {_ACTOR}.calculate_entropy=true"))
