@@ -94,7 +94,10 @@ def test_the_share_of_the_outcome_is_that_of_the_vector() -> None:
         ([use("solved", wieght=2)], "unknown keys in the rubric.components.0., got .'wieght'."),
         ([{"use": "no_such_component"}], "unknown component 'no_such_component'; use one of"),
         ([{"use": "json:loads"}], "must be a function with the decorator @component, got function"),
-        ([use("solved"), use("efficiency", options={"worst": 3})], "unexpected keyword argument 'worst'"),
+        (
+            [use("solved"), use("efficiency", options={"worst": 3})],
+            r"component 'efficiency' has no options \['worst'\]; it has \['best'\]",
+        ),
         ([use("solved"), use("excess", weight=-0.05)], "'excess' has no bound"),
         ([use("solved"), use("efficiency", weight=0.5)], r"up to 0\.5 for a failure and down to -0\.5 for a success"),
         ([use("solved"), use("form", cap=0)], "a cap greater than 0"),

@@ -8,20 +8,21 @@ def exact(sample: Sample, *, ignore_case: bool = False) -> float:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
 
+T = TypeVar("T")
 Kind = Literal["outcome", "shaping"]
 Scope = Literal["sample", "group"]
 OnInvalid = Literal["zero", "abstain"]
 """What an answer of a model that is no verdict comes to: the least value, or an abstention. See `outcome_options`."""
 Bound = float | Callable[..., float]
-"""A number, or a function of the component's options that returns it."""
+"""A number, or a function of some of the component's options that returns it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,18 @@ class ComponentType:
     has_own_deadline: bool
     info: tuple[str, ...]
     outcome_options: Mapping[str, Any] = field(default_factory=dict)
+    check: Callable[..., object] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses bounds and checks that ask for options which the component does not have."""
+        known = {p.name if p.kind is p.KEYWORD_ONLY else p.kind for p in _parameters(self.function)}
+        for asking in filter(callable, (self.low, self.high, self.check)):
+            asked = {p.kind if p.kind is p.VAR_KEYWORD else p.name for p in _parameters(asking)}
+            if unknown := sorted(map(str, asked - known)):
+                raise ConfigError(
+                    f"bounds and check of component {self.name!r} may ask for its options only, got {unknown}; "
+                    "make them keyword-only arguments of the component"
+                )
 
     @property
     def is_async(self) -> bool:
@@ -73,16 +86,25 @@ class ComponentType:
             ConfigError: an option that it does not have, or lacks one that it needs, or bounds that are none.
         """
         options = {**(self.outcome_options if (kind or self.kind) == "outcome" else {}), **options}
-        try:
-            inspect.signature(self.function).bind(None, **options)
-        except TypeError as cause:
-            raise ConfigError(f"options of component {self.name!r} do not fit, got {dict(options)}: {cause}") from cause
         check_options(self.function, options, what=f"component {self.name!r}")
         with boundary(ConfigError, f"the range of component {self.name!r}"):
-            low, high = (bound(**options) if callable(bound) else bound for bound in (self.low, self.high))
+            if self.check is not None:
+                self._ask(self.check, options)
+            low, high = (self._ask(bound, options) if callable(bound) else bound for bound in (self.low, self.high))
         if not low <= high:
             raise ConfigError(f"component {self.name!r} must have low <= high, got {low} and {high}")
         return Component(type=self, options=dict(options), low=float(low), high=float(high))
+
+    def _ask(self, asking: Callable[..., T], options: Mapping[str, Any]) -> T:
+        """Calls a bound or the check with the options that it asks for; its `**` gets the component's."""
+        named = {p.name: p.default for p in _parameters(self.function) if p.kind is p.KEYWORD_ONLY}
+        values: dict[str, Any] = {}
+        for parameter in _parameters(asking):
+            if parameter.kind is parameter.VAR_KEYWORD:
+                values |= {name: value for name, value in options.items() if name not in named}
+            else:
+                values[parameter.name] = options.get(parameter.name, named[parameter.name])
+        return asking(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +153,13 @@ def component(
     own_deadline: bool = False,
     info: Sequence[str] = (),
     outcome_options: Mapping[str, Any] | None = None,
+    check: Callable[..., object] | None = None,
 ) -> Callable[[Callable[..., Any]], ComponentType]:
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
     Args:
-        low: least value that it may return, or a function of its options.
+        low: least value that it may return, or a function of those of its options that it asks for:
+            `lambda max_penalty: -max_penalty`. Defaults are the component's.
         high: greatest value.
         kind: `outcome` for what says whether the task was done, `shaping` for everything else.
         scope: `sample`, or `group` for a function of all samples of a group that returns one verdict for each.
@@ -145,6 +169,8 @@ def component(
             queue: the rubric's deadline, which would count the waiting, does not hold for it.
         info: names of the numbers that it reports beside its value.
         outcome_options: options with other defaults where a rubric uses it as an outcome.
+        check: function of those of its options that it asks for, called when a rubric is read; raises `ConfigError`
+            where they cannot work. Types and choices are checked by the annotations.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -159,6 +185,7 @@ def component(
             has_own_deadline=own_deadline,
             info=tuple(info),
             outcome_options=dict(outcome_options or {}),
+            check=check,
         )
 
     return make
@@ -168,6 +195,10 @@ _REGISTRY = Registry[ComponentType](
     package="verl_agentic.rewards.components", what="component", kind=ComponentType, decorator="component"
 )
 load_component, component_names = _REGISTRY.load, _REGISTRY.names
+
+
+def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
+    return inspect.signature(function).parameters.values()
 
 
 def _number(value: Any) -> float:

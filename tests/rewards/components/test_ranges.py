@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -39,15 +38,6 @@ def test_the_declared_range_is_the_true_one(name: str) -> None:
     options, low, high = RANGES[name]
     made = load_component(name).make(options)
     assert (made.low, made.high) == (low, high)
-
-
-@pytest.mark.parametrize("name", RANGES)
-def test_bounds_have_the_options_and_defaults_of_their_component(name: str) -> None:
-    kind = load_component(name)
-    _, *options = inspect.signature(kind.function).parameters.values()
-    for bound in (kind.low, kind.high):
-        if callable(bound):
-            assert list(inspect.signature(bound).parameters.values()) == options
 
 
 def test_challengers_in_the_form_of_the_paper_and_confidence_as_a_probability() -> None:

@@ -18,12 +18,12 @@ _MOST_FAILED = 0.25
 _CRITERION = "what the task asks for: correct first, then complete, then clear."
 
 
-def _high(*, criterion: str = _CRITERION, **options: Any) -> float:
-    JudgeOptions.from_mapping(options)
-    return 1.0
-
-
-@component(low=0.0, high=_high, scope="group", info=INFO, outcome_options={"on_invalid": "zero"})
+@component(
+    scope="group",
+    info=INFO,
+    outcome_options={"on_invalid": "zero"},
+    check=lambda **options: JudgeOptions.from_mapping(options),
+)
 async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **options: Any) -> list[Graded]:
     """Returns for each sample of a group `1 - rank / (N - 1)`, its rank in a seeded single-elimination tournament.
 

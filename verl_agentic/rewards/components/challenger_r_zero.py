@@ -14,19 +14,18 @@ from verl_agentic.rewards.text.clusters import cluster_shares
 Form = Literal["paper", "code"]
 
 
-def _lowest(*, form: Form = "paper", repetition_weight: float = 1.0) -> float:
-    if form not in ("paper", "code"):
-        raise ConfigError(f"challenger_r_zero.form must be paper or code, got {form!r}")
+def _check(repetition_weight: float) -> None:
     if not repetition_weight >= 0:
         raise ConfigError(f"challenger_r_zero.repetition_weight must be 0 or more, got {repetition_weight}")
-    return 0.0 if form == "paper" else -max(1.0, repetition_weight)
 
 
-def _highest(*, form: Form = "paper", repetition_weight: float = 1.0) -> float:
-    return 1.0 if form == "paper" else 0.5
-
-
-@component(low=_lowest, high=_highest, kind="outcome", scope="group")
+@component(
+    low=lambda form, repetition_weight: 0.0 if form == "paper" else -max(1.0, repetition_weight),
+    high=lambda form: 1.0 if form == "paper" else 0.5,
+    kind="outcome",
+    scope="group",
+    check=_check,
+)
 def challenger_r_zero(
     samples: Sequence[Sample], *, form: Form = "paper", repetition_weight: float = 1.0
 ) -> list[float]:

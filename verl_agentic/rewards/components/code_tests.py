@@ -9,12 +9,7 @@ from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _high(*, partial: bool = False, **options: Any) -> float:
-    CodeOptions.of(options)  # so that the rubric refuses them when it is read
-    return 1.0
-
-
-@component(low=0.0, high=_high, kind="outcome", own_deadline=True)
+@component(kind="outcome", own_deadline=True, check=lambda **options: CodeOptions.of(options))
 async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -> Value:
     """Returns 1 when the program passes all hidden tests, else 0; with `partial`, passed tests / all tests.
 

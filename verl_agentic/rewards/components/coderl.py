@@ -25,12 +25,9 @@ def coderl_reward(verdicts: Sequence[Verdict]) -> float:
     return FAILED_TEST if "wrong" in verdicts else PASSED
 
 
-def _high(**options: Any) -> float:
-    CodeOptions.of(options)
-    return PASSED
-
-
-@component(low=COMPILE_ERROR, high=_high, kind="outcome", own_deadline=True)
+@component(
+    low=COMPILE_ERROR, high=PASSED, kind="outcome", own_deadline=True, check=lambda **options: CodeOptions.of(options)
+)
 async def coderl(sample: Sample, **options: Any) -> Value:
     """Returns -1, -0.6, -0.3 or 1: does not compile, fails to run, fails a test, passes all; see `coderl_reward`.
 

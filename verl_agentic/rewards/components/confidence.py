@@ -13,19 +13,16 @@ from verl_agentic.rewards.text.empty_work import is_silent
 Form = Literal["probability", "log_prob"]
 
 
-def _lowest(*, form: Form = "probability", least_log_prob: float = -5.0) -> float:
-    if form not in ("probability", "log_prob"):
-        raise ConfigError(f"confidence.form must be probability or log_prob, got {form!r}")
-    if not least_log_prob < 0:
-        raise ConfigError(f"confidence.least_log_prob must be less than 0, got {least_log_prob}")
+def _least(form: Form, least_log_prob: float) -> float:
     return 0.0 if form == "probability" else least_log_prob
 
 
-def _highest(*, form: Form = "probability", least_log_prob: float = -5.0) -> float:
-    return 1.0 if form == "probability" else 0.0
+def _check(least_log_prob: float) -> None:
+    if not least_log_prob < 0:
+        raise ConfigError(f"confidence.least_log_prob must be less than 0, got {least_log_prob}")
 
 
-@component(low=_lowest, high=_highest, inline=True)
+@component(low=_least, high=lambda form: 1.0 if form == "probability" else 0.0, inline=True, check=_check)
 def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: float = -5.0) -> Value:
     """Returns the mean log-prob of the policy's tokens, or its exp (their geometric mean probability).
 
@@ -43,7 +40,7 @@ def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: fl
     if not spoken:
         return ABSTAIN
     if is_silent(sample):  # nothing is easier to be sure of than the end of the turn
-        return _lowest(form=form, least_log_prob=least_log_prob)
+        return _least(form, least_log_prob)
     total = 0.0
     for turn in spoken:
         if turn.mean_log_prob is None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from verl_agentic.errors import ConfigError, ScoringError
+from verl_agentic.errors import ScoringError
 from verl_agentic.rewards.answers.boxed_math import MAX_ANSWER_CHARS, judge, last_boxed
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
@@ -24,13 +24,7 @@ _VERDICT_S = 10.0
 _MATHS = re.compile(r"[\\\d^=+*/<>√π∞½¼¾]")
 
 
-def _highest(*, form: Form = "majority") -> float:
-    if form not in ("majority", "share"):
-        raise ConfigError(f"consistency.form must be majority or share, got {form!r}")
-    return 1.0
-
-
-@component(high=_highest, kind="outcome", scope="group")
+@component(kind="outcome", scope="group")
 async def consistency(samples: Sequence[Sample], *, form: Form = "majority") -> list[float]:
     r"""Returns for each sample whether its answer is the group's most common one; 0 for one without an answer.
 

@@ -10,13 +10,12 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.turns.step_labels import label_steps
 
 
-def _high(*, k: int = 4, soft: bool = True) -> float:
+def _check(k: int) -> None:
     if k < 2:
         raise ConfigError(f"continuations.k must be 2 or more, got {k}; one rollout alone says nothing of a turn")
-    return 1.0
 
 
-@component(low=0.0, high=_high, scope="group", inline=True)
+@component(scope="group", inline=True, check=_check)
 def continuations(samples: Sequence[Sample], *, k: int = 4, soft: bool = True) -> list[Graded]:
     """Returns for each sample the mean label of its turns; each turn's share, label / turns, lands on the turn itself.
 

@@ -16,17 +16,18 @@ def suggestion_value(p_accepted: float, *, threshold: float = 0.25) -> float:
     return p_accepted - threshold
 
 
-def _least(*, threshold: float = 0.25) -> float:
+def _check(threshold: float) -> None:
     if not 0 < threshold < 1:
         raise ConfigError(f"cursor_tab.threshold must be between 0 and 1, got {threshold}")
-    return -threshold
 
 
-def _highest(*, threshold: float = 0.25) -> float:
-    return 1.0 - threshold
-
-
-@component(low=_least, high=_highest, kind="outcome", inline=True)
+@component(
+    low=lambda threshold: -threshold,
+    high=lambda threshold: 1.0 - threshold,
+    kind="outcome",
+    inline=True,
+    check=_check,
+)
 def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:
     """Returns 1 - threshold (0.75) for a suggestion that is accepted, -threshold (-0.25) for one that is not, else 0.
 

@@ -14,18 +14,13 @@ from verl_agentic.rewards.text.empty_work import is_silent
 from verl_agentic.rewards.text.turn_tags import texts
 
 
-def _low(*, model: str, bound: float = 5.0) -> float:
-    return -_high(model=model, bound=bound)
-
-
-def _high(*, model: str, bound: float = 5.0) -> float:
+def _check(model: str, bound: float) -> None:
     if not 0 < bound < math.inf:
         raise ConfigError(f"imitation.bound must be greater than 0, got {bound}; 5 is a chance of 99.3 %")
     _load(model)
-    return bound
 
 
-@component(low=_low, high=_high)
+@component(low=lambda bound: -bound, high=lambda bound: bound, check=_check)
 def imitation(sample: Sample, *, model: str, bound: float = 5.0) -> float:
     """Returns the discriminator's logit of what the policy wrote: above 0 where an expert is likelier to have written
     it. -bound for an episode without an answer and without a call.

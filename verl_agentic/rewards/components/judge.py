@@ -12,12 +12,9 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
 
-def _high(**options: Any) -> float:
-    JudgeOptions.from_mapping(options)  # so that the rubric refuses them when it is read
-    return 1.0
-
-
-@component(low=0.0, high=_high, info=INFO, outcome_options={"on_invalid": "zero"})
+@component(
+    info=INFO, outcome_options={"on_invalid": "zero"}, check=lambda **options: JudgeOptions.from_mapping(options)
+)
 async def judge(sample: Sample, **options: Any) -> Graded:
     """Returns the weighted share of the items that the panel says are met; an abstention when it has no majority.
 

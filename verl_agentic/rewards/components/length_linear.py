@@ -12,11 +12,7 @@ def linear_penalty(steps: float, *, target: float, per_step: float, max_penalty:
     return -min(per_step * max(0.0, steps - target), max_penalty)
 
 
-def _lowest(*, target: float = 10, per_step: float = 0.05, max_penalty: float = 0.2, unit: Unit = "turns") -> float:
-    return -max_penalty
-
-
-@component(low=_lowest, high=0.0, inline=True)
+@component(low=lambda max_penalty: -max_penalty, high=0.0, inline=True)
 def length_linear(
     sample: Sample, *, target: float = 10, per_step: float = 0.05, max_penalty: float = 0.2, unit: Unit = "turns"
 ) -> float:

@@ -9,18 +9,7 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.turns.episode_length import Unit, length
 
 
-def _lowest(
-    *,
-    target: float = 10,
-    per_step: float = 0.05,
-    max_penalty: float = 0.2,
-    unit: Unit = "turns",
-    solved_at: float = 1.0,
-) -> float:
-    return -max_penalty
-
-
-@component(low=_lowest, high=0.0, inline=True)
+@component(low=lambda max_penalty: -max_penalty, high=0.0, inline=True)
 def length_on_failure(
     sample: Sample,
     *,

@@ -9,11 +9,7 @@ from verl_agentic.rewards.turns.subgoal_checks import reached_turns
 from verl_agentic.rewards.turns.turn_rewards import pay_within
 
 
-def _highest(*, total: float = 0.5, max_subgoals: int = MAX_SUBGOALS) -> float:
-    return total
-
-
-@component(high=_highest, inline=True, info=("unverifiable",))
+@component(high=lambda total: total, inline=True, info=("unverifiable",))
 def llm_subgoals(sample: Sample, *, total: float = 0.5, max_subgoals: int = MAX_SUBGOALS) -> Graded:
     """Returns total * (subgoals reached) / (subgoals planned); abstains on rows without a plan.
 

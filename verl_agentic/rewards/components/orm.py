@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, OnInvalid, component
@@ -12,17 +12,13 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
 
-def _high(*, form: Form = "yes_no", threshold: float = 0.5, on_invalid: OnInvalid = "abstain", **options: Any) -> float:
-    for name, value, choices in (("form", form, get_args(Form)), ("on_invalid", on_invalid, get_args(OnInvalid))):
-        if value not in choices:
-            raise ConfigError(f"orm.{name} must be one of {choices}, got {value!r}")
+def _check(threshold: float, **options: Any) -> None:
     if not 0 < threshold <= 1:
         raise ConfigError(f"orm.threshold must be above 0 and at most 1, got {threshold}")
     RewardModel.of(options)
-    return 1.0
 
 
-@component(low=0.0, high=_high, kind="outcome", info=("orm_p", "orm_failures"), outcome_options={"on_invalid": "zero"})
+@component(kind="outcome", info=("orm_p", "orm_failures"), outcome_options={"on_invalid": "zero"}, check=_check)
 async def orm(
     sample: Sample,
     *,

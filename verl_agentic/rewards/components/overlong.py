@@ -12,15 +12,14 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
     return -min(max((tokens - (max_tokens - buffer_tokens)) / buffer_tokens, 0.0), 1.0)
 
 
-def _lowest(*, max_tokens: int = 20480, buffer_tokens: int = 4096) -> float:
+def _check(max_tokens: int, buffer_tokens: int) -> None:
     if not 0 < buffer_tokens <= max_tokens:
         raise ConfigError(
             f"overlong.buffer_tokens must be from 1 to max_tokens, got {buffer_tokens} and max_tokens {max_tokens}"
         )
-    return -1.0
 
 
-@component(low=_lowest, high=0.0, inline=True)
+@component(low=-1.0, high=0.0, inline=True, check=_check)
 def overlong(sample: Sample, *, max_tokens: int = 20480, buffer_tokens: int = 4096) -> float:
     """Returns the punishment for the length of what the policy wrote, from -1 to 0.
 

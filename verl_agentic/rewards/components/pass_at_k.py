@@ -32,13 +32,12 @@ def best_of_k(outcomes: Sequence[float], *, k: int) -> list[float]:
     return best
 
 
-def _highest(*, k: int) -> float:
+def _check(k: int) -> None:
     if k < 1:
         raise ConfigError(f"pass_at_k.k must be 1 or more, got {k}")
-    return 1.0
 
 
-@component(high=_highest, kind="outcome", scope="group", inline=True)
+@component(kind="outcome", scope="group", inline=True, check=_check)
 def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[float]:
     """Returns for each sample how good the best of k tries is on average when it is one of them.
 

@@ -12,13 +12,17 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 
 
-def _highest(*, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> float:
+def _check(ast_weight: float, data_flow_weight: float) -> None:
     if min(ast_weight, data_flow_weight) < 0:
         raise ConfigError(f"weights must not be negative, got {ast_weight} and {data_flow_weight}; 0 leaves one out")
-    return 1.0 + ast_weight + data_flow_weight
 
 
-@component(low=-1.0, high=_highest, info=("ast_match", "data_flow_match"))
+@component(
+    low=-1.0,
+    high=lambda ast_weight, data_flow_weight: 1.0 + ast_weight + data_flow_weight,
+    info=("ast_match", "data_flow_match"),
+    check=_check,
+)
 def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> Graded:
     """Returns -1 for a program that does not compile, else 1 + ast_weight * AST match + data_flow_weight * DFG match.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, OnInvalid, component
@@ -11,16 +11,13 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
 
-def _high(*, step_tag: str = "<extra_0>", on_invalid: OnInvalid = "abstain", **options: Any) -> float:
-    if on_invalid not in get_args(OnInvalid):
-        raise ConfigError(f"prm.on_invalid must be one of {get_args(OnInvalid)}, got {on_invalid!r}")
+def _check(step_tag: str, **options: Any) -> None:
     if not step_tag.startswith("<"):
         raise ConfigError(f"prm.step_tag must begin with '<', which the policy cannot write there, got {step_tag!r}")
     RewardModel.of(options)
-    return 1.0
 
 
-@component(low=0.0, high=_high, info=("prm_min", "prm_failures"), outcome_options={"on_invalid": "zero"})
+@component(info=("prm_min", "prm_failures"), outcome_options={"on_invalid": "zero"}, check=_check)
 async def prm(
     sample: Sample, *, step_tag: str = "<extra_0>", on_invalid: OnInvalid = "abstain", **options: Any
 ) -> Graded:

@@ -10,16 +10,11 @@ from verl_agentic.rewards.text.empty_work import is_silent
 from verl_agentic.rewards.turns.turn_progress import ProgressEstimator, fused, is_grounded
 
 
-def _highest(*, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> float:
-    _load(estimator)
-    return cap
+def _load(estimator: str) -> ProgressEstimator:
+    return load_address(estimator, what="estimator of the component progress")
 
 
-def _lowest(*, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> float:
-    return -cap
-
-
-@component(low=_lowest, high=_highest, info=("grounded_share",))
+@component(low=lambda cap: -cap, high=lambda cap: cap, info=("grounded_share",), check=_load)
 def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> Graded:
     """Returns alpha * contribution + beta * grounded of each turn; their sum is scaled down to `cap` where it is more.
 
@@ -53,7 +48,3 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
     scale = cap / abs(total) if abs(total) > cap else 1.0
     turns = {turn.index: scale * value for turn, value in zip(sample.turns, values, strict=True)}
     return Graded(value=scale * total, turns=turns, info={"grounded_share": sum(grounded) / max(1, len(grounded))})
-
-
-def _load(name: str) -> ProgressEstimator:
-    return load_address(name, what="estimator of the component progress")

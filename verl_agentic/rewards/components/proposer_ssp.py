@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.groups.self_play import flag, solve_rate
 from verl_agentic.rewards.sample import Sample
@@ -17,13 +16,7 @@ def ssp_reward(rate: float, form: Form) -> float:
     return 1.0 - rate if form == "adversarial" else 4.0 * rate * (1.0 - rate)
 
 
-def _highest(*, form: Form = "adversarial") -> float:
-    if form not in ("adversarial", "intermediate"):
-        raise ConfigError(f"proposer_ssp.form must be adversarial or intermediate, got {form!r}")
-    return 1.0
-
-
-@component(high=_highest, kind="outcome", inline=True)
+@component(kind="outcome", inline=True)
 def proposer_ssp(sample: Sample, *, form: Form = "adversarial") -> Value:
     """Returns 1 - p, where p is the solver's rate of success; abstains, so that the question is dropped, when it fails
     the check: it could not be posed, or cannot be answered from the documents that the proposer found itself.

@@ -45,17 +45,18 @@ def _words(text: str) -> list[str]:
     return text.lower().translate(_PUNCTUATION).split()
 
 
-def _low(readable: float = 0.1, form: float = 0.1, quality: float = 0.8) -> float:
+def _check(readable: float, form: float, quality: float) -> None:
     if not min(readable, form, quality) >= 0:
         raise ConfigError(f"the stages of prs need weights of at least 0, got {readable}, {form} and {quality}")
-    return 0.0
 
 
-def _high(readable: float = 0.1, form: float = 0.1, quality: float = 0.8) -> float:
-    return readable + form + quality
-
-
-@component(low=_low, high=_high, kind="outcome", inline=True, info=("bleu",))
+@component(
+    high=lambda readable, form, quality: readable + form + quality,
+    kind="outcome",
+    inline=True,
+    info=("bleu",),
+    check=_check,
+)
 def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: float = 0.8) -> Graded:
     """Returns `readable` + `form` + `quality` * BLEU, as far as the stages were reached.
 

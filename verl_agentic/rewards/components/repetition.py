@@ -29,13 +29,12 @@ def repeated_share(texts: list[str], *, n: int) -> float:
     return 1.0 - len(seen) / total if total else 0.0
 
 
-def _lowest(*, n: int = 40) -> float:
+def _check(n: int) -> None:
     if n < 1:
         raise ConfigError(f"repetition.n must be 1 or more, got {n}")
-    return -1.0
 
 
-@component(low=_lowest, high=0.0, inline=True)
+@component(low=-1.0, high=0.0, inline=True, check=_check)
 def repetition(sample: Sample, *, n: int = 40) -> float:
     """Returns -(share of repeated n-grams) of the text outside calls; -1 where a turn opens `<think>` more than once.
 

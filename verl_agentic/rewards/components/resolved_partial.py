@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
-from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.code.issue_tests import results_of
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
@@ -12,13 +11,7 @@ from verl_agentic.rewards.sample import Sample
 Part = Literal["f2p", "p2p"]
 
 
-def _highest(*, part: Part = "f2p") -> float:
-    if part not in get_args(Part):
-        raise ConfigError(f"resolved_partial.part must be one of {get_args(Part)}, got {part!r}")
-    return 1.0
-
-
-@component(low=0.0, high=_highest)
+@component()
 def resolved_partial(sample: Sample, *, part: Part = "f2p") -> float:
     """Returns the share of the FAIL_TO_PASS tests (or, by `part`, of the PASS_TO_PASS tests) that pass.
 

@@ -58,13 +58,12 @@ def parse_answer(text: str) -> Spans:
     return {path: _merged(spans) for path, spans in ranges.items()}
 
 
-def _beta_high(*, beta: float = 0.5) -> float:
+def _check(beta: float) -> None:
     if not beta > 0:
         raise ConfigError(f"retrieval.beta must be greater than 0, got {beta}; less than 1 weighs precision more")
-    return 1.0
 
 
-@component(low=0.0, high=_beta_high, kind="outcome", info=("file_f", "line_f"))
+@component(kind="outcome", info=("file_f", "line_f"), check=_check)
 def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
     """Returns the mean of the F-beta of files and the F-beta of lines that the final answer names.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, get_args
+from typing import Any
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, OnInvalid, component
@@ -13,28 +13,19 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
 
-def _low(
-    *,
-    form: Form = "score",
-    low: float = 0.0,
-    high: float = 1.0,
-    on_invalid: OnInvalid = "abstain",
-    **options: Any,
-) -> float:
-    for name, value, choices in (("form", form, get_args(Form)), ("on_invalid", on_invalid, get_args(OnInvalid))):
-        if value not in choices:
-            raise ConfigError(f"rm.{name} must be one of {choices}, got {value!r}")
+def _check(low: float, high: float, **options: Any) -> None:
     if not -math.inf < low < high < math.inf:
         raise ConfigError(f"rm needs finite low < high, got {low} and {high}")
     RewardModel.of(options)
-    return low
 
 
-def _high(*, high: float = 1.0, **options: Any) -> float:
-    return high
-
-
-@component(low=_low, high=_high, info=("rm_score", "rm_failures"), outcome_options={"on_invalid": "zero"})
+@component(
+    low=lambda low: low,
+    high=lambda high: high,
+    info=("rm_score", "rm_failures"),
+    outcome_options={"on_invalid": "zero"},
+    check=_check,
+)
 async def rm(
     sample: Sample,
     *,

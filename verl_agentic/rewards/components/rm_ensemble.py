@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, component
@@ -25,23 +25,18 @@ def ensemble_score(scores: Sequence[float], *, aggregate: Aggregate = "mean_std"
     return mean - math.sqrt(sum((one - mean) ** 2 for one in scores) / len(scores))
 
 
-def _lowest(
-    *, members: Sequence[Mapping[str, Any]], aggregate: Aggregate = "mean_std", low: float = 0.0, high: float = 1.0
-) -> float:
-    if aggregate not in get_args(Aggregate):
-        raise ConfigError(f"rm_ensemble.aggregate must be one of {get_args(Aggregate)}, got {aggregate!r}")
+def _least(aggregate: Aggregate, low: float, high: float) -> float:
+    return low + (high - low) * _LEAST_MEAN_STD if aggregate == "mean_std" else low
+
+
+def _check(members: Sequence[Mapping[str, Any]], low: float, high: float) -> None:
     if not low < high:
         raise ConfigError(f"rm_ensemble needs low < high, got {low} and {high}")
     if len([RewardModel.of(member) for member in members]) < 2:
         raise ConfigError(f"rm_ensemble needs at least 2 members, got {len(members)}; use rm for one")
-    return low + (high - low) * _LEAST_MEAN_STD if aggregate == "mean_std" else low
 
 
-def _highest(*, high: float = 1.0, **options: Any) -> float:
-    return high
-
-
-@component(low=_lowest, high=_highest, info=("rm_mean", "rm_std", "rm_failures"))
+@component(low=_least, high=lambda high: high, info=("rm_mean", "rm_std", "rm_failures"), check=_check)
 async def rm_ensemble(
     sample: Sample,
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Graded, OnInvalid, component
@@ -16,22 +16,19 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
 
-def _high(*, form: Form = "score", max_z: float = 3.0, on_invalid: OnInvalid = "abstain", **options: Any) -> float:
-    for name, value, choices in (("form", form, get_args(Form)), ("on_invalid", on_invalid, get_args(OnInvalid))):
-        if value not in choices:
-            raise ConfigError(f"rm_z.{name} must be one of {choices}, got {value!r}")
+def _check(max_z: float, **options: Any) -> None:
     if not 0 < max_z < math.inf:
         raise ConfigError(f"rm_z.max_z must be greater than 0, got {max_z}")
     RewardModel.of(options)
-    return max_z
-
-
-def _low(*, max_z: float = 3.0, **options: Any) -> float:
-    return -max_z
 
 
 @component(
-    low=_low, high=_high, scope="group", info=("rm_score", "rm_failures"), outcome_options={"on_invalid": "zero"}
+    low=lambda max_z: -max_z,
+    high=lambda max_z: max_z,
+    scope="group",
+    info=("rm_score", "rm_failures"),
+    outcome_options={"on_invalid": "zero"},
+    check=_check,
 )
 async def rm_z(
     samples: Sequence[Sample],

@@ -77,17 +77,16 @@ def _is_route(query: str, models: set[str]) -> bool:
     return not any(word in query.lower() for word in _PLACEHOLDERS) and (not models or model in models)
 
 
-def _low(alpha: float = 0.6, cost_range: Sequence[float] = (), **_: object) -> float:
+def _check(alpha: float, cost_range: Sequence[float]) -> None:
     if cost_range and not (len(cost_range) == 2 and 0 <= cost_range[0] < cost_range[1] < math.inf):
         raise ConfigError(
             f"router_r1.cost_range must be the 5th and 95th percentile of costs, got {list(cost_range)}; measure them"
         )
     if not 0 <= alpha <= 1:
         raise ConfigError(f"router_r1 needs an alpha from 0 to 1, got {alpha}")
-    return -1.0
 
 
-@component(low=_low, high=1.0, kind="outcome", inline=True)
+@component(low=-1.0, kind="outcome", inline=True, check=_check)
 def router_r1(
     sample: Sample,
     *,

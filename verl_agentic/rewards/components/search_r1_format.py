@@ -37,16 +37,15 @@ def _is_thought_and(action: str, text: str) -> bool:
     )
 
 
-def _low(structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> float:
+def _check(structure: float, final: float, retrieval: float) -> None:
     if not (min(structure, final, retrieval) >= 0 and max(structure + retrieval, final) <= 1):
         raise ConfigError(
             "search_r1_format needs shares of at least 0 that no wrong answer exceeds 1 with, got "
             f"structure={structure}, final={final}, retrieval={retrieval}"
         )
-    return 0.0
 
 
-@component(low=_low, high=1.0, kind="outcome")
+@component(kind="outcome", check=_check)
 def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> Value:
     """Returns a graded exact match of the last answer tags; abstains without ground truth.
 

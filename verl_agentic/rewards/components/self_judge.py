@@ -13,19 +13,14 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
 
-def _settings(options: dict[str, Any]) -> JudgeOptions:
+def _settings(**options: Any) -> JudgeOptions:
     if "cache" in options:
         # The name of the policy stays while its weights change: a cache would keep the opinions of its past.
         raise ConfigError("self_judge has no cache, got one; the policy that judges changes with every step")
     return JudgeOptions.from_mapping(options)
 
 
-def _high(**options: Any) -> float:
-    _settings(options)
-    return 1.0
-
-
-@component(low=0.0, high=_high, info=INFO, outcome_options={"on_invalid": "zero"})
+@component(info=INFO, outcome_options={"on_invalid": "zero"}, check=_settings)
 async def self_judge(sample: Sample, **options: Any) -> Graded:
     """Returns what `judge` returns, asked of the policy's own endpoint; an abstention for rows that have a verifier.
 
@@ -40,7 +35,7 @@ async def self_judge(sample: Sample, **options: Any) -> Graded:
     Raises:
         ConfigError: see `judge`.
     """
-    settings = _settings(options)
+    settings = _settings(**options)
     if sample.ground_truth is not None or sample.env is not None:
         return ABSTAIN
     if is_silent(sample):

@@ -8,11 +8,7 @@ from verl_agentic.rewards.turns.subgoal_checks import reached_turns, read_subgoa
 from verl_agentic.rewards.turns.turn_rewards import pay_within
 
 
-def _highest(*, each: float = 0.1, cap: float = 0.5) -> float:
-    return cap
-
-
-@component(high=_highest, inline=True)
+@component(high=lambda cap: cap, inline=True)
 def subgoals(sample: Sample, *, each: float = 0.1, cap: float = 0.5) -> Graded:
     """Returns `each` per subgoal that was reached, at most `cap`; abstains on rows without subgoals.
 

@@ -19,13 +19,12 @@ def normalised_entropy(counts: Sequence[int]) -> float:
     return max(0.0, -sum(share * math.log(share) for share in shares)) / math.log(len(counts))
 
 
-def _highest(*, tools: Sequence[str]) -> float:
+def _check(tools: Sequence[str]) -> None:
     if isinstance(tools, str) or len(set(tools)) < 2:
         raise ConfigError(f"tool_diversity.tools must be a list of two or more names of tools, got {tools!r}")
-    return 1.0
 
 
-@component(high=_highest, inline=True, info=("top_share",))
+@component(inline=True, info=("top_share",), check=_check)
 def tool_diversity(sample: Sample, *, tools: Sequence[str]) -> Graded:
     """Returns the entropy of the calls over the tools, over its greatest, ln n: 0 for one tool, 1 for all alike.
 

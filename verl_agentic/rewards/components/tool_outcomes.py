@@ -8,15 +8,11 @@ from verl_agentic.rewards.tool_calls.calls import succeeded
 from verl_agentic.rewards.turns.turn_rewards import pay_within
 
 
-def _highest(*, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> float:
-    return cap if max(success, -failure) > 0 else 0.0
-
-
-def _lowest(*, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> float:
-    return -cap if min(success, -failure) < 0 else 0.0
-
-
-@component(low=_lowest, high=_highest, inline=True)
+@component(
+    low=lambda success, failure, cap: -cap if min(success, -failure) < 0 else 0.0,
+    high=lambda success, failure, cap: cap if max(success, -failure) > 0 else 0.0,
+    inline=True,
+)
 def tool_outcomes(sample: Sample, *, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> Graded:
     """Returns `success` per call that succeeded - `failure` per call that failed, within [-cap, cap].
 

@@ -13,11 +13,7 @@ from verl_agentic.rewards.turns.turn_rewards import pay_within
 _NEEDED, _DUPLICATE, _UNKNOWN = 0.1, -0.05, -0.3
 
 
-def _lowest(*, needed: Sequence[str] = (), max_penalty: float = 0.5) -> float:
-    return -max_penalty
-
-
-@component(low=_lowest, high=_NEEDED, inline=True, info=("duplicates", "unknown_tools"))
+@component(low=lambda max_penalty: -max_penalty, high=_NEEDED, inline=True, info=("duplicates", "unknown_tools"))
 def tool_shaping(sample: Sample, *, needed: Sequence[str] = (), max_penalty: float = 0.5) -> Graded:
     """Returns 0.1 once all needed tools were used - 0.05 per call that repeats the one before - 0.3 per unknown tool.
 

@@ -18,19 +18,21 @@ from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, Expected, cal
 By = Literal["calls", "answer"]
 
 
-def _low(alpha: float = 0.2, gamma: float = 0.1, **_: object) -> float:
+def _check(alpha: float, gamma: float) -> None:
     if not (gamma >= 0 and alpha > 0 and gamma <= alpha < 0.5):
         raise ConfigError(
             f"toolrl_efficiency needs 0 <= gamma <= alpha < 0.5, alpha above 0, got alpha={alpha}, gamma={gamma}"
         )
-    return -gamma
 
 
-def _high(alpha: float = 0.2, **_: object) -> float:
-    return 1.0 + alpha
-
-
-@component(low=_low, high=_high, kind="outcome", inline=True, info=("correct", "form", "redundancy"))
+@component(
+    low=lambda gamma: -gamma,
+    high=lambda alpha: 1.0 + alpha,
+    kind="outcome",
+    inline=True,
+    info=("correct", "form", "redundancy"),
+    check=_check,
+)
 def toolrl_efficiency(
     sample: Sample, *, by: By = "calls", alpha: float = 0.2, gamma: float = 0.1, starts_in_reasoning: bool = False
 ) -> Graded:
