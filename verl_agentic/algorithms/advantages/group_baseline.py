@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from verl_agentic.algorithms.advantage import advantage
-from verl_agentic.algorithms.advantages.dr_grpo import centred_outcomes
+from verl_agentic.algorithms.advantages.dr_grpo import dr_grpo
 from verl_agentic.algorithms.credit.batch import CreditBatch
 
 Tensor = torch.Tensor
@@ -21,4 +21,4 @@ def group_baseline(batch: CreditBatch) -> Tensor:
 
     A session without a valid sibling gets 0, as do void ones.
     """
-    return batch.to_tokens(centred_outcomes(batch))
+    return dr_grpo.function(batch)

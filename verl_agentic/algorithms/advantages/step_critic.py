@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.algorithms.advantage import advantage
+from verl_agentic.algorithms.advantages.turn_gae import gae_of_turns
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
-from verl_agentic.algorithms.credit.explained_variance import critic_metrics
-from verl_agentic.algorithms.credit.gae import critic_targets, gae, whitened
-from verl_agentic.algorithms.credit.turn_states import TurnStates
 
 
 @advantage(needs=("turn_ids_BT", "values_BT"), discounts={"gamma": "turn"})
@@ -31,14 +29,4 @@ def step_critic(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, w
 
     No paper: our reading of a "lightweight step-level critic"; the defaults are ours.
     """
-    assert batch.values_BT is not None
-    states = TurnStates.of(batch)
-    values_BK = states.at_first(batch.values_BT)
-    at = {"next_B": states.next_B, "gamma": gamma}
-    advantages_BK = gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **at)
-    advantages_BT = states.to_tokens(advantages_BK)
-    return Advantages(
-        advantages_BT=whitened(advantages_BT, states.turns.mask_BT) if whiten else advantages_BT,
-        returns_BT=critic_targets(batch, states.to_tokens(advantages_BK + values_BK), states.is_first()),
-        metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **at),
-    )
+    return gae_of_turns(batch, gamma=gamma, lam=lam, whiten=whiten, trains_at="first_token")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
 from verl_agentic.algorithms.credit.explained_variance import critic_metrics
@@ -31,15 +33,30 @@ def turn_gae(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whit
 
     Paper: https://arxiv.org/abs/1506.02438, with turns for steps. The defaults are common advice, no paper's.
     """
+    return gae_of_turns(batch, gamma=gamma, lam=lam, whiten=whiten, trains_at="every_token")
+
+
+def gae_of_turns(
+    batch: CreditBatch, *, gamma: float, lam: float, whiten: bool, trains_at: Literal["every_token", "first_token"]
+) -> Advantages:
+    """Returns advantages of turns on all of their sampled tokens, and targets for the critic.
+
+    Args:
+        batch: needs turn ids and values.
+        gamma: discount per turn.
+        lam: 0: one-step errors; 1: returns less values.
+        whiten: over the sampled tokens of the batch.
+        trains_at: tokens of a turn with a target; at the others it is the critic's own value.
+    """
     assert batch.values_BT is not None
     states = TurnStates.of(batch)
     values_BK = states.at_first(batch.values_BT)
     at = {"next_B": states.next_B, "gamma": gamma}
     advantages_BK = gae(states.rewards_BK, values_BK, states.exists_BK, lam=lam, **at)
-    advantages_BT = states.to_tokens(advantages_BK)
-    trained_BT = states.turns.mask_BT
+    advantages_BT, sampled_BT = states.to_tokens(advantages_BK), states.turns.mask_BT
+    trained_BT = sampled_BT if trains_at == "every_token" else states.is_first()
     return Advantages(
-        advantages_BT=whitened(advantages_BT, trained_BT) if whiten else advantages_BT,
+        advantages_BT=whitened(advantages_BT, sampled_BT) if whiten else advantages_BT,
         returns_BT=critic_targets(batch, states.to_tokens(advantages_BK + values_BK), trained_BT),
         metrics=critic_metrics(batch, values_BK, states.rewards_BK, states.exists_BK, **at),
     )

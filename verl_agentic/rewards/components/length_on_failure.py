@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from verl_agentic.errors import ScoringError
 from verl_agentic.rewards.component import component
-from verl_agentic.rewards.components.length_linear import linear_penalty
+from verl_agentic.rewards.components.length_linear import length_linear
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.turns.episode_length import Unit, length
+from verl_agentic.rewards.turns.episode_length import Unit
 
 
 @component(low=lambda max_penalty: -max_penalty, high=0.0, inline=True)
@@ -35,4 +35,4 @@ def length_on_failure(
         raise ScoringError("the environment gave no outcome, so a failure cannot be told; use length_linear instead")
     if sample.env.outcome >= solved_at:
         return 0.0
-    return linear_penalty(length(sample, unit), target=target, per_step=per_step, max_penalty=max_penalty)
+    return length_linear.function(sample, target=target, per_step=per_step, max_penalty=max_penalty, unit=unit)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from verl_agentic.sampling.curricula.easy_to_hard import easy_to_hard
 from verl_agentic.sampling.curriculum import Pool, curriculum
 
 
@@ -15,4 +18,4 @@ def hard_to_easy(pool: Pool) -> NDArray[np.int64]:
     The seed names the order, no paper's schedule.
     """
     assert pool.difficulty_N is not None
-    return np.argsort(-pool.difficulty_N, kind="stable")
+    return easy_to_hard.function(replace(pool, difficulty_N=-pool.difficulty_N))
