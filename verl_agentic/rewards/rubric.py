@@ -250,35 +250,64 @@ def _ordered(terms: Sequence[Term], section: str) -> list[Term]:
 
 
 def _check_shares(rubric: Rubric, section: str) -> None:
+    """Refuses a rubric in which shaping can weigh more than the outcome.
+
+    Raises:
+        ConfigError: no outcome; a term without bounds; an outcome that is less than half of the reward; or shaping that
+            can make a failure worth more than a success.
+    """
     if not rubric.outcomes:
         raise ConfigError(
             f"{section} has no outcome of a weight greater than 0; add one that tells whether the task was done, "
             "or `kind: outcome`"
         )
-    shaping = [term for term in rubric.terms if term.kind == "shaping"]
     for term in rubric.terms:
         if not all(map(math.isfinite, term.bounds)):
             raise ConfigError(f"{section}: component {term.name!r} has no bound, got {term.bounds}; give it a `cap`")
+    shaping = [term for term in rubric.terms if term.kind == "shaping"]
     if rubric.outcome_share < MIN_OUTCOME_SHARE:
         raise ConfigError(
             f"{section}: the outcome must weigh at least half of the reward, got a share of "
             f"{rubric.outcome_share:.4f}; lower the weights or caps of {[term.name for term in shaping]}"
         )
-    # A gate on the outcome pays no failure, or costs no success; a fallback replaces an outcome and is bounded by it.
-    gain = sum(max(t.bounds[1], 0.0) for t in shaping if not _is_gated(t.only_if, rubric, by=operator.ge))
-    loss = -sum(min(t.bounds[0], 0.0) for t in shaping if not _is_gated(t.unless, rubric, by=operator.le))
-    # The outcome may be one of several: of the row's source, or a fallback.
-    alone = [t for t in rubric.outcomes if t.data_sources or t.fallback_for]
-    always = sum(t.bounds[1] - t.bounds[0] for t in rubric.outcomes if t not in alone)
-    gap = min((always + t.bounds[1] - t.bounds[0] for t in alone), default=always)
-    if any(t.fallback_for for t in alone):
-        gap = min(gap, *(t.bounds[1] - t.bounds[0] for t in alone))
-    if gain + loss >= gap and shaping:
+    bonus, penalty, gap = _max_bonus_of_failure(rubric), _max_penalty_of_success(rubric), _min_outcome_gap(rubric)
+    if bonus + penalty >= gap and shaping:
         raise ConfigError(
-            f"{section}: shaping can override the outcome, got up to {gain:g} for a failure and down to {-loss:g} "
+            f"{section}: shaping can override the outcome, got up to {bonus:g} for a failure and down to {-penalty:g} "
             f"for a success, where success and failure are {gap:g} apart; lower the caps, or gate it by `only_if` "
             "or `unless`"
         )
+
+
+def _max_bonus_of_failure(rubric: Rubric) -> float:
+    """Returns the most that shaping can add to a failure: all of it that is not paid for successes only."""
+    shaping = (term for term in rubric.terms if term.kind == "shaping")
+    return sum(max(t.bounds[1], 0.0) for t in shaping if not _is_gated(t.only_if, rubric, by=operator.ge))
+
+
+def _max_penalty_of_success(rubric: Rubric) -> float:
+    """Returns the most that shaping can take from a success: all of it that does not spare successes."""
+    shaping = (term for term in rubric.terms if term.kind == "shaping")
+    return -sum(min(t.bounds[0], 0.0) for t in shaping if not _is_gated(t.unless, rubric, by=operator.le))
+
+
+def _min_outcome_gap(rubric: Rubric) -> float:
+    """Returns the least by which the outcomes of a row tell a success from a failure.
+
+    Every row has the outcomes that have no condition. Beside them, it may have only one of those for its data source.
+    A fallback may be all that a row has, since it speaks where the others abstain.
+    """
+    conditional = [term for term in rubric.outcomes if term.data_sources or term.fallback_for]
+    always = sum(_span(term) for term in rubric.outcomes if term not in conditional)
+    gaps = [always + _span(term) for term in conditional] or [always]
+    if any(term.fallback_for for term in conditional):
+        gaps += [_span(term) for term in conditional]
+    return min(gaps)
+
+
+def _span(term: Term) -> float:
+    low, high = term.bounds
+    return high - low
 
 
 def _is_gated(gate: Mapping[str, float], rubric: Rubric, *, by: Callable[[float, float], bool]) -> bool:
