@@ -71,9 +71,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         ({"actor_rollout_ref__actor__policy_loss__loss_mode": "gspo"}, "", []),
         (
-            {"actor_rollout_ref__actor__policy_loss__loss_mode": "my_losses.py:mine"},
+            {"actor_rollout_ref__actor__policy_loss__loss_mode": "verl_agentic.algorithms.policy_losses.rover:rover"},
             "",
-            ["engine.loss_config", "engine.loss_functions"],
+            ["engine.loss_config", "engine.loss_functions", "engine.mean_log_prob"],
         ),
         ({"algorithm__adv_estimator": "my_credit.py:mine"}, "", ["trainer.advantages"]),
         (

@@ -75,13 +75,15 @@ def _check_platform(config: DictConfig) -> None:
 def _check_credit(config: DictConfig) -> None:
     # They import torch, which this module, loaded in every process, does not need.
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
+    from verl_agentic.algorithms.policy_loss import needs_of_loss
 
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
-    has_sdpo = OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") == "sdpo"
-    if has_sdpo or OmegaConf.select(config, "algorithm.prompt_information") is not None:
+    loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+    has_teacher = "teacher_log_prob_BT" in needs_of_loss(loss)
+    if has_teacher or OmegaConf.select(config, "algorithm.prompt_information") is not None:
         from verl_agentic.adapters.trainer.extra_rows import check_router_replay
 
-        check_router_replay(config, what="the loss sdpo" if has_sdpo else "algorithm.prompt_information")
+        check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
     if not is_advantage(name):
         return
     estimator = load_advantage(name)
@@ -140,7 +142,7 @@ def demanded(config: DictConfig) -> list[str]:
 def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
     # They import torch, which this module, loaded in every process, does not need.
     from verl_agentic.algorithms.advantage import is_advantage
-    from verl_agentic.algorithms.policy_loss import is_policy_loss
+    from verl_agentic.algorithms.policy_loss import is_policy_loss, needs_of_loss
 
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
     loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
@@ -164,7 +166,7 @@ def _demanded_of_credit(config: DictConfig) -> dict[str, bool]:
         )
     return {
         **dict.fromkeys(("engine.loss_config", "engine.loss_functions"), is_per_session or is_policy_loss(loss)),
-        "engine.mean_log_prob": loss == "rover",
+        "engine.mean_log_prob": "mean_log_ratio_BT" in needs_of_loss(loss),
         "engine.critic_config": has_bins or has_target,
         "engine.categorical_critic": has_bins,
         "engine.target_critic": has_target,

@@ -138,6 +138,14 @@ _REGISTRY = Registry[AdvantageType](
 load_advantage, advantage_names, is_advantage = _REGISTRY.load, _REGISTRY.names, _REGISTRY.has
 
 
+def columns_of_advantage(name: str) -> frozenset[str]:
+    """Returns the optional columns that an estimator needs or takes; none for estimators of verl's."""
+    if not is_advantage(name):
+        return frozenset()
+    estimator = load_advantage(name)
+    return estimator.needs | estimator.takes
+
+
 def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:
     """Returns the advantages of a chain, and those of the rows that are not in it."""
     is_beside_BT = batch.mask_BT & (batch.valid_B & ~batch.is_chained_B).unsqueeze(-1)

@@ -137,6 +137,11 @@ _REGISTRY = Registry[PolicyLossType](
 load_policy_loss, policy_loss_names, is_policy_loss = _REGISTRY.load, _REGISTRY.names, _REGISTRY.has
 
 
+def needs_of_loss(name: str) -> frozenset[str]:
+    """Returns the columns without which a loss cannot work; none for losses of verl's."""
+    return load_policy_loss(name).needs if is_policy_loss(name) else frozenset()
+
+
 _SOURCES = {
     "ref_log_prob_BT": "set actor.use_kl_loss=true or algorithm.use_kl_in_reward=true",
     "rollout_log_prob_BT": "set rollout.calculate_log_probs=true",

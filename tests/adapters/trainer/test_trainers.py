@@ -377,9 +377,11 @@ def test_the_model_is_asked_for_what_is_needed_only(queue: StoredRows) -> None:
 
     plain = {"calculate_sum_pi_squared": False, "calculate_mean_log_prob": False}
     assert asked("grpo", "vanilla") == plain and "old_mean_log_prob" not in queue.rows["u_0_0"]
-    for name in ("token_baseline", "optimal_token_baseline", "tir_optimal_token_baseline"):
+    of_a_user = "verl_agentic.algorithms.advantages.token_baseline:token_baseline"
+    for name in ("token_baseline", "optimal_token_baseline", "tir_optimal_token_baseline", of_a_user):
         assert asked(name, "vanilla") == {**plain, "calculate_sum_pi_squared": True}
-    assert asked("grpo", "rover") == {**plain, "calculate_mean_log_prob": True}
+    for loss in ("rover", "verl_agentic.algorithms.policy_losses.rover:rover"):
+        assert asked("grpo", loss) == {**plain, "calculate_mean_log_prob": True}
     assert queue.rows["u_0_0"]["old_mean_log_prob"].tolist() == [-2.0, -3.0], "of the response's tokens"
 
 

@@ -20,6 +20,7 @@ from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.sections import plain_section
 from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
+from verl_agentic.algorithms.policy_loss import needs_of_loss
 from verl_agentic.errors import ConfigError
 
 COLUMN = "teacher_log_prob"
@@ -47,8 +48,8 @@ def teacher_tau(config: Any) -> float | None:
         raise ConfigError(
             f"{SECTION} must have tau alone, above 0 and at most 1, got {written}; SDPO takes {{tau: 0.05}}"
         )
-    loss = OmegaConf.select(actor, "policy_loss.loss_mode")
-    if loss != "sdpo":
+    loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
+    if "teacher_log_prob_BT" not in needs_of_loss(loss):
         raise ConfigError(
             f"{SECTION} is the teacher of the loss sdpo, got actor_rollout_ref.actor.policy_loss.loss_mode={loss}; set "
             "that, or unset it"

@@ -33,15 +33,15 @@ from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_informati
 from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.trainer.trainer_sections import length_lr, prompt_information
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
+from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
-from verl_agentic.algorithms.policy_loss import is_policy_loss
+from verl_agentic.algorithms.policy_loss import is_policy_loss, needs_of_loss
 from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.algorithms.trainer_context import Handover, handed_over
 from verl_agentic.errors import ConfigError
 
-_GREEDY = {"remax", "safe_remax"}
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
-_SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline", "token_baseline"}
+_VERLS_SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline"}
 
 
 class CreditMixin:
@@ -67,7 +67,7 @@ class CreditMixin:
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = cast("Any", super())._next_train_batch(num_prompts)
-        if self._estimator in _GREEDY:
+        if _is_greedy(self._estimator):
             sampled = batch.get("__rollout_n__", None)
             if sampled is None:
                 sampled = torch.full((len(batch),), int(self.config.actor_rollout_ref.rollout.n))
@@ -75,19 +75,19 @@ class CreditMixin:
         return batch
 
     def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._estimator in _GREEDY:
+        if _is_greedy(self._estimator):
             batch, self._greedy = _take_greedy(batch)
         return cast("Any", super())._balance_batch(batch, *args, **kwargs)
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info["calculate_sum_pi_squared"] = self._estimator in _SUM_PI_SQUARED
-        batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
+        batch.extra_info["calculate_sum_pi_squared"] = _takes_sum_pi_squared(self._estimator)
+        batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
         batch = cast("Any", super())._compute_old_log_prob(batch, metrics)
-        return _keep_mean_log_prob(batch) if self._loss == "rover" else batch
+        return _keep_mean_log_prob(batch) if "mean_log_ratio_BT" in needs_of_loss(self._loss) else batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         columns = stored_columns(batch)
-        if self._estimator in _GREEDY:
+        if _is_greedy(self._estimator):
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
         # Before verl, which may take tokens out of the mask.
         metrics |= self._prompt_information(batch, columns)
@@ -100,11 +100,11 @@ class CreditMixin:
             batch = _store_for_losses(batch, columns)
         if OmegaConf.select(self.config, f"{_POLICY_LOSS}.per_session"):
             batch = _store_session_weights(batch)
-        if self._loss == "sdpo":
-            outcome_B = _outcomes(columns, why="the loss sdpo learns from siblings that did the task")
+        if "teacher_log_prob_BT" in needs_of_loss(self._loss):
+            outcome_B = _outcomes(columns, why=f"the loss {self._loss} learns from siblings that did the task")
             batch = store_teacher_log_probs(self, batch, outcome_B=outcome_B.tolist())
-        if self._loss == "vapo":
-            batch = _store_positive_share(batch, columns)
+        if "positive_share_B" in needs_of_loss(self._loss):
+            batch = _store_positive_share(batch, columns, loss=self._loss)
         return batch
 
     def _prompt_information(self, batch: Any, columns: dict[str, Any]) -> dict[str, float]:
@@ -118,7 +118,7 @@ class CreditMixin:
         if (settings := length_lr(self.config)) is not None:
             factor = length_lr_factor(_mean_length(batch), reference_length=settings.reference_tokens)
             batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
-        batch.extra_info["calculate_mean_log_prob"] = self._loss == "rover"
+        batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
         return cast("Any", super())._update_actor(batch, metrics)
 
     @property
@@ -130,33 +130,43 @@ class CreditMixin:
         return str(OmegaConf.select(self.config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
 
 
+def _is_greedy(estimator: str) -> bool:
+    """Tells whether an estimator compares with a session that is played greedily."""
+    return estimator == "remax" or "baseline_B" in columns_of_advantage(estimator)
+
+
+def _takes_sum_pi_squared(estimator: str) -> bool:
+    return estimator in _VERLS_SUM_PI_SQUARED or "sum_pi_squared_BT" in columns_of_advantage(estimator)
+
+
 def _check(config: Any) -> None:
     """Refuses what cannot work before anything is played."""
     name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
-    has_rover = OmegaConf.select(actor, "policy_loss.loss_mode") == "rover"
-    asked = {"algorithm.length_lr": config.algorithm.get("length_lr"), "the loss rover": has_rover}
+    loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
+    needs_means = "mean_log_ratio_BT" in needs_of_loss(loss)
+    asked = {"algorithm.length_lr": config.algorithm.get("length_lr"), f"the loss {loss}": needs_means}
     for what, is_asked in asked.items():
         if is_asked and actor.strategy not in ("fsdp", "fsdp2"):
             raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {actor.strategy!r}; unset it")
-    if (name in _SUM_PI_SQUARED or has_rover) and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
-        what = "the loss rover" if has_rover else f"estimator {name!r}"
+    if (_takes_sum_pi_squared(name) or needs_means) and OmegaConf.select(
+        config, "algorithm.rollout_correction.bypass_mode"
+    ):
+        what = f"the loss {loss}" if needs_means else f"estimator {name!r}"
         raise ConfigError(
             f"{what} needs what the trainer computes with the log-probs of the old policy, got "
             "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
         )
     aggregation = actor.get("loss_agg_mode", "token-mean")
-    if OmegaConf.select(actor, "policy_loss.loss_mode") == "vapo" and aggregation != "token-mean":
+    if loss == "vapo" and aggregation != "token-mean":
         raise ConfigError(
             "the loss vapo divides by the tokens of successes, which only token-mean leaves as it is, got "
             f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
         )
-    if OmegaConf.select(actor, "policy_loss.loss_mode") == "vapo" and OmegaConf.select(
-        actor, "policy_loss.per_session"
-    ):
+    if loss == "vapo" and OmegaConf.select(actor, "policy_loss.per_session"):
         raise ConfigError(
             f"the loss vapo divides by the tokens of successes, got {_POLICY_LOSS}.per_session=true; set it to false"
         )
-    if name in _GREEDY and OmegaConf.select(config, "algorithm.filter_groups.enable"):
+    if _is_greedy(name) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError(
             f"verl's filter of groups would judge the greedy sessions of estimator {name!r}, too, got "
             "algorithm.filter_groups.enable=true; set it to false and trainer.v1.sampler.custom_sampler to "
@@ -235,8 +245,8 @@ def _store_session_weights(batch: Any) -> Any:
     return _put(batch, {"credit_session_weight": torch.where(num_tokens_B > 0, 1.0 / num_tokens_B, 0.0)})
 
 
-def _store_positive_share(batch: Any, columns: dict[str, Any]) -> Any:
-    outcome_B = _outcomes(columns, why="the loss vapo imitates what did the task")
+def _store_positive_share(batch: Any, columns: dict[str, Any], *, loss: str) -> Any:
+    outcome_B = _outcomes(columns, why=f"the loss {loss} imitates what did the task")
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
     num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()])
     return _put(batch, {"credit_positive_share": torch.full_like(outcome_B, positive_share(outcome_B, num_tokens_B))})
