@@ -285,6 +285,13 @@ def test_a_sound_configuration_has_no_fault_and_starts(
     start(overrides, monkeypatch)
 
 
+def test_a_loss_of_the_user_is_judged_as_one_of_ours() -> None:
+    address = "verl_agentic.algorithms.policy_losses.pacs:pacs"
+    assert found(f"{LOSS}.loss_mode={address}").get("policy_loss") == "fail"
+    assert "fail" not in found(f"{LOSS}.loss_mode={address}", OURS).values()
+    assert found(f"{LOSS}.loss_mode=no_such/file.py:loss", OURS).get("policy_loss") == "fail"
+
+
 def test_at_temperature_0_the_tokens_that_are_sampled_have_no_gradient() -> None:
     assert found("actor_rollout_ref.rollout.temperature=0").get("sampling") == "fail"
     for temperature, teaches in ((0.0, False), (1.0, True)):
