@@ -277,6 +277,7 @@ def load(adapter: Adapter) -> None:
         importlib.import_module(f"verl_agentic.adapters.{name}")
         _state.loaded.append(name)
     except Exception as cause:
+        importlib.import_module("verl_agentic.adapters.patching").undo_failed()
         _fail(name, cause)
 
 

@@ -1,8 +1,10 @@
-"""Stops `main_ppo` before it starts Ray when the configuration asks for something of ours that did not load."""
+"""Patches verl: `auto_set_device` stops a run that asks for something of ours that did not load.
+
+It stops before Ray is started.
+"""
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from verl_agentic.adapters.monitoring import error_log
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.sections import refused_sections
 from verl_agentic.adapters.trainer.trainer_sections import credit_settings
 from verl_agentic.errors import ConfigError
@@ -43,19 +46,16 @@ def install_check(load: Callable[[list[str]], None]) -> None:
     """
     from verl.utils import device
 
-    auto_set_device = device.auto_set_device
-
-    @functools.wraps(auto_set_device)
-    def check_and_set_device(config: Any) -> None:
+    @wrap(device, "auto_set_device")
+    def check_and_set_device(auto_set_device: Any, config: Any) -> None:
         load(demanded(config))
-        error_log.watch_driver(config, sys._getframe(1).f_globals)
+        # Frame 1 is that of the wrapper, frame 2 that of verl's trainer.
+        error_log.watch_driver(config, sys._getframe(2).f_globals)
         _check_platform(config)
         _check_credit(config)
         _warn_of_truncation(config)
         _check_sections(config)
         auto_set_device(config)
-
-    device.auto_set_device = check_and_set_device
 
 
 def _check_platform(config: DictConfig) -> None:

@@ -75,8 +75,11 @@ class Trainer:
         (folder / "data.pt").write_text("")
         Path(trainer.default_local_dir, "latest_checkpointed_iteration.txt").write_text(str(self.global_steps))
 
-    _save_checkpoint = trainer_log._save_checkpoint(_save_plainly)
-    _compute_metrics = trainer_log._compute_metrics(lambda self, batch, metrics, *args, **kwargs: None)
+    def _save_checkpoint(self) -> None:
+        trainer_log._note_checkpoint(Trainer._save_plainly, self)
+
+    def _compute_metrics(self, *args: Any) -> None:
+        trainer_log._log_metrics(lambda *args: None, self, *args)
 
     def train(self, steps: int, grad_norm: Callable[[int], float]) -> None:
         """Trains up to a step in the order of verl's loop; what makes the gradient sick makes the weights sick."""

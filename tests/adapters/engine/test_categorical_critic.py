@@ -11,7 +11,6 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
-from verl.utils import model as verl_model
 from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPCriticConfig
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
@@ -101,15 +100,12 @@ def test_the_loss_is_the_cross_entropy_of_sampled_tokens() -> None:
     assert metrics["critic/vpred_mean"] == pytest.approx(float((values[0][1] + values[0][3] + values[1][0]) / 3))
 
 
-def test_the_engine_computes_it_in_the_place_of_verls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_computes_it_in_the_place_of_verls() -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(
-        FSDPEngineWithValueHead,
-        "forward_step",
-        categorical_critic._forward_step(lambda self, batch, loss_function, forward_only: seen.append(loss_function)),
-    )
     verls = partial(value_loss, config="config")
-    step: Any = FSDPEngineWithValueHead.forward_step
+    step = partial(
+        categorical_critic._step_with_bins, lambda self, batch, loss_function, forward_only: seen.append(loss_function)
+    )
     for bins, loss in ((BINS, verls), (None, verls), (BINS, None)):
         step(engine(bins), "batch", loss_function=loss, forward_only=False)
     assert seen[0].func is categorical_value_loss and seen[0].keywords["config"] == "config"
@@ -117,20 +113,20 @@ def test_the_engine_computes_it_in_the_place_of_verls(monkeypatch: pytest.Monkey
     assert FSDPEngineWithLMHead.forward_step.__qualname__.startswith("FSDPEngineWithLMHead"), "actors are verl's"
 
 
-def test_the_model_gets_an_output_per_bin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_gets_an_output_per_bin() -> None:
     def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
         head = torch.nn.Module()
         if local_path == "trl":
             head.v_head = torch.nn.Linear(1, 1)
         return head
 
-    monkeypatch.setattr(verl_model, "load_valuehead_model", categorical_critic._load_valuehead_model(load))
+    load_with_bins = partial(categorical_critic._load_with_bins, load)
     hf_config = SimpleNamespace(num_labels=1, **{VALUE_BINS: BINS})
     keywords = {"torch_dtype": None, "model_config": hf_config, "trust_remote_code": False}
-    verl_model.load_valuehead_model(local_path="model", **keywords)
+    load_with_bins(local_path="model", **keywords)
     assert hf_config.num_labels == 5
     with pytest.raises(ConfigError, match="load as a token classifier, got Module from 'trl'"):
-        verl_model.load_valuehead_model(local_path="trl", **keywords)
+        load_with_bins(local_path="trl", **keywords)
 
 
 def config(**section: Any) -> Any:

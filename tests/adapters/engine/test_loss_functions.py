@@ -267,7 +267,7 @@ def test_verls_own_losses_get_verls_own_config(monkeypatch: pytest.MonkeyPatch) 
         configs.append(config)
 
     config = to_config("gspo")
-    loss_functions._ppo_loss(original)(config, {}, {})
+    loss_functions._loss_with_columns(original, config, {}, {})
     assert configs == [config] and configs[0] is config
 
 

@@ -16,7 +16,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from verl_agentic.adapters.engine.reference_model import build_reference, wrap_init
+from verl_agentic.adapters.engine.reference_model import build_reference, initialize_with_reference
 from verl_agentic.errors import ConfigError
 
 
@@ -112,7 +112,7 @@ def test_a_worker_tells_the_path_only_when_the_reference_is_built_of_it(tiny_mod
     for path in (str(tiny_model), None):
         worker = cast("Any", SimpleNamespace())
         values = {"model": section(tiny_model), **({"reference_path": path} if path else {})}
-        wrap_init(Worker.__init__)(worker, OmegaConf.create(values))
+        initialize_with_reference(Worker.__init__, worker, OmegaConf.create(values))
         tell = cast("Any", ActorRolloutRefWorker).loaded_reference_path
         assert tell(worker) is None
         worker.ref_worker_cls(config=ours)

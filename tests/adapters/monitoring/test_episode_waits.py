@@ -162,14 +162,14 @@ async def test_of_verls_own_loops_turns_calls_and_rewards_are_seen_and_sent_with
     async def play(self: Any, sampling_params: Any, trajectory: Any, *, agent_name: str, **kwargs: Any) -> Any:
         await ToolLoop().run(FakeClient())
         outputs = [SimpleNamespace(extra_fields={}, reward_score=None) for _ in range(2)]
-        await episode_waits._compute_score(score)(self, outputs, kwargs={})
+        await episode_waits._compute_score_watched(score, self, outputs, kwargs={})
         return outputs
 
     worker = Worker()
     worker.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"custom": {"agentic": {}}}}})
     trajectory = {"step": 3, "validate": False}
-    first, last = await episode_waits._run_agent_loop(play)(
-        worker, {}, trajectory, agent_name="tool_agent", uid="u1", session_id=2
+    first, last = await episode_waits._run_watched(
+        play, worker, {}, trajectory, agent_name="tool_agent", uid="u1", session_id=2
     )
     for made in list(episode_waits._reporters.values()):
         made.stop()
@@ -301,7 +301,7 @@ def test_a_trainer_without_a_folder_says_where_to_look_and_a_quick_one_says_noth
 def test_what_is_missing_is_left_out_where_groups_have_different_sizes(data: dict[str, Any], missing: str) -> None:
     rollout = {"n": 4, "val_kwargs": {"n": 1}}
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": data})
-    made = trainer_waits._build_replay_buffer(lambda self: buffer(run_dir=None))(SimpleNamespace(config=config))
+    made = trainer_waits._build_with_watch(lambda self: buffer(run_dir=None), SimpleNamespace(config=config))
     made.running_keys["train"].add("u1")
     made.poll_watch.begin(1)
     made.poll_watch.began -= 200.0

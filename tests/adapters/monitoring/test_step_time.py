@@ -37,7 +37,7 @@ def batch_of(*uids: str) -> Any:
 
 def times_of(trainer: Any, batch: Any) -> dict[str, Any]:
     metrics: dict[str, Any] = {"timing_s/step": 10.0, "timing_s/gen": 6.0}
-    step_time._compute_metrics(lambda self, batch, metrics: None)(trainer, batch, metrics)
+    step_time._add_times(lambda self, batch, metrics: None, trainer, batch, metrics)
     return metrics
 
 
@@ -63,7 +63,7 @@ def test_an_error_of_the_ledger_is_logged_once_and_the_step_goes_on(
 
 def test_a_batch_that_cannot_be_read_ends_no_wait(caplog: pytest.LogCaptureFixture) -> None:
     odd = (SimpleNamespace(keys=["no place in it"]), {})
-    assert step_time._recorded(lambda self, *args: odd)(SimpleNamespace(), 1, "train", 1) is odd
+    assert step_time._record_wait(lambda self, *args: odd, SimpleNamespace(), 1, "train", 1) is odd
     assert len(caplog.messages) == 1
 
 
@@ -72,8 +72,8 @@ def test_what_the_buffer_has_read_of_the_batches_of_a_step_is_not_read_again(que
     for uid in "abc":
         store(queue, uid, [["tool", "t", 0, 0.0, 4.0]])
     for uid, step in (("c", 1), ("a", 2), ("b", 2)):  # `c` is of a step before
-        episode_buffer._sample(lambda self, *args, uid=uid: (batch_of(uid), {}))(
-            trainer.replay_buffer, step, "train", 1
+        episode_buffer._sample_with_numbers(
+            lambda self, *args, uid=uid: (batch_of(uid), {}), trainer.replay_buffer, step, "train", 1
         )
     queue.read.clear()
     found = times_of(trainer, batch_of("a", "b", "c"))

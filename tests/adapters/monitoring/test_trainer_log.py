@@ -57,7 +57,7 @@ def advantages_of(trainer: Any, queue: StoredRows, metrics: dict[str, Any] | Non
             row["returns"] = row["advantages"]
         return batch
 
-    trainer_log._compute_advantage(estimate)(trainer, queue.meta(), {} if metrics is None else metrics)
+    trainer_log._log_advantages(estimate, trainer, queue.meta(), {} if metrics is None else metrics)
 
 
 def put(queue: StoredRows, key: str, rewards: list[float], *, segments: Any = None, **columns: Any) -> None:
@@ -190,7 +190,7 @@ def metrics_of(trainer: Any, step: int, **metrics: float) -> dict[str, Any]:
     """Runs metrics through the patched stage."""
     found: dict[str, Any] = dict(metrics)
     trainer.global_steps = step
-    trainer_log._compute_metrics(lambda self, batch, metrics: None)(trainer, None, found)
+    trainer_log._log_metrics(lambda self, batch, metrics: None, trainer, None, found)
     return found
 
 
@@ -233,7 +233,7 @@ def broken_logger(data: dict[str, Any], step: int) -> None:
 def test_what_training_begins_with_is_known_to_alarms(tmp_path: Path) -> None:
     trainer: Any = Trainer(log={"dir": str(tmp_path)})
     trainer.global_steps = 0
-    trainer_log._validate(lambda self: {"val-core/tasks/acc/mean@1": 0.5})(trainer)
+    trainer_log._log_validation(lambda self: {"val-core/tasks/acc/mean@1": 0.5}, trainer)
     assert "val-core/tasks/acc/mean@1" in trainer._agentic_watch.health._history.names
 
 
@@ -246,11 +246,11 @@ def test_config_and_tokenizer_stand_beside_the_log_before_the_first_step(tmp_pat
             (Path(folder) / "tokenizer.json").write_text("{}")
 
     trainer.tokenizer = Tokenizer()
-    seen = trainer_log._fit(lambda self: sorted(p.name for p in (tmp_path / "run").iterdir()))(trainer)
+    seen = trainer_log._log_run(lambda self: sorted(p.name for p in (tmp_path / "run").iterdir()), trainer)
     assert seen == ["config.yaml", "ended.jsonl", "tokenizer"]
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["actor_rollout_ref"]["rollout"]["n"] == 2
-    assert trainer_log._fit(lambda self: "trained")(Trainer()) == "trained", "without a folder nothing is written"
+    assert trainer_log._log_run(lambda self: "trained", Trainer()) == "trained", "without a folder nothing is written"
 
 
 def test_an_end_is_noted_when_training_returned_and_not_when_it_failed(tmp_path: Path) -> None:
@@ -264,9 +264,9 @@ def test_an_end_is_noted_when_training_returned_and_not_when_it_failed(tmp_path:
     def fail(self: Any) -> None:
         raise RuntimeError("boom")
 
-    assert trainer_log._fit(train)(trainer) == "trained" and RunEvidence(tmp_path).ended is True
+    assert trainer_log._log_run(train, trainer) == "trained" and RunEvidence(tmp_path).ended is True
     with pytest.raises(RuntimeError, match="boom"):
-        trainer_log._fit(fail)(trainer)
+        trainer_log._log_run(fail, trainer)
     noted = [(line["step"], line["ended"]) for line in read_lines(tmp_path / "ended.jsonl")]
     assert noted == [(3, False), (8, True), (8, False)] and RunEvidence(tmp_path).ended is False
 
@@ -274,6 +274,6 @@ def test_an_end_is_noted_when_training_returned_and_not_when_it_failed(tmp_path:
 def test_what_validation_finds_before_the_first_step_is_in_the_log(tmp_path: Path) -> None:
     trainer = Trainer(log={"dir": str(tmp_path)})
     trainer.global_steps = 0
-    assert trainer_log._validate(lambda self: {"val-core/acc": 0.25})(trainer) == {"val-core/acc": 0.25}
+    assert trainer_log._log_validation(lambda self: {"val-core/acc": 0.25}, trainer) == {"val-core/acc": 0.25}
     metrics_of(trainer, 1, reward=1.0)
     assert [(m["step"], m.get("val-core/acc")) for m in read_metrics(tmp_path)] == [(0, 0.25), (1, None)]

@@ -104,7 +104,8 @@ def test_a_sampled_training_batch_brings_them_along(
 ) -> None:
     queue = Queue(rows(u_0_0={"acc": 1.0}))
     monkeypatch.setattr(batch_keys.tq, "kv_batch_get", queue.kv_batch_get)
-    sample = episode_buffer._sample(lambda self, steps, partition_id, size: (Batch(), {"verl": 1.0}))
-    batch, found = sample(SimpleNamespace(), 1, partition, 1)
+    batch, found = episode_buffer._sample_with_numbers(
+        lambda self, steps, partition_id, size: (Batch(), {"verl": 1.0}), SimpleNamespace(), 1, partition, 1
+    )
     assert isinstance(batch, Batch)
     assert found == ({"verl": 1.0, "episode/acc": 1.0} if has_metrics else {"verl": 1.0})

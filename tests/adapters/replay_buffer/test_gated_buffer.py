@@ -530,11 +530,11 @@ def init_dataloader(self: Any) -> None:
 
 def test_the_trainer_tells_it_what_verl_does_not_before_prompts_are_loaded(play: Play) -> None:
     trainer = Trainer(buffer(play), config())
-    gated_buffer._init_dataloader(init_dataloader)(trainer)
+    gated_buffer._attach_buffer(init_dataloader, trainer)
     assert trainer.dataloader == 1, "refills are counted in prompts"
     assert trainer.replay_buffer.sync_refill_failed_groups
     other = Trainer(object(), config())
-    gated_buffer._init_dataloader(init_dataloader)(other)
+    gated_buffer._attach_buffer(init_dataloader, other)
     assert other.dataloader is None
     assert PPOTrainer._init_dataloader.__wrapped__.__module__ == PPOTrainer.__module__
 

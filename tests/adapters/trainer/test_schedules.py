@@ -26,7 +26,7 @@ class Trainer:
 
 def step_of(trainer: Trainer) -> tuple[float, dict[str, Any]]:
     metrics: dict[str, Any] = {}
-    seen = schedules._step(lambda self, metrics, timing_raw: self.temperature)(trainer, metrics, {})
+    seen = schedules._step_with_temperature(lambda self, metrics, timing_raw: self.temperature, trainer, metrics, {})
     return seen, metrics
 
 
@@ -49,7 +49,7 @@ class Buffer:
 
 
 def built(**agentic: Any) -> Any:
-    return schedules._build_replay_buffer(lambda self: Buffer())(Trainer(1, **agentic))
+    return schedules._build_with_breaker(lambda self: Buffer(), Trainer(1, **agentic))
 
 
 def sample(buffer: Any, monkeypatch: pytest.MonkeyPatch, voids: list[float], partition: str = "train") -> None:
@@ -62,7 +62,7 @@ def sample(buffer: Any, monkeypatch: pytest.MonkeyPatch, voids: list[float], par
     class Batch:
         keys = ()
 
-    episode_buffer._sample(lambda self, *args: (Batch(), {}))(buffer, 1, partition, len(voids))
+    episode_buffer._sample_with_numbers(lambda self, *args: (Batch(), {}), buffer, 1, partition, len(voids))
 
 
 def test_a_run_stops_when_most_of_its_episodes_are_void_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

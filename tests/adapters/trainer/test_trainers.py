@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -407,7 +408,8 @@ async def test_only_the_greedy_session_of_a_prompt_is_played_greedily() -> None:
     async def original(self: Any, sampling_params: Any, trajectory: Any, *, session_id: int, **kwargs: Any) -> None:
         played[session_id] = sampling_params
 
-    run, params = agent_loop._run_agent_loop(original), {**SAMPLING, "top_k": 50}
+    params = {**SAMPLING, "top_k": 50}
+    run = functools.partial(agent_loop._run_as_asked, original)
     for session in range(3):
         greedy = {GREEDY_SESSION: torch.tensor(2)}  # verl hands a column's element
         await run(None, params, {"validate": False}, session_id=session, **greedy)

@@ -6,27 +6,21 @@ whether the newer one is healthy.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from typing import Any
 
 from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
 
 from verl_agentic.adapters.checkpoints.healthy_checkpoints import is_kept
+from verl_agentic.adapters.patching import wrap
 
 
-def _remove(original: Any) -> Any:
-    @functools.wraps(original)
-    def remove(self: Any, path: str | list[str]) -> None:
-        paths = [path] if isinstance(path, str) else list(path)
-        spared: list[str] = vars(self).setdefault("_agentic_spared", [])
-        # A step that was saved again after a rollback is listed twice.
-        left = Counter(self.previous_saved_paths) - Counter(paths)
-        old = [p for p in dict.fromkeys([*spared, *paths]) if p not in left]
-        spared[:] = [p for p in old if is_kept(p)]
-        original(self, [p for p in old if p not in spared])
-
-    return remove
-
-
-BaseCheckpointManager.remove_previous_save_local_path = _remove(BaseCheckpointManager.remove_previous_save_local_path)
+@wrap(BaseCheckpointManager, "remove_previous_save_local_path")
+def _keep_healthy(remove: Any, self: Any, path: str | list[str]) -> None:
+    paths = [path] if isinstance(path, str) else list(path)
+    spared: list[str] = vars(self).setdefault("_agentic_spared", [])
+    # A step that was saved again after a rollback is listed twice.
+    left = Counter(self.previous_saved_paths) - Counter(paths)
+    old = [p for p in dict.fromkeys([*spared, *paths]) if p not in left]
+    spared[:] = [p for p in old if is_kept(p)]
+    remove(self, [p for p in old if p not in spared])

@@ -1,4 +1,7 @@
-"""Computes log-probs of labels in large pieces. verl loops over single tokens, which is slow on a CPU."""
+"""Patches verl: `logprobs_from_logits_v2` computes log-probs of labels in large pieces.
+
+verl loops over single tokens, which is slow on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from torch import Tensor
 from verl.utils import torch_functional
 
 from verl_agentic.adapters.cpu.platform import is_chosen
+from verl_agentic.adapters.patching import replace
 
 _LOGITS_PER_PIECE = 1 << 24  # 64 MiB of float32
 
@@ -23,4 +27,4 @@ def log_probs_of_labels(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 if is_chosen():
-    torch_functional.logprobs_from_logits_v2 = log_probs_of_labels
+    replace(torch_functional, "logprobs_from_logits_v2", log_probs_of_labels)

@@ -1,4 +1,7 @@
-"""The critic's model without flash-attention: verl 0.9 asks for it by name, and then for trl."""
+"""Patches verl: `load_valuehead_model` loads the model of the critic without flash-attention.
+
+verl 0.9 asks for flash-attention by name, and then for trl.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from verl.utils import model as verl_model
 
 from verl_agentic.adapters.cpu.platform import is_chosen
+from verl_agentic.adapters.patching import replace
 from verl_agentic.errors import DataError, boundary
 
 
@@ -29,4 +33,4 @@ def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, t
 
 
 if is_chosen():
-    verl_model.load_valuehead_model = load_valuehead_model
+    replace(verl_model, "load_valuehead_model", load_valuehead_model)

@@ -1,4 +1,4 @@
-"""What a dry run measures where verl's engines train: the gradient of the loss at every token, and what it moves.
+"""Patches verl: a dry run measures in `BaseEngine.train_batch` the gradient of the loss at every token, and its update.
 
 Two proofs that a token is not trained on, which know nothing of each other. By gradient: a hook on what the model gives
 to the loss (log-probs, entropies, values) sees the derivative of the loss at every position. By value: the loss is
@@ -8,7 +8,6 @@ change when the targets are those that it did write.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.dryrun.events import FOLDER_VARIABLE, read_completions, sampled_flags
 
 Write = Callable[..., None]
@@ -25,15 +25,13 @@ def watch(write: Write) -> None:
     """Makes verl's engines tell what they do in each update."""
     from verl.workers.engine.base import BaseEngine
 
-    original: Any = BaseEngine.train_batch
-
-    @functools.wraps(original)
-    def train_batch(self: Any, data: Any, loss_function: Any) -> Any:
+    @wrap(BaseEngine, "train_batch")
+    def train_watched(train_batch: Any, self: Any, data: Any, loss_function: Any) -> Any:
         completions = read_completions(Path(os.environ[FOLDER_VARIABLE]))
         before = _parameters(self.module)
         others = _loss_with_other_targets(self, data, loss_function, completions)
         watched = _Watched(loss_function)
-        output = original(self, data, watched)
+        output = train_batch(self, data, watched)
         write("gradient", rows=[row for call in watched.calls for row in call.rows()], targets=others)
         grad_norm = float(output["metrics"]["grad_norm"])
         after = _parameters(self.module)
@@ -48,8 +46,6 @@ def watch(write: Write) -> None:
             squares={name: float(value.double().square().sum()) for name, value in after.items()},
         )
         return output
-
-    BaseEngine.train_batch = train_batch
 
 
 class _Watched:

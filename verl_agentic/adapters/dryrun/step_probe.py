@@ -1,4 +1,6 @@
-"""What a dry run watches in the processes of `main_ppo`: loaded there by VERL_USE_EXTERNAL_MODULES.
+"""Patches verl: a dry run watches the processes of `main_ppo`, where VERL_USE_EXTERNAL_MODULES loads this module.
+
+Wraps `PPOTrainer.init`, `_run_agent_loop` and `_compute_score` of `AgentLoopWorker`, and `LLMServerClient.generate`.
 
 It changes two things only: turns of scripted sessions carry the log-probs that the model gives them, instead of 0, so
 that what weighs rows by the policy that sampled them sees what it would see, had the policy written them; and a dry
@@ -17,12 +19,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.adapters.import_hooks import when_imported
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.dryrun.events import FOLDER_VARIABLE, MODEL_VARIABLE, TEMPERATURE_VARIABLE
 
 _STAGE_OF = {
@@ -92,19 +95,15 @@ def _staged(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _watch_trainer() -> None:
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-    original: Any = PPOTrainer.init
-
-    @functools.wraps(original)
-    def init(self: Any) -> None:
+    @wrap(PPOTrainer, "init")
+    def init_staged(init: Any, self: Any) -> None:
         for name, stage in _STAGE_OF.items():
             function = getattr(self, name)
             if name == "_compute_advantage":
                 function = _telling_rows(function)
             setattr(self, name, _staged(stage, function))
         self.replay_buffer.sample = _staged("rollout", self.replay_buffer.sample)
-        _staged("start", functools.partial(original, self))()
-
-    PPOTrainer.init = init
+        _staged("start", functools.partial(init, self))()
 
 
 def _telling_rows(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,49 +166,42 @@ def _watch_uncaught() -> None:
 def _watch_loops() -> None:
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
-    for name, stage in (("_run_agent_loop", "rollout"), ("_compute_score", "reward")):
-        setattr(AgentLoopWorker, name, _failing_aloud(stage, getattr(AgentLoopWorker, name)))
+    @wrap(AgentLoopWorker, "_run_agent_loop")
+    async def run_aloud(run: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return await _failing_aloud("rollout", run(*args, **kwargs))
+
+    @wrap(AgentLoopWorker, "_compute_score")
+    async def score_aloud(compute_score: Any, *args: Any, **kwargs: Any) -> Any:
+        return await _failing_aloud("reward", compute_score(*args, **kwargs))
 
 
-def _failing_aloud(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await function(*args, **kwargs)
-        except Exception as error:  # verl logs it, and trains on what is left
-            write_error(stage, error)
-            raise
-
-    return call
+async def _failing_aloud(stage: str, call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except Exception as error:  # verl logs it, and trains on what is left
+        write_error(stage, error)
+        raise
 
 
 def _watch_servers() -> None:
     from verl.workers.rollout.llm_server import LLMServerClient
 
-    original: Any = LLMServerClient.generate
-
-    @functools.wraps(original)
-    async def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        output = await original(self, *args, **kwargs)
+    @wrap(LLMServerClient, "generate")
+    async def generate_logged(generate: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = await generate(self, *args, **kwargs)
         _append("completions", _turn(kwargs["prompt_ids"], output.token_ids, scripted=False))
         return output
-
-    LLMServerClient.generate = generate
 
 
 def _watch_scripts() -> None:
     from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 
-    original = ScriptedPolicy.generate
-
-    @functools.wraps(original)
-    async def generate(self: Any, prompt_ids: Sequence[int], **kwargs: Any) -> Any:
-        completion = await original(self, prompt_ids, **kwargs)
+    @wrap(ScriptedPolicy, "generate")
+    async def generate_scored(generate: Any, self: Any, prompt_ids: Sequence[int], **kwargs: Any) -> Any:
+        completion = await generate(self, prompt_ids, **kwargs)
         _append("completions", _turn(prompt_ids, completion.token_ids, scripted=True))
         log_probs = await asyncio.to_thread(_log_probs, list(prompt_ids), list(completion.token_ids))
         return replace(completion, log_probs=log_probs)
-
-    ScriptedPolicy.generate = generate
 
 
 def _turn(prompt_ids: Sequence[int], token_ids: Sequence[int], *, scripted: bool) -> dict[str, Any]:
@@ -253,16 +245,12 @@ def _allow_corrections() -> None:
 def _watch_weights() -> None:
     from verl_agentic.inference.inference_engine import InferenceEngine
 
-    original = InferenceEngine.update_weights
-
-    @functools.wraps(original)
-    async def update_weights(self: Any, weights: Any, *, version: int) -> None:
+    @wrap(InferenceEngine, "update_weights")
+    async def update_logged(update_weights: Any, self: Any, weights: Any, *, version: int) -> None:
         weights = [(name, tensor) for name, tensor in weights]
-        await original(self, weights, version=version)
+        await update_weights(self, weights, version=version)
         squares = {name: float(tensor.detach().double().square().sum()) for name, tensor in weights}
         write("server_weights", version=version, squares=squares)
-
-    InferenceEngine.update_weights = update_weights
 
 
 def _watch_engines() -> None:

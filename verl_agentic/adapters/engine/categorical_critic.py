@@ -1,4 +1,6 @@
-"""Critics that classify returns (HL-Gauss) instead of regressing them, with verl's FSDP engines: `critic.categorical`.
+"""Patches verl: critics of its FSDP engines classify returns (HL-Gauss) with `critic.categorical`.
+
+Wraps `load_valuehead_model`, and `prepare_model_outputs` and `forward_step` of `FSDPEngineWithValueHead`.
 
 The value head gets an output per bin. What the trainer sees as values are the means of the bins; the loss is the
 cross-entropy against histograms of the returns, averaged over sampled tokens as `critic.loss_agg_mode` says.
@@ -8,9 +10,9 @@ cross-entropy against histograms of the returns, averaged over sampled tokens as
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from verl.trainer.ppo.core_algos import agg_loss
@@ -20,6 +22,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from verl.workers.utils.padding import no_padding_2_padding
 
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.aggregate import as_floats, token_mean
 from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
 from verl_agentic.errors import ConfigError
@@ -38,39 +41,35 @@ def edges_of(hf_config: Any, device: torch.device | None = None) -> Tensor | Non
     return bin_edges(float(section["low"]), float(section["high"]), section["bins"], device=device)
 
 
-def _load_valuehead_model(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-        edges = edges_of(model_config)
-        if edges is None:
-            return original(local_path, torch_dtype, model_config, trust_remote_code)
-        model_config.num_labels = len(edges) - 1
-        module = original(local_path, torch_dtype, model_config, trust_remote_code)
-        if hasattr(module, "v_head"):
-            raise ConfigError(
-                f"critic.categorical needs a model that transformers can load as a token classifier, got "
-                f"{type(module).__name__} from {local_path!r}; use another critic.model.path, or unset it"
-            )
-        return module
-
-    return load
+@wrap(verl_model, "load_valuehead_model")
+def _load_with_bins(load: Any, local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+    edges = edges_of(model_config)
+    if edges is None:
+        return load(local_path, torch_dtype, model_config, trust_remote_code)
+    model_config.num_labels = len(edges) - 1
+    module = load(local_path, torch_dtype, model_config, trust_remote_code)
+    if hasattr(module, "v_head"):
+        raise ConfigError(
+            f"critic.categorical needs a model that transformers can load as a token classifier, got "
+            f"{type(module).__name__} from {local_path!r}; use another critic.model.path, or unset it"
+        )
+    return module
 
 
-def _prepare_model_outputs(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def prepare(self: Any, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
-        edges = edges_of(self.model_config.hf_config, output.logits.device)
-        if edges is None:
-            return original(self, output, output_args, micro_batch, logits_processor_func)
-        logits = output.logits
-        values = decode_values(logits, torch.ones_like(logits[..., 0], dtype=torch.bool), edges).unsqueeze(-1)
-        means = SimpleNamespace(logits=values)
-        outputs = original(self, means, output_args, micro_batch, logits_processor_func)
-        if logits_processor_func is not None:  # verl's name for the loss: without one, nobody needs them
-            outputs[_LOGITS] = _to_nested(self, logits, output_args, micro_batch)
-        return outputs
-
-    return prepare
+@wrap(FSDPEngineWithValueHead, "prepare_model_outputs")
+def _prepare_means(
+    prepare: Any, self: Any, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any
+) -> Any:
+    edges = edges_of(self.model_config.hf_config, output.logits.device)
+    if edges is None:
+        return prepare(self, output, output_args, micro_batch, logits_processor_func)
+    logits = output.logits
+    values = decode_values(logits, torch.ones_like(logits[..., 0], dtype=torch.bool), edges).unsqueeze(-1)
+    means = SimpleNamespace(logits=values)
+    outputs = prepare(self, means, output_args, micro_batch, logits_processor_func)
+    if logits_processor_func is not None:  # verl's name for the loss: without one, nobody needs them
+        outputs[_LOGITS] = _to_nested(self, logits, output_args, micro_batch)
+    return outputs
 
 
 def _to_nested(engine: Any, logits: Tensor, output_args: Any, micro_batch: Any) -> Tensor:
@@ -83,17 +82,14 @@ def _to_nested(engine: Any, logits: Tensor, output_args: Any, micro_batch: Any) 
     return torch.nested.nested_tensor_from_jagged(flat, offsets)
 
 
-def _forward_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def step(self: Any, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
-        edges = edges_of(self.model_config.hf_config)
-        if edges is not None and loss_function is not None:
-            # The trainer gives `partial(value_loss, config=...)`.
-            config = loss_function.keywords["config"]
-            loss_function = functools.partial(categorical_value_loss, config=config, edges=edges)
-        return original(self, micro_batch, loss_function=loss_function, forward_only=forward_only)
-
-    return step
+@wrap(FSDPEngineWithValueHead, "forward_step")
+def _step_with_bins(step: Any, self: Any, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
+    edges = edges_of(self.model_config.hf_config)
+    if edges is not None and loss_function is not None:
+        # The trainer gives `partial(value_loss, config=...)`.
+        config = loss_function.keywords["config"]
+        loss_function = functools.partial(categorical_value_loss, config=config, edges=edges)
+    return step(self, micro_batch, loss_function=loss_function, forward_only=forward_only)
 
 
 def categorical_value_loss(
@@ -126,9 +122,3 @@ def categorical_value_loss(
         "critic/returns_outside_bins": token_mean(outside_BT, mask_BT),
     }
     return loss, {"critic/vf_loss": Metric(value=loss, aggregation=AggregationType.SUM), **as_floats(metrics)}
-
-
-_engine = cast("Any", FSDPEngineWithValueHead)
-_engine.prepare_model_outputs = _prepare_model_outputs(_engine.prepare_model_outputs)
-_engine.forward_step = _forward_step(_engine.forward_step)
-verl_model.load_valuehead_model = _load_valuehead_model(verl_model.load_valuehead_model)

@@ -1,4 +1,4 @@
-"""verl's config of FSDP critics with places for a categorical value head and a target network.
+"""Patches verl: `FSDPCriticConfig` has places for a categorical value head and a target network.
 
 `critic.categorical: {low, high, bins}` and `critic.target: {tau}`.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from verl.workers.config import critic
 
+from verl_agentic.adapters.patching import replace
 from verl_agentic.algorithms.losses.hl_gauss import bin_edges
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_value
@@ -69,4 +70,4 @@ def tau_of(section: Any) -> float:
     return float(tau)
 
 
-critic.FSDPCriticConfig = FSDPCriticConfig
+replace(critic, "FSDPCriticConfig", FSDPCriticConfig)

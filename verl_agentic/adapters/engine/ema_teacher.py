@@ -1,4 +1,6 @@
-"""A teacher that follows the actor slowly, with verl's FSDP2 engines: `algorithm.self_teacher: {tau: 0.05}`.
+"""Patches verl: FSDP2 engines have a teacher that follows the actor slowly, with `algorithm.self_teacher: {tau: 0.05}`.
+
+Wraps `infer_batch`, `lr_scheduler_step`, `save_checkpoint` and `load_checkpoint` of `FSDPEngineWithLMHead`.
 
 A pass that asks for `teacher_tau` is one of the teacher, and says so by a column `teacher_pass`. The teacher exists
 from the first of them on, as the actor is then. It follows once after all mini-batches of a batch, and lies on the CPU
@@ -8,14 +10,21 @@ where the engine offloads its weights.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from verl_agentic.adapters.engine.weight_copy import add_copy, copy_of, loading, saving, settled_shards, trained_shards
+from verl_agentic.adapters.engine.weight_copy import (
+    add_copy,
+    copy_of,
+    load_copy,
+    save_copy,
+    settled_shards,
+    trained_shards,
+)
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.losses.target_network import TargetNetwork
 
 TEACHER_TAU = "teacher_tau"
@@ -24,20 +33,17 @@ _FILES = "teacher"
 _HAS_MOVED = "agentic_has_moved"
 
 
-def _infer_batch(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def infer(self: Any, data: Any, loss_function: Any = None) -> Any:
-        tau = tu.get_non_tensor_data(data=data, key=TEACHER_TAU, default=None)
-        if tau is None:
-            return original(self, data, loss_function)
-        teacher = copy_of(self) or _add_teacher(self, tau=tau)
-        with teacher.in_place_of(functools.partial(trained_shards, self.module)):
-            outputs = original(self, data, loss_function)
-        columns = outputs["model_output"]
-        columns["teacher_pass"] = torch.ones_like(columns["log_probs"])
-        return outputs
-
-    return infer
+@wrap(FSDPEngineWithLMHead, "infer_batch")
+def _infer_with_teacher(infer: Any, self: Any, data: Any, loss_function: Any = None) -> Any:
+    tau = tu.get_non_tensor_data(data=data, key=TEACHER_TAU, default=None)
+    if tau is None:
+        return infer(self, data, loss_function)
+    teacher = copy_of(self) or _add_teacher(self, tau=tau)
+    with teacher.in_place_of(functools.partial(trained_shards, self.module)):
+        outputs = infer(self, data, loss_function)
+    columns = outputs["model_output"]
+    columns["teacher_pass"] = torch.ones_like(columns["log_probs"])
+    return outputs
 
 
 def _add_teacher(engine: Any, *, tau: float) -> TargetNetwork:
@@ -48,22 +54,23 @@ def _add_teacher(engine: Any, *, tau: float) -> TargetNetwork:
     return add_copy(engine, shards, tau=tau)
 
 
-def _lr_scheduler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+@wrap(FSDPEngineWithLMHead, "lr_scheduler_step")
+def _move_teacher(step: Any, self: Any) -> Any:
     """verl calls it once after the last mini-batch."""
-
-    @functools.wraps(original)
-    def step(self: Any) -> Any:
-        # False where verl has skipped all updates, for their norms were not finite.
-        if getattr(self, _HAS_MOVED, False):
-            setattr(self, _HAS_MOVED, False)
-            cast("TargetNetwork", copy_of(self)).update(settled_shards(self))
-        return original(self)
-
-    return step
+    # False where verl has skipped all updates, for their norms were not finite.
+    if getattr(self, _HAS_MOVED, False):
+        setattr(self, _HAS_MOVED, False)
+        cast("TargetNetwork", copy_of(self)).update(settled_shards(self))
+    return step(self)
 
 
-_engine = cast("Any", FSDPEngineWithLMHead)
-_engine.infer_batch = _infer_batch(_engine.infer_batch)
-_engine.save_checkpoint = saving(_engine.save_checkpoint, name=_FILES)
-_engine.load_checkpoint = loading(_engine.load_checkpoint, name=_FILES)
-_engine.lr_scheduler_step = _lr_scheduler_step(_engine.lr_scheduler_step)
+@wrap(FSDPEngineWithLMHead, "save_checkpoint")
+def _save_with_teacher(save: Any, self: Any, local_path: Any, *args: Any, **kwargs: Any) -> None:
+    save(self, local_path, *args, **kwargs)
+    save_copy(self, local_path, name=_FILES)
+
+
+@wrap(FSDPEngineWithLMHead, "load_checkpoint")
+def _load_with_teacher(load: Any, self: Any, local_path: Any, *args: Any, **kwargs: Any) -> None:
+    load(self, local_path, *args, **kwargs)
+    load_copy(self, local_path, name=_FILES)

@@ -1,4 +1,4 @@
-"""verl's config of policy losses with keys of ours: `actor.policy_loss.options` and `per_session`."""
+"""Patches verl: `PolicyLossConfig` has the keys `actor.policy_loss.options` and `per_session`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from verl.workers.config import actor
 
+from verl_agentic.adapters.patching import replace
 from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 
 
@@ -25,4 +26,4 @@ class PolicyLossConfig(actor.PolicyLossConfig):
             load_policy_loss(self.loss_mode).check_options(self.options)
 
 
-actor.PolicyLossConfig = PolicyLossConfig
+replace(actor, "PolicyLossConfig", PolicyLossConfig)

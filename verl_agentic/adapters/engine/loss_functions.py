@@ -1,10 +1,10 @@
-"""Our policy losses by name in `actor.policy_loss.loss_mode`, with `actor.policy_loss.options`.
+"""Patches verl: `agg_loss` and `ppo_loss`; registers our policy losses by name in `actor.policy_loss.loss_mode`.
+
+`agg_loss` lets `actor.policy_loss.per_session` weigh sessions in every loss, verl's own too. `ppo_loss` has the
+micro-batch at hand. Options of a loss are in `actor.policy_loss.options`.
 
 verl hands a policy loss a config and four tensors. What else ours need (entropy, values, siblings, outcomes) stands in
 the same micro-batch: it travels in the config that the loss is given, a view of verl's for the one call.
-
-Patches verl: `agg_loss`, so that `actor.policy_loss.per_session` weighs sessions in every loss, verl's own too, and
-`ppo_loss`, where the micro-batch is at hand.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.workers.utils import losses
 from verl.workers.utils.padding import no_padding_2_padding
 
+from verl_agentic.adapters.patching import replace, wrap
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, is_policy_loss, load_policy_loss, policy_loss_names
 
 Tensor = torch.Tensor
@@ -55,36 +56,29 @@ class LossConfig:
         return getattr(self._config, name)
 
 
-def _ppo_loss(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
-        if is_policy_loss(mode := str(config.policy_loss.get("loss_mode"))):
-            _register(mode)
-            config = LossConfig(config, _columns(model_output, data))
-        if not config.policy_loss.get("per_session"):
-            return original(config, model_output, data, dp_group)
-        token = _weights.set(data["credit_session_weight"])
-        try:
-            return original(config, model_output, data, dp_group)
-        finally:
-            _weights.reset(token)
-
-    return ppo_loss
+@wrap(losses, "ppo_loss")
+def _loss_with_columns(ppo_loss: Any, config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+    if is_policy_loss(mode := str(config.policy_loss.get("loss_mode"))):
+        _register(mode)
+        config = LossConfig(config, _columns(model_output, data))
+    if not config.policy_loss.get("per_session"):
+        return ppo_loss(config, model_output, data, dp_group)
+    token = _weights.set(data["credit_session_weight"])
+    try:
+        return ppo_loss(config, model_output, data, dp_group)
+    finally:
+        _weights.reset(token)
 
 
-def _agg_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+@wrap(core_algos, "agg_loss")
+def _aggregate_sessions(agg_loss: Any, loss_mat: Tensor, loss_mask: Tensor, *args: Any, **info: Any) -> Tensor:
     """Lets every term of the loss, KL and entropy too, weigh sessions where `per_session` is set."""
-
-    @functools.wraps(original)
-    def agg_loss(loss_mat: Tensor, loss_mask: Tensor, *args: Any, **info: Any) -> Tensor:
-        if (weights_B := _weights.get()) is None:
-            return original(loss_mat, loss_mask, *args, **info)
-        means_B = torch.where(loss_mask.bool(), loss_mat, 0.0).sum(dim=-1) * weights_B
-        # What there is of sessions, where nobody says how many the mini-batch has.
-        num_sessions = info.get("global_batch_size") or (loss_mask.sum(dim=-1) * weights_B).sum()
-        return means_B.sum() / num_sessions * info.get("dp_size", 1)
-
-    return agg_loss
+    if (weights_B := _weights.get()) is None:
+        return agg_loss(loss_mat, loss_mask, *args, **info)
+    means_B = torch.where(loss_mask.bool(), loss_mat, 0.0).sum(dim=-1) * weights_B
+    # What there is of sessions, where nobody says how many the mini-batch has.
+    num_sessions = info.get("global_batch_size") or (loss_mask.sum(dim=-1) * weights_B).sum()
+    return means_B.sum() / num_sessions * info.get("dp_size", 1)
 
 
 def _columns(model_output: Mapping[str, Any], data: Any) -> dict[str, Tensor]:
@@ -150,8 +144,6 @@ def _register(name: str) -> None:
     register_policy_loss(name)(_registered(name))
 
 
+replace(losses, "agg_loss", core_algos.agg_loss)
 for _name in policy_loss_names():
     _register(_name)
-core_algos.agg_loss = _agg_loss(core_algos.agg_loss)
-cast("Any", losses).agg_loss = core_algos.agg_loss
-losses.ppo_loss = _ppo_loss(losses.ppo_loss)

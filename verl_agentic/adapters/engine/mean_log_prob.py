@@ -1,27 +1,28 @@
-"""The mean log-prob over the vocabulary at every position, when a batch asks for `calculate_mean_log_prob` (ROVER)."""
+"""Patches verl: a batch with `calculate_mean_log_prob` gets the mean log-prob over the vocabulary (ROVER).
+
+Wraps `prepare_model_outputs` of `FSDPEngineWithLMHead`.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.errors import ConfigError
 
 
-def _prepare_model_outputs(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def prepare(self: Any, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
-        is_asked = tu.get_non_tensor_data(data=micro_batch, key="calculate_mean_log_prob", default=False)
-        mean = mean_log_prob(self, output, output_args, micro_batch) if is_asked else None
-        outputs = original(self, output, output_args, micro_batch, logits_processor_func)
-        return outputs if mean is None else {**outputs, "mean_log_prob": mean}
-
-    return prepare
+@wrap(FSDPEngineWithLMHead, "prepare_model_outputs")
+def _prepare_mean(
+    prepare: Any, self: Any, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any
+) -> Any:
+    is_asked = tu.get_non_tensor_data(data=micro_batch, key="calculate_mean_log_prob", default=False)
+    mean = mean_log_prob(self, output, output_args, micro_batch) if is_asked else None
+    outputs = prepare(self, output, output_args, micro_batch, logits_processor_func)
+    return outputs if mean is None else {**outputs, "mean_log_prob": mean}
 
 
 @torch.no_grad()
@@ -51,7 +52,3 @@ def mean_log_prob(engine: Any, output: Any, output_args: Any, micro_batch: Any) 
 def _mean(logits: torch.Tensor) -> torch.Tensor:
     # float32 already: verl's temperature is.
     return logits.mean(dim=-1) - logits.logsumexp(dim=-1)
-
-
-_engine = cast("Any", FSDPEngineWithLMHead)
-_engine.prepare_model_outputs = _prepare_model_outputs(_engine.prepare_model_outputs)

@@ -1,4 +1,6 @@
-"""verl's reference with a model of its own: `actor_rollout_ref.reference_path`, which our trainers write.
+"""Patches verl: the reference can have its own model, `actor_rollout_ref.reference_path`, which our trainers write.
+
+Wraps `__init__` of `ActorRolloutRefWorker`; adds its method `loaded_reference_path`.
 
 verl 0.9.1 builds the reference of `actor_rollout_ref.model`, whatever the section `ref` says
 (`ActorRolloutRefWorker.init_model`). Everything but the path is the policy's, the tokenizer included.
@@ -8,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,31 +24,28 @@ from verl.utils.model import get_hf_auto_model_class
 from verl.workers.config import MtpConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from verl_agentic.adapters.patching import add, wrap
 from verl_agentic.errors import ConfigError
 
 # Written by `implicit_reward`, which no other adapter than the trainers imports.
 _PATH = "reference_path"
 
 
-def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `ActorRolloutRefWorker.__init__` that builds the reference of a path of its own where one is given."""
+@wrap(ActorRolloutRefWorker, "__init__")
+def initialize_with_reference(initialize: Any, self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+    """Makes the worker build the reference of a path of its own where one is given."""
+    initialize(self, config, *args, **kwargs)
+    path = config.get(_PATH)
+    if path is None:
+        return
+    worker_cls = self.ref_worker_cls
 
-    @functools.wraps(original)
-    def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, config, *args, **kwargs)
-        path = config.get(_PATH)
-        if path is None:
-            return
-        worker_cls = self.ref_worker_cls
+    def build(*, config: Any) -> Any:
+        reference = build_reference(worker_cls, self.config.model, path, config=config)
+        self.built_reference_path = path
+        return reference
 
-        def build(*, config: Any) -> Any:
-            reference = build_reference(worker_cls, self.config.model, path, config=config)
-            self.built_reference_path = path
-            return reference
-
-        self.ref_worker_cls = build
-
-    return init
+    self.ref_worker_cls = build
 
 
 @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # pyright: ignore[reportAttributeAccessIssue]  # set at run time
@@ -116,6 +114,4 @@ def _vocab_size(hf_config: Any) -> int:
     return hf_config.get_text_config().vocab_size
 
 
-_worker = cast("Any", ActorRolloutRefWorker)
-_worker.__init__ = wrap_init(_worker.__init__)
-_worker.loaded_reference_path = loaded_reference_path
+add(ActorRolloutRefWorker, "loaded_reference_path", loaded_reference_path)

@@ -5,9 +5,7 @@ Every rank keeps that of its own shard, and puts it into the engine's checkpoint
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,33 +62,21 @@ def add_copy(engine: Any, weights: dict[str, Tensor], *, tau: float) -> TargetNe
     return copy
 
 
-def saving(original: Callable[..., Any], *, name: str) -> Callable[..., Any]:
-    """Returns an engine's `save_checkpoint` that also saves its copy, in files of this name."""
-
-    @functools.wraps(original)
-    def save(self: Any, local_path: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, local_path, *args, **kwargs)
-        copy = copy_of(self)
-        if copy is not None and local_path is not None and self.checkpoint_manager.should_save_model:
-            torch.save(copy.state_dict(), _path(self, local_path, name))
-
-    return save
+def save_copy(engine: Any, local_path: Any, *, name: str) -> None:
+    """Saves the copy of an engine that has saved a checkpoint, in files of this name."""
+    copy = copy_of(engine)
+    if copy is not None and local_path is not None and engine.checkpoint_manager.should_save_model:
+        torch.save(copy.state_dict(), _path(engine, local_path, name))
 
 
-def loading(original: Callable[..., Any], *, name: str) -> Callable[..., Any]:
-    """Returns an engine's `load_checkpoint` that also loads its copy, at once or as soon as it has one."""
-
-    @functools.wraps(original)
-    def load(self: Any, local_path: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, local_path, *args, **kwargs)
-        if local_path is None or not self.checkpoint_manager.should_load_model:
-            return
-        path, copy = _path(self, local_path, name), copy_of(self)
-        setattr(self, _SAVED, path)
-        if copy is not None:
-            _load(copy, path, otherwise=settled_shards(self))
-
-    return load
+def load_copy(engine: Any, local_path: Any, *, name: str) -> None:
+    """Loads the copy of an engine that has loaded a checkpoint, at once or as soon as it has one."""
+    if local_path is None or not engine.checkpoint_manager.should_load_model:
+        return
+    path, copy = _path(engine, local_path, name), copy_of(engine)
+    setattr(engine, _SAVED, path)
+    if copy is not None:
+        _load(copy, path, otherwise=settled_shards(engine))
 
 
 def _load(copy: TargetNetwork, path: Path, *, otherwise: dict[str, Tensor]) -> None:

@@ -1,4 +1,7 @@
-"""What the episodes of an agent-loop worker wait for: in the run's folder every few seconds, and in the log when stuck.
+"""Patches verl: agent-loop workers report what their episodes wait for, in the run's folder and in the log when stuck.
+
+Wraps `_run_agent_loop` and `_compute_score` of `AgentLoopWorker`, `ToolAgentLoop._call_tool`, and `generate` of
+`LLMServerClient` and `FullyAsyncLLMServerClient`.
 
 A thread of its own looks, so that an event loop that is blocked is seen, too: by the stack of its thread. verl's own
 agent loops are watched as well: their turns, their tool calls, their rewards. The timeline of every episode, of
@@ -12,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -33,6 +35,7 @@ from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServer
 
 from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.trace import timeline as activity
 from verl_agentic.data.parquet import extra_of
@@ -169,76 +172,56 @@ def _watch_this_process(config: Any) -> None:
     _reporters[id(loop)].start()
 
 
-def _run_agent_loop(original: Any) -> Any:
-    @functools.wraps(original)
-    async def run(
-        self: Any, sampling_params: Any, trajectory: Mapping[str, Any], *, agent_name: str, **kwargs: Any
-    ) -> Any:
-        _watch_this_process(self.config)
-        env = ""
-        if agent_name == "env_agent":
-            chosen = OmegaConf.select(self.config, f"{AGENTIC}.env")
-            env = str(extra_of(kwargs.get("extra_info")).get("env") or chosen or "")
-        with activity.playing(
-            uid=str(kwargs.get("uid", "")),
-            session=int(kwargs.get("session_id") or 0),
-            agent=agent_name,
-            env=env,
-            step=int(trajectory["step"]),
-            is_validation=bool(trajectory["validate"]),
-        ):
-            return await original(self, sampling_params, trajectory, agent_name=agent_name, **kwargs)
-
-    return run
+@wrap(AgentLoopWorker, "_run_agent_loop")
+async def _run_watched(
+    run: Any, /, self: Any, sampling_params: Any, trajectory: Mapping[str, Any], *, agent_name: str, **kwargs: Any
+) -> Any:
+    _watch_this_process(self.config)
+    env = ""
+    if agent_name == "env_agent":
+        chosen = OmegaConf.select(self.config, f"{AGENTIC}.env")
+        env = str(extra_of(kwargs.get("extra_info")).get("env") or chosen or "")
+    with activity.playing(
+        uid=str(kwargs.get("uid", "")),
+        session=int(kwargs.get("session_id") or 0),
+        agent=agent_name,
+        env=env,
+        step=int(trajectory["step"]),
+        is_validation=bool(trajectory["validate"]),
+    ):
+        return await run(self, sampling_params, trajectory, agent_name=agent_name, **kwargs)
 
 
-def _compute_score(original: Any) -> Any:
+@wrap(AgentLoopWorker, "_compute_score")
+async def _compute_score_watched(compute: Any, self: Any, outputs: list[Any], *args: Any, **kwargs: Any) -> None:
     """Sees the wait for verl's reward worker, and sends the episode's timeline with its last row."""
-
-    @functools.wraps(original)
-    async def compute(self: Any, outputs: list[Any], *args: Any, **kwargs: Any) -> None:
-        is_waiting = outputs[-1].reward_score is None and self.reward_loop_worker_handles is not None
-        with activity.span("reward") if is_waiting else contextlib.nullcontext():
-            await original(self, outputs, *args, **kwargs)
-        timeline, spent = activity.current(), None
-        if timeline is not None:
-            spent = EpisodeTime(began_at=timeline.began_at, ended_at=time.time(), spans=timeline.spans).to_dict()
-        for output in outputs:  # the same keys in every row: verl drops a column that one of them lacks
-            output.extra_fields[EPISODE_TIME] = spent if output is outputs[-1] else None
-
-    return compute
+    is_waiting = outputs[-1].reward_score is None and self.reward_loop_worker_handles is not None
+    with activity.span("reward") if is_waiting else contextlib.nullcontext():
+        await compute(self, outputs, *args, **kwargs)
+    timeline, spent = activity.current(), None
+    if timeline is not None:
+        spent = EpisodeTime(began_at=timeline.began_at, ended_at=time.time(), spans=timeline.spans).to_dict()
+    for output in outputs:  # the same keys in every row: verl drops a column that one of them lacks
+        output.extra_fields[EPISODE_TIME] = spent if output is outputs[-1] else None
 
 
-def _generate(original: Any) -> Any:
-    @functools.wraps(original)
-    async def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if activity.is_inside("generate"):  # our own loop has said so, or this is verl's resuming client
-            return await original(self, *args, **kwargs)
-        with activity.span("generate", turn=_num_turns()):
-            return await original(self, *args, **kwargs)
-
-    return generate
+@wrap(LLMServerClient, "generate")
+@wrap(FullyAsyncLLMServerClient, "generate")
+async def _generate_watched(generate: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    if activity.is_inside("generate"):  # our own loop has said so, or this is verl's resuming client
+        return await generate(self, *args, **kwargs)
+    with activity.span("generate", turn=_num_turns()):
+        return await generate(self, *args, **kwargs)
 
 
-def _call_tool(original: Any) -> Any:
-    @functools.wraps(original)
-    async def call(self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
-        known = getattr(agent_data, "_active_tools", self.tools)
-        label = tool_call.name if tool_call.name in known else activity.UNKNOWN_TOOL
-        with activity.span("tool", label=label, turn=_num_turns() - 1):
-            return await original(self, tool_call, tools_kwargs, agent_data)
-
-    return call
+@wrap(ToolAgentLoop, "_call_tool")
+async def _call_tool_watched(call: Any, self: Any, tool_call: Any, tools_kwargs: Any, agent_data: Any) -> Any:
+    known = getattr(agent_data, "_active_tools", self.tools)
+    label = tool_call.name if tool_call.name in known else activity.UNKNOWN_TOOL
+    with activity.span("tool", label=label, turn=_num_turns() - 1):
+        return await call(self, tool_call, tools_kwargs, agent_data)
 
 
 def _num_turns() -> int:
     timeline = activity.current()
     return 0 if timeline is None else sum(span.kind == "generate" for span in timeline.spans)
-
-
-AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
-AgentLoopWorker._compute_score = _compute_score(AgentLoopWorker._compute_score)
-_tool_agent: Any = ToolAgentLoop  # verl's decorator hides what it is
-_tool_agent._call_tool = _call_tool(_tool_agent._call_tool)
-LLMServerClient.generate = _generate(LLMServerClient.generate)
-FullyAsyncLLMServerClient.generate = _generate(FullyAsyncLLMServerClient.generate)

@@ -29,6 +29,7 @@ from omegaconf import OmegaConf, open_dict
 
 from verl_agentic.adapters.import_hooks import when_imported
 from verl_agentic.adapters.monitoring.run_dir import KEY, VARIABLE, run_dir_of
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.live.root_causes import ErrorRecord, is_sent, read_errors, root_of, tell
 from verl_agentic.trajectory_log.secrets import Secrets
 
@@ -179,15 +180,13 @@ def _watch_tasks(kept: FirstErrors) -> None:
     """Keeps what Ray makes a `RayTaskError` of, where it was raised: no hook of Python's ever sees that."""
     from ray.exceptions import RayTaskError
 
-    original = RayTaskError.__init__
-
-    @functools.wraps(original)
-    def init(self: Any, function_name: Any, traceback_str: Any, cause: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, function_name, traceback_str, cause, *args, **kwargs)
+    @wrap(RayTaskError, "__init__")
+    def keep_cause(
+        init: Any, self: Any, function_name: Any, traceback_str: Any, cause: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        init(self, function_name, traceback_str, cause, *args, **kwargs)
         if getattr(cause, "__traceback__", None) is not None:  # one that was sent here has none
             kept.add_exception(cause)
-
-    RayTaskError.__init__ = init
 
 
 # The driver.

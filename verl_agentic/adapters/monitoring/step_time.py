@@ -1,4 +1,7 @@
-"""Where the time of every training step went, as metrics `time/*`, `tool_time/*` and `turn_time/*`.
+"""Patches verl: every training step has metrics `time/*`, `tool_time/*` and `turn_time/*` of where its time went.
+
+Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`, `ReplayBufferAsync.wait_for_sampleable`, and
+`prepare_step` and `_compute_metrics` of `PPOTrainer`.
 
 `diagnostics.live.time_ledger` says what they mean. What it needs beyond verl's timers: when the trainer waited for each
 batch, and the timelines of the batch's episodes, which their last rows carry (`adapters.monitoring.episode_waits`).
@@ -6,7 +9,6 @@ batch, and the timelines of the batch's episodes, which their last rows carry (`
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +19,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
 from verl_agentic.adapters.monitoring.episode_waits import EPISODE_TIME
 from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
 
 LOG_S = "agentic_log_s"
@@ -24,47 +27,38 @@ LOG_S = "agentic_log_s"
 _WHAT = "where the time of a step went"
 
 
-def _recorded(original: Any) -> Any:
+@wrap(ReplayBuffer, "sample")
+@wrap(ReplayBufferAsync, "sample", "wait_for_sampleable")
+def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
     """Notes when the trainer waited, and the last rows of the episodes that it got."""
-
-    @functools.wraps(original)
-    def wait(self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
-        if partition_id == "val" or getattr(self, "is_waiting", False):
-            return original(self, global_steps, partition_id, *args, **kwargs)
-        self.is_waiting, began_at = True, time.time()
-        try:
-            found = original(self, global_steps, partition_id, *args, **kwargs)
-        finally:
-            self.is_waiting = False
-        with harmless(_WHAT):
-            # Of a wait for groups that are not taken yet, nothing is known of the episodes.
-            keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
-            self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
-        return found
-
-    return wait
+    if partition_id == "val" or getattr(self, "is_waiting", False):
+        return wait(self, global_steps, partition_id, *args, **kwargs)
+    self.is_waiting, began_at = True, time.time()
+    try:
+        found = wait(self, global_steps, partition_id, *args, **kwargs)
+    finally:
+        self.is_waiting = False
+    with harmless(_WHAT):
+        # Of a wait for groups that are not taken yet, nothing is known of the episodes.
+        keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
+        self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
+    return found
 
 
-def _prepare_step(original: Any) -> Any:
-    @functools.wraps(original)
-    def prepare(self: Any) -> Any:
-        started = time.monotonic()
-        try:
-            return original(self)
-        finally:
-            self.handing_out_s = getattr(self, "handing_out_s", 0.0) + time.monotonic() - started
-
-    return prepare
+@wrap(PPOTrainer, "prepare_step")
+def _time_preparation(prepare: Any, self: Any) -> Any:
+    started = time.monotonic()
+    try:
+        return prepare(self)
+    finally:
+        self.handing_out_s = getattr(self, "handing_out_s", 0.0) + time.monotonic() - started
 
 
-def _compute_metrics(original: Any) -> Any:
-    @functools.wraps(original)
-    def compute(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        original(self, batch, metrics, *args, **kwargs)
-        with harmless(_WHAT):
-            metrics.update(_times(self, batch, metrics))
-
-    return compute
+@wrap(PPOTrainer, "_compute_metrics")
+def _add_times(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    compute(self, batch, metrics, *args, **kwargs)
+    with harmless(_WHAT):
+        metrics.update(_times(self, batch, metrics))
 
 
 def _times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -99,10 +93,3 @@ def to_waits(
         )
         for began_at, ended_at, waited in recorded
     ]
-
-
-for _cls in (ReplayBuffer, ReplayBufferAsync):
-    _cls.sample = _recorded(_cls.sample)
-ReplayBufferAsync.wait_for_sampleable = _recorded(ReplayBufferAsync.wait_for_sampleable)
-PPOTrainer.prepare_step = _prepare_step(PPOTrainer.prepare_step)
-PPOTrainer._compute_metrics = _compute_metrics(PPOTrainer._compute_metrics)

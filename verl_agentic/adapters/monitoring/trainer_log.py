@@ -1,13 +1,13 @@
-"""What the trainer adds to a run's log, the audit of every batch, and the health of the run.
+"""Patches verl: the trainer writes a run's log, audits every batch, and watches the health of the run.
 
 `rollout.custom.agentic.log.dir` names the folder; `audit` and `health` beside it say what is checked and what happens.
-Patches verl's V1 trainer, so that all of its modes, and estimators and loops of any kind, are seen.
+Wraps `fit`, `_compute_advantage`, `_compute_metrics`, `_save_checkpoint` and `_validate` of `PPOTrainer`, so that
+all modes of the V1 trainer, and estimators and loops of any kind, are seen.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +26,7 @@ from verl_agentic.adapters.monitoring.health_actions import act, target_of_rollb
 from verl_agentic.adapters.monitoring.health_watch import watch_of
 from verl_agentic.adapters.monitoring.log_and_continue import harmless
 from verl_agentic.adapters.monitoring.step_time import LOG_S
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.trainer_context import told_to_metrics
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
 from verl_agentic.trajectory_log.lines import Lines
@@ -48,81 +49,66 @@ def _timed(trainer: Any, where: str) -> Iterator[None]:
         spent[where] = spent.get(where, 0.0) + time.perf_counter() - started
 
 
-def _fit(original: Any) -> Any:
-    @functools.wraps(original)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        folder = watch_of(self).options.dir
-        if folder is None:
-            return original(self, *args, **kwargs)
-        write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
-        write_tokenizer(Path(folder), self.tokenizer)
-        ends = Lines(Path(folder) / ENDED)
-        ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
-        found = original(self, *args, **kwargs)
-        ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
-        return found
-
-    return fit
+@wrap(PPOTrainer, "fit")
+def _log_run(fit: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    folder = watch_of(self).options.dir
+    if folder is None:
+        return fit(self, *args, **kwargs)
+    write_config(Path(folder), OmegaConf.to_container(self.config, resolve=True))
+    write_tokenizer(Path(folder), self.tokenizer)
+    ends = Lines(Path(folder) / ENDED)
+    ends.append({"step": self.global_steps, "time": time.time(), "ended": False})
+    found = fit(self, *args, **kwargs)
+    ends.append({"step": self.global_steps, "time": time.time(), "ended": True})
+    return found
 
 
-def _compute_advantage(original: Any) -> Any:
-    @functools.wraps(original)
-    def compute(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
-        watch = watch_of(self)
-        if watch.audit != "off":
-            with _timed(self, "adv"):
-                audit_batch(self, batch, metrics)
-        with told_to_metrics(metrics, lambda: stored_columns(batch)):
-            batch = original(self, batch, metrics)
-        if watch.options.dir is not None:
-            with _timed(self, "adv"), harmless("the log of updates"):
-                log_updates(watch.options, batch, step=self.global_steps)
-        return batch
-
-    return compute
+@wrap(PPOTrainer, "_compute_advantage")
+def _log_advantages(compute: Any, self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+    watch = watch_of(self)
+    if watch.audit != "off":
+        with _timed(self, "adv"):
+            audit_batch(self, batch, metrics)
+    with told_to_metrics(metrics, lambda: stored_columns(batch)):
+        batch = compute(self, batch, metrics)
+    if watch.options.dir is not None:
+        with _timed(self, "adv"), harmless("the log of updates"):
+            log_updates(watch.options, batch, step=self.global_steps)
+    return batch
 
 
-def _compute_metrics(original: Any) -> Any:
-    @functools.wraps(original)
-    def compute(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        original(self, batch, metrics, *args, **kwargs)
-        watch = watch_of(self)
-        watch.remember(before=self.global_steps)
-        findings = watch.health.observe(self.global_steps, metrics)
-        metrics.update(watch.health.metrics())
-        for finding in findings:
-            watch.find(finding)
-        if (step := target_of_rollback(watch, findings)) is not None:
-            metrics[ROLLED_BACK_TO] = step
-        if watch.metrics is not None:
-            watch.metrics.append(self.global_steps, metrics)
-        act(self, watch, metrics, findings)
-        watch.keep_healthy()
-
-    return compute
+@wrap(PPOTrainer, "_compute_metrics")
+def _log_metrics(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    compute(self, batch, metrics, *args, **kwargs)
+    watch = watch_of(self)
+    watch.remember(before=self.global_steps)
+    findings = watch.health.observe(self.global_steps, metrics)
+    metrics.update(watch.health.metrics())
+    for finding in findings:
+        watch.find(finding)
+    if (step := target_of_rollback(watch, findings)) is not None:
+        metrics[ROLLED_BACK_TO] = step
+    if watch.metrics is not None:
+        watch.metrics.append(self.global_steps, metrics)
+    act(self, watch, metrics, findings)
+    watch.keep_healthy()
 
 
-def _save_checkpoint(original: Any) -> Any:
-    @functools.wraps(original)
-    def save(self: Any) -> None:
-        original(self)
-        watch_of(self).checkpoints.note(self.global_steps, root=Path(self.config.trainer.default_local_dir))
-
-    return save
+@wrap(PPOTrainer, "_save_checkpoint")
+def _note_checkpoint(save: Any, self: Any) -> None:
+    save(self)
+    watch_of(self).checkpoints.note(self.global_steps, root=Path(self.config.trainer.default_local_dir))
 
 
-def _validate(original: Any) -> Any:
-    @functools.wraps(original)
-    def validate(self: Any) -> dict[str, float]:
-        found = original(self)
-        watch = watch_of(self)
-        if watch.metrics is not None:
-            watch.metrics.append(self.global_steps, found)  # those of the step follow, and are put together with them
-        if self.global_steps == 0:
-            watch.health.observe(0, found)  # what training begins with
-        return found
-
-    return validate
+@wrap(PPOTrainer, "_validate")
+def _log_validation(validate: Any, self: Any) -> dict[str, float]:
+    found = validate(self)
+    watch = watch_of(self)
+    if watch.metrics is not None:
+        watch.metrics.append(self.global_steps, found)  # those of the step follow, and are put together with them
+    if self.global_steps == 0:
+        watch.health.observe(0, found)  # what training begins with
+    return found
 
 
 def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
@@ -165,10 +151,3 @@ def _update(key: str, row: Mapping[str, torch.Tensor], step: int, has_critic: bo
         "num_trained_tokens": count,
         **arrays,
     }
-
-
-PPOTrainer.fit = _fit(PPOTrainer.fit)
-PPOTrainer._compute_advantage = _compute_advantage(PPOTrainer._compute_advantage)
-PPOTrainer._compute_metrics = _compute_metrics(PPOTrainer._compute_metrics)
-PPOTrainer._save_checkpoint = _save_checkpoint(PPOTrainer._save_checkpoint)
-PPOTrainer._validate = _validate(PPOTrainer._validate)

@@ -1,4 +1,7 @@
-"""What the trainer says while it waits for samples too long: how many episodes are missing, and the oldest of them.
+"""Patches verl: a trainer that waits too long for samples logs how many episodes are missing, and the oldest of them.
+
+Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`, `ReplayBufferAsync.wait_for_sampleable`,
+`ReplayBuffer._wait_for_next_poll` and `PPOTrainer._build_replay_buffer`.
 
 The workers tell what their episodes wait for in the run's folder (`adapters.monitoring.episode_waits`);
 without one, they warn of them in their own log, and the trainer only counts.
@@ -6,7 +9,6 @@ without one, they warn of them in their own log, and the trainer only counts.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import time
@@ -24,6 +26,7 @@ from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.monitoring.log_and_continue import harmless
 from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.live.stuck_episodes import Doubling, WaitingOptions, describe, is_fresh
 
 logger = logging.getLogger(__name__)
@@ -95,49 +98,44 @@ def oldest(run_dir: Path, *, now_at: float) -> list[str]:
     return [f"{describe(episode)}, {where}" for episode, where in found[:_OLDEST]]
 
 
-def _waiting(original: Any) -> Any:
-    @functools.wraps(original)
-    def wait(self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        watch = getattr(self, "poll_watch", None)
-        with harmless("what the trainer waits for"):
-            if watch is not None:
-                watch.begin(batch_size)
-        return original(self, global_steps, partition_id, batch_size)
-
-    return wait
+@wrap(ReplayBuffer, "sample")
+@wrap(ReplayBufferAsync, "sample")
+def _begin_sample(sample: Any, self: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
+    _begin(self, batch_size)
+    return sample(self, global_steps, partition_id, batch_size)
 
 
-def _wait_for_next_poll(original: Any) -> Any:
-    @functools.wraps(original)
-    def wait(self: Any, partition_id: str, last_debug_time: float) -> float:
-        watch = getattr(self, "poll_watch", None)
-        with harmless("what the trainer waits for"):
-            said = None if watch is None else watch.look(self, partition_id)
-            if said is not None:
-                logger.warning("stuck: %s", said)
-        return original(self, partition_id, last_debug_time)
-
-    return wait
+@wrap(ReplayBufferAsync, "wait_for_sampleable")
+def _begin_wait(wait: Any, self: Any, global_steps: int, partition_id: str, target_count: int) -> Any:
+    _begin(self, target_count)
+    return wait(self, global_steps, partition_id, target_count)
 
 
-def _build_replay_buffer(original: Any) -> Any:
-    @functools.wraps(original)
-    def build(self: Any) -> Any:
-        buffer = original(self)
-        rollout = self.config.actor_rollout_ref.rollout
-        has_varying_groups = OmegaConf.select(self.config, "data.curriculum.group_size") is not None
-        buffer.poll_watch = PollWatch(
-            options=waiting_options(self.config),
-            run_dir=run_dir_of(self.config),
-            group_sizes={"val": rollout.val_kwargs.n} | ({} if has_varying_groups else {"train": rollout.n}),
-        )
-        return buffer
-
-    return build
+def _begin(buffer: Any, num_wanted: int) -> None:
+    watch = getattr(buffer, "poll_watch", None)
+    with harmless("what the trainer waits for"):
+        if watch is not None:
+            watch.begin(num_wanted)
 
 
-for _cls in (ReplayBuffer, ReplayBufferAsync):
-    _cls.sample = _waiting(_cls.sample)
-ReplayBufferAsync.wait_for_sampleable = _waiting(ReplayBufferAsync.wait_for_sampleable)
-ReplayBuffer._wait_for_next_poll = _wait_for_next_poll(ReplayBuffer._wait_for_next_poll)
-PPOTrainer._build_replay_buffer = _build_replay_buffer(PPOTrainer._build_replay_buffer)
+@wrap(ReplayBuffer, "_wait_for_next_poll")
+def _look_at_poll(wait: Any, self: Any, partition_id: str, last_debug_time: float) -> float:
+    watch = getattr(self, "poll_watch", None)
+    with harmless("what the trainer waits for"):
+        said = None if watch is None else watch.look(self, partition_id)
+        if said is not None:
+            logger.warning("stuck: %s", said)
+    return wait(self, partition_id, last_debug_time)
+
+
+@wrap(PPOTrainer, "_build_replay_buffer")
+def _build_with_watch(build: Any, self: Any) -> Any:
+    buffer = build(self)
+    rollout = self.config.actor_rollout_ref.rollout
+    has_varying_groups = OmegaConf.select(self.config, "data.curriculum.group_size") is not None
+    buffer.poll_watch = PollWatch(
+        options=waiting_options(self.config),
+        run_dir=run_dir_of(self.config),
+        group_sizes={"val": rollout.val_kwargs.n} | ({} if has_varying_groups else {"train": rollout.n}),
+    )
+    return buffer

@@ -1,4 +1,6 @@
-"""Rows of verl's own agent loops in a run's log: what verl stores of them, and the turns that the mask tells.
+"""Patches verl: rows of its own agent loops are in a run's log: what verl stores, and the turns that the mask tells.
+
+Wraps `AgentLoopWorker._run_agent_loop` and `AgentLoopOutput.as_dict`.
 
 What their tools were asked, took and answered is not known apart from the text.
 """
@@ -17,6 +19,7 @@ import numpy as np
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 
 from verl_agentic.adapters.monitoring.monitoring_sections import log_options
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.rewards.verl_result import Scored
 from verl_agentic.trajectory_log.log_options import LogOptions
@@ -60,44 +63,40 @@ def is_greedy(kwargs: Mapping[str, Any], *, is_validation: bool) -> bool:
     return not is_validation and session is not None and int(session) == kwargs.get("session_id")
 
 
-def _run_agent_loop(original: Any) -> Any:
-    @functools.wraps(original)
-    async def run(self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any) -> Any:
-        options = log_options(self.config)
-        if options.dir is None:
-            return await original(self, sampling_params, trajectory, **kwargs)
-        columns = {
-            **place_columns(kwargs, is_validation=bool(trajectory["validate"])),
-            "role": "greedy" if is_greedy(kwargs, is_validation=bool(trajectory["validate"])) else "policy",
-            "loop": str(kwargs.get("agent_name", "")),
-            "data_source": str(kwargs.get("data_source", "")),
-            "temperature": float(sampling_params.get("temperature") or 0.0),
-        }
-        decode = functools.partial(self.tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        token = _session.set(_Session(columns=columns, options=options, decode=decode))
-        try:
-            return await original(self, sampling_params, trajectory, **kwargs)
-        finally:
-            _session.reset(token)
+@wrap(AgentLoopWorker, "_run_agent_loop")
+async def _run_in_session(
+    run: Any, /, self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any
+) -> Any:
+    options = log_options(self.config)
+    if options.dir is None:
+        return await run(self, sampling_params, trajectory, **kwargs)
+    columns = {
+        **place_columns(kwargs, is_validation=bool(trajectory["validate"])),
+        "role": "greedy" if is_greedy(kwargs, is_validation=bool(trajectory["validate"])) else "policy",
+        "loop": str(kwargs.get("agent_name", "")),
+        "data_source": str(kwargs.get("data_source", "")),
+        "temperature": float(sampling_params.get("temperature") or 0.0),
+    }
+    decode = functools.partial(self.tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    token = _session.set(_Session(columns=columns, options=options, decode=decode))
+    try:
+        return await run(self, sampling_params, trajectory, **kwargs)
+    finally:
+        _session.reset(token)
 
-    return run
 
-
-def _as_dict(original: Any) -> Any:
-    @functools.wraps(original)
-    def as_dict(self: Any) -> dict[str, Any]:
-        columns, session = original(self), _session.get()
-        # What verl's loops return is of this very class, or made of it (`is_foreign`) to be scored; a class of its own
-        # may log itself, as env_agent's does.
-        is_foreign = getattr(type(self), "is_foreign", type(self) is AgentLoopOutput)
-        if session is not None and is_foreign:
-            index, ended = session.num_rows, time.time()
-            session.num_rows += 1
-            writer = log_writer("trajectories", session.options)
-            writer.append(lambda: [_record(self, session, index, ended)])
-        return columns
-
-    return as_dict
+@wrap(AgentLoopOutput, "as_dict")
+def _log_row(as_dict: Any, self: Any) -> dict[str, Any]:
+    columns, session = as_dict(self), _session.get()
+    # What verl's loops return is of this very class, or made of it (`is_foreign`) to be scored; a class of its own
+    # may log itself, as env_agent's does.
+    is_foreign = getattr(type(self), "is_foreign", type(self) is AgentLoopOutput)
+    if session is not None and is_foreign:
+        index, ended = session.num_rows, time.time()
+        session.num_rows += 1
+        writer = log_writer("trajectories", session.options)
+        writer.append(lambda: [_record(self, session, index, ended)])
+    return columns
 
 
 def _record(output: AgentLoopOutput, session: _Session, index: int, ended: float) -> dict[str, Any]:
@@ -157,7 +156,3 @@ def _turns(segments: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[
         else:
             turn["observations"].append(text)
     return list(turns.values())
-
-
-AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
-AgentLoopOutput.as_dict = _as_dict(AgentLoopOutput.as_dict)

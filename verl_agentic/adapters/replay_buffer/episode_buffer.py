@@ -1,4 +1,7 @@
-"""verl's replay buffer with a shorter wait between two polls, and with the numbers of the episodes as metrics.
+"""Patches verl: its replay buffers poll more often, and give the numbers of the episodes as metrics.
+
+Wraps `ReplayBuffer.__init__`, and `sample` of `ReplayBuffer` and `ReplayBufferAsync`; adds
+`ReplayBuffer.watch_episodes`.
 
 `trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: a fixed 2 s). The metrics `episode/*` are the
 means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings. Of episodes that
@@ -7,45 +10,42 @@ are external (`rollout.custom.agentic.external_sessions`) only the share is told
 
 from __future__ import annotations
 
-import functools
 import numbers
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from verl.trainer.ppo.v1 import replay_buffer
 
 from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
+from verl_agentic.adapters.patching import add, wrap
 from verl_agentic.adapters.replay_buffer.buffer_sections import poll_interval_s
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.trace.call_statistics import tool_metrics
 from verl_agentic.errors import ScoringError
 
 
-def _init(original: Any) -> Any:
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if (seconds := poll_interval_s(self.sampler_kwargs)) is not None:
-            self.poll_interval = seconds
-
-    return init
+@wrap(replay_buffer.ReplayBuffer, "__init__")
+def _set_poll_interval(initialize: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    initialize(self, *args, **kwargs)
+    if (seconds := poll_interval_s(self.sampler_kwargs)) is not None:
+        self.poll_interval = seconds
 
 
-def _sample(original: Any) -> Any:
-    @functools.wraps(original)
-    def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        batch, metrics = original(self, global_steps, partition_id, batch_size)
-        if partition_id != "val":
-            episodes = _episodes(batch.keys, partition_id)
-            metrics = {**metrics, **mean_numbers(list(episodes.values()))}
-            step, of_step = getattr(self, LAST_ROWS, (None, {}))
-            # A step may have several batches.
-            setattr(self, LAST_ROWS, (global_steps, {**(of_step if step == global_steps else {}), **episodes}))
-            _watch(self, list(episodes.values()))
-        return batch, metrics
-
-    return sample
+@wrap(replay_buffer.ReplayBuffer, "sample")
+@wrap(replay_buffer.ReplayBufferAsync, "sample")
+def _sample_with_numbers(
+    sample: Any, self: Any, global_steps: int, partition_id: str, batch_size: int
+) -> tuple[Any, dict[str, Any]]:
+    batch, metrics = sample(self, global_steps, partition_id, batch_size)
+    if partition_id != "val":
+        episodes = _episodes(batch.keys, partition_id)
+        metrics = {**metrics, **mean_numbers(list(episodes.values()))}
+        step, of_step = getattr(self, LAST_ROWS, (None, {}))
+        # A step may have several batches.
+        setattr(self, LAST_ROWS, (global_steps, {**(of_step if step == global_steps else {}), **episodes}))
+        _watch(self, list(episodes.values()))
+    return batch, metrics
 
 
 def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
@@ -98,9 +98,5 @@ def _break_circuit(breaker: CircuitBreaker | None, episodes: Sequence[Mapping[st
     breaker.check()
 
 
-replay_buffer.ReplayBuffer.__init__ = _init(replay_buffer.ReplayBuffer.__init__)
-for _cls in (replay_buffer.ReplayBuffer, replay_buffer.ReplayBufferAsync):
-    _cls.sample = _sample(_cls.sample)
-cast(
-    "Any", replay_buffer.ReplayBuffer
-).watch_episodes = _watch  # for buffers that drop episodes before they are sampled
+# For buffers that drop episodes before they are sampled.
+add(replay_buffer.ReplayBuffer, "watch_episodes", _watch)

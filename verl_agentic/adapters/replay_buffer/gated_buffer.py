@@ -1,4 +1,7 @@
-"""verl's replay buffers with gates: groups that are not worth training on are dropped and replaced.
+"""Patches verl: its trainers attach, save and load our replay buffers with gates.
+
+Wraps `_init_dataloader`, `_save_checkpoint` and `_load_checkpoint` of `PPOTrainer`. Gates drop and replace groups that
+are not worth training on.
 
     trainer.v1.sampler.custom_sampler:
       {path: pkg://verl_agentic.adapters.replay_buffer.gated_buffer, name: GatedReplayBuffer}
@@ -10,7 +13,6 @@ buffer gets a credit of two prompts for each dropped group, as in verl, but hand
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections import Counter
@@ -25,6 +27,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.replay_buffer.finished_groups import PlayedGroup, aged, read_groups, session_of
 from verl_agentic.adapters.replay_buffer.group_replay import (
     ReplayedGroups,
@@ -475,46 +478,29 @@ def _with_sizes(snapshot: Any, *, cut: set[str]) -> Any:
     }
 
 
-def _init_dataloader(original: Any) -> Any:
-    @functools.wraps(original)
-    def init(self: Any) -> None:
-        if isinstance(self.replay_buffer, GatedBuffer):
-            self.replay_buffer.attach(self.config)
-        original(self)
-
-    return init
+@wrap(PPOTrainer, "_init_dataloader")
+def _attach_buffer(init_dataloader: Any, self: Any) -> None:
+    if isinstance(self.replay_buffer, GatedBuffer):
+        self.replay_buffer.attach(self.config)
+    init_dataloader(self)
 
 
-def _save_checkpoint(original: Any) -> Any:
-    @functools.wraps(original)
-    def save(self: Any) -> None:
-        if not isinstance(self.replay_buffer, GatedBuffer):
-            return original(self)
-        folder, most = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
-        # First: verl ends with the note that the checkpoint is whole. Only then may older ones go.
-        self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
-        original(self)
-        if most:
-            forget_memories(folder, most=int(most))  # verl empties the folders of models only
-
-    return save
+@wrap(PPOTrainer, "_save_checkpoint")
+def _save_buffer(save: Any, self: Any) -> None:
+    if not isinstance(self.replay_buffer, GatedBuffer):
+        return save(self)
+    folder, most = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
+    # First: verl ends with the note that the checkpoint is whole. Only then may older ones go.
+    self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
+    save(self)
+    if most:
+        forget_memories(folder, most=int(most))  # verl empties the folders of models only
 
 
-def _load_checkpoint(original: Any) -> Any:
-    @functools.wraps(original)
-    def load(self: Any) -> None:
-        original(self)
-        if isinstance(self.replay_buffer, GatedBuffer) and self.global_steps:
-            trainer = self.config.trainer
-            folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
-            self.replay_buffer.load(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else folder)
-
-    return load
-
-
-for _name, _wrap in (
-    ("_init_dataloader", _init_dataloader),
-    ("_save_checkpoint", _save_checkpoint),
-    ("_load_checkpoint", _load_checkpoint),
-):
-    setattr(PPOTrainer, _name, _wrap(getattr(PPOTrainer, _name)))
+@wrap(PPOTrainer, "_load_checkpoint")
+def _load_buffer(load: Any, self: Any) -> None:
+    load(self)
+    if isinstance(self.replay_buffer, GatedBuffer) and self.global_steps:
+        trainer = self.config.trainer
+        folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+        self.replay_buffer.load(Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else folder)

@@ -1,4 +1,6 @@
-"""Scores by components that see the whole group, once verl has sampled it: the last moment before advantages.
+"""Patches verl: components that see the whole group score it once verl has sampled it, just before advantages.
+
+Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`; adds `ReplayBuffer.make_group_rewards`.
 
 A rubric's other components have spoken in verl's reward workers, while other episodes were still played. ReMax's greedy
 session is judged beside its siblings, in a second pass, and they are not judged beside it, unless there is but one.
@@ -7,11 +9,10 @@ session is judged beside its siblings, in a second pass, and they are not judged
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import transfer_queue as tq
@@ -19,6 +20,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from verl_agentic.adapters.patching import add, wrap
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
@@ -45,15 +47,15 @@ class Row:
     """It is a baseline's, which is not trained on."""
 
 
-def _sample(original: Any) -> Any:
-    @functools.wraps(original)
-    def sample(self: Any, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        batch, metrics = original(self, global_steps, partition_id, batch_size)
-        if partition_id != "val" and getattr(self, "group_rewards", None) is not None:
-            self.group_rewards.score(batch.keys, partition_id)
-        return batch, metrics
-
-    return sample
+@wrap(replay_buffer.ReplayBuffer, "sample")
+@wrap(replay_buffer.ReplayBufferAsync, "sample")
+def _sample_and_score(
+    sample: Any, self: Any, global_steps: int, partition_id: str, batch_size: int
+) -> tuple[Any, dict[str, Any]]:
+    batch, metrics = sample(self, global_steps, partition_id, batch_size)
+    if partition_id != "val" and getattr(self, "group_rewards", None) is not None:
+        self.group_rewards.score(batch.keys, partition_id)
+    return batch, metrics
 
 
 class GroupRewards:
@@ -176,6 +178,4 @@ def _sessions(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
     return sessions
 
 
-for _cls in (replay_buffer.ReplayBuffer, replay_buffer.ReplayBufferAsync):
-    _cls.sample = _sample(_cls.sample)
-cast("Any", replay_buffer.ReplayBuffer).make_group_rewards = staticmethod(GroupRewards.of)
+add(replay_buffer.ReplayBuffer, "make_group_rewards", staticmethod(GroupRewards.of))

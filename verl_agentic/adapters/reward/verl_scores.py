@@ -17,6 +17,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWo
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
 from verl_agentic.adapters.monitoring.verl_rows import place_columns
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.rewards.text.response_samples import Task, sample_of_tokens, to_messages, to_spans
 from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, SAMPLE, Scored
@@ -37,21 +38,20 @@ def scores_foreign_rows(config: Any) -> bool:
     return manager == "rubric" or str(function).replace("/", ".").startswith(_OURS)
 
 
-def _compute_score(original: Any) -> Any:
-    @functools.wraps(original)
-    async def compute_score(self: Any, outputs: list[AgentLoopOutput], kwargs: dict[str, Any]) -> None:
-        last, workers = outputs[-1], self.reward_loop_worker_handles
-        is_foreign = type(last) is AgentLoopOutput and last.reward_score is None
-        if not (is_foreign and workers is not None and scores_foreign_rows(self.config)):
-            return await original(self, outputs, kwargs)
-        given = list(outputs)
-        record = await _record(self, last, kwargs)
-        outputs[:] = [_to_row(one, record=record, is_last=one is last) for one in given]
-        await original(self, outputs, kwargs)
-        for one, row in zip(given, outputs, strict=True):  # what verl's other workers go on with
-            _copy_score(row, one)
-
-    return compute_score
+@wrap(AgentLoopWorker, "_compute_score")
+async def _score_verl_rows(
+    compute_score: Any, self: Any, outputs: list[AgentLoopOutput], kwargs: dict[str, Any]
+) -> None:
+    last, workers = outputs[-1], self.reward_loop_worker_handles
+    is_foreign = type(last) is AgentLoopOutput and last.reward_score is None
+    if not (is_foreign and workers is not None and scores_foreign_rows(self.config)):
+        return await compute_score(self, outputs, kwargs)
+    given = list(outputs)
+    record = await _record(self, last, kwargs)
+    outputs[:] = [_to_row(one, record=record, is_last=one is last) for one in given]
+    await compute_score(self, outputs, kwargs)
+    for one, row in zip(given, outputs, strict=True):  # what verl's other workers go on with
+        _copy_score(row, one)
 
 
 async def _record(worker: Any, output: AgentLoopOutput, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,6 +125,3 @@ def _copy_score(row: AgentLoopOutput, output: AgentLoopOutput) -> None:
     output.extra_fields["reward_extra_info"] = dict(scored.numbers)
     if scored.void is not None:
         output.response_mask = [0] * len(output.response_mask)
-
-
-AgentLoopWorker._compute_score = _compute_score(AgentLoopWorker._compute_score)

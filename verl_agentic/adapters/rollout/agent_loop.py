@@ -1,4 +1,6 @@
-"""Our episode as a verl agent loop: `rollout.agent.default_agent_loop=env_agent`.
+"""Patches verl: `AgentLoopWorker._run_agent_loop`; registers our episode as an agent loop.
+
+Set `rollout.agent.default_agent_loop=env_agent` to use it.
 
 It is configured by the section `rollout.custom.agentic` (`agent_loops.loop_settings`). The environment scores its
 episodes, unless verl has a reward manager `rubric` or a custom reward function: then those do, from the episode's
@@ -27,6 +29,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from verl_agentic.adapters.monitoring import verl_rows
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.rollout import external_sessions
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.rollout.rollout_sections import loop_settings
@@ -255,23 +258,18 @@ class EnvAgentLoop(AgentLoopBase):
         )
 
 
-def _run_agent_loop(original: Any) -> Any:
+@wrap(AgentLoopWorker, "_run_agent_loop")
+async def _run_as_asked(
+    run: Any, /, self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any
+) -> Any:
     """Lets an episode know whether it is one of validation, which verl does not tell; plays baselines greedily."""
-
-    @functools.wraps(original)
-    async def run(self: Any, sampling_params: Any, trajectory: Mapping[str, Any], **kwargs: Any) -> Any:
-        token = _is_validation.set(bool(trajectory["validate"]))
-        if kwargs.get(GREEDY_SESSION) is not None and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id"):
-            sampling_params = {**sampling_params, "temperature": 0, "top_p": 1.0, "top_k": -1}
-        try:
-            return await original(self, sampling_params, trajectory, **kwargs)
-        finally:
-            _is_validation.reset(token)
-
-    return run
-
-
-AgentLoopWorker._run_agent_loop = _run_agent_loop(AgentLoopWorker._run_agent_loop)
+    token = _is_validation.set(bool(trajectory["validate"]))
+    if kwargs.get(GREEDY_SESSION) is not None and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id"):
+        sampling_params = {**sampling_params, "temperature": 0, "top_p": 1.0, "top_k": -1}
+    try:
+        return await run(self, sampling_params, trajectory, **kwargs)
+    finally:
+        _is_validation.reset(token)
 
 
 @functools.cache

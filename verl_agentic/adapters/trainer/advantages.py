@@ -1,4 +1,6 @@
-"""Advantages: our estimators by name in `algorithm.adv_estimator`, and group safety for verl's own.
+"""Patches verl: `compute_advantage_for_multi_trajectories` makes its own estimators safe for groups.
+
+Registers our estimators by name in `algorithm.adv_estimator`.
 
 Every estimator gets sessions as they were played: rewards that are finite, once, on sampled tokens, of rows that say
 something about the policy. A token that verl's rejection sampling has taken out of the loss was played; it has no
@@ -17,7 +19,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
@@ -26,6 +28,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import group_keys, split_key, stored_rows
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.algorithms.advantage import AdvantageType, advantage, advantage_names, is_advantage, load_advantage
 from verl_agentic.algorithms.batch_metrics.batch_health import batch_health
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch, last_valid_rows, masked, on_sampled_tokens
@@ -63,45 +66,42 @@ GROUP_ESTIMATORS = frozenset({*BY_GROUP, *_OURS_INSTEAD})
 """Those of verl's that compare siblings: a session without any teaches nothing, or its bare reward."""
 
 
-def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def compute(data: Any, batch_keys: Sequence[str], adv_estimator: Any, **kwargs: Any) -> Any:
-        handover = current_handover()
-        name = str(getattr(adv_estimator, "value", adv_estimator))
-        is_ours = is_advantage(name) or name in _OURS_INSTEAD
-        pays_once = is_ours or name in BY_SESSION
-        tokens = None if handover.implicit_reward is None else _implicit(data, handover.implicit_reward)
-        correction = (kwargs.get("config") or {}).get("rollout_correction") or {}
-        batch = to_batch(
-            data,
-            batch_keys,
-            handover.columns,
-            pays_once=pays_once,
-            is_rejecting=bool(correction.get("rollout_rs")),
-            implicit=tokens,
-        )
-        if is_ours:
-            _refuse_lacking(name, batch)
-            estimator = dataclasses.replace(load_advantage(_OURS_INSTEAD.get(name, name)), name=name)
-        else:
-            call = functools.partial(original, adv_estimator=adv_estimator, **kwargs)
-            estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
-        given = estimate(estimator, batch, _settings(kwargs.get("config")))
-        handover.metrics.update(given.metrics)
-        if tokens is not None:
-            handover.metrics.update(implicit_health(batch, tokens.rewards_BT))
-        try:
-            known = dataclasses.replace(batch, **handover.for_metrics)
-            handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
-        except Exception:  # numbers for people must not end a run
-            logger.exception("the metrics batch/* of this step are missing")
-        in_loss_BT = data.batch["response_mask"].bool()
-        data.batch["advantages"] = masked(given.advantages_BT, in_loss_BT)
-        is_critic = given.returns_BT is not given.advantages_BT
-        data.batch["returns"] = masked(given.returns_BT, in_loss_BT) if is_critic else data.batch["advantages"]
-        return data
-
-    return compute
+@wrap(trainer_base, "compute_advantage_for_multi_trajectories")
+def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_estimator: Any, **kwargs: Any) -> Any:
+    handover = current_handover()
+    name = str(getattr(adv_estimator, "value", adv_estimator))
+    is_ours = is_advantage(name) or name in _OURS_INSTEAD
+    pays_once = is_ours or name in BY_SESSION
+    tokens = None if handover.implicit_reward is None else _implicit(data, handover.implicit_reward)
+    correction = (kwargs.get("config") or {}).get("rollout_correction") or {}
+    batch = to_batch(
+        data,
+        batch_keys,
+        handover.columns,
+        pays_once=pays_once,
+        is_rejecting=bool(correction.get("rollout_rs")),
+        implicit=tokens,
+    )
+    if is_ours:
+        _refuse_lacking(name, batch)
+        estimator = dataclasses.replace(load_advantage(_OURS_INSTEAD.get(name, name)), name=name)
+    else:
+        call = functools.partial(compute, adv_estimator=adv_estimator, **kwargs)
+        estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
+    given = estimate(estimator, batch, _settings(kwargs.get("config")))
+    handover.metrics.update(given.metrics)
+    if tokens is not None:
+        handover.metrics.update(implicit_health(batch, tokens.rewards_BT))
+    try:
+        known = dataclasses.replace(batch, **handover.for_metrics)
+        handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
+    except Exception:  # numbers for people must not end a run
+        logger.exception("the metrics batch/* of this step are missing")
+    in_loss_BT = data.batch["response_mask"].bool()
+    data.batch["advantages"] = masked(given.advantages_BT, in_loss_BT)
+    is_critic = given.returns_BT is not given.advantages_BT
+    data.batch["returns"] = masked(given.returns_BT, in_loss_BT) if is_critic else data.batch["advantages"]
+    return data
 
 
 def to_batch(
@@ -272,5 +272,3 @@ def _registered(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 for _name in advantage_names():
     register_adv_est(_name)(_registered(_name))
-_base = cast("Any", trainer_base)
-_base.compute_advantage_for_multi_trajectories = _compute(_base.compute_advantage_for_multi_trajectories)

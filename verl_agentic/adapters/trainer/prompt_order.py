@@ -1,4 +1,7 @@
-"""Which prompts verl trains on next: the section `data.curriculum` (`sampling.curriculum.CurriculumSettings`).
+"""Patches verl: the section `data.curriculum` says which prompts it trains on next (`CurriculumSettings`).
+
+Wraps `create_rl_sampler` and `create_rl_dataset`, and `_init_dataloader`, `_load_checkpoint` and
+`_next_train_batch` of `PPOTrainer`.
 
 It takes the place of verl's random or sequential sampler. Every finished group is reported to it, also those that
 dynamic sampling drops; its state stands in `data.pt` of the checkpoint. With `group_size`, prompts get different
@@ -24,6 +27,7 @@ from torch.utils.data import Dataset
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import last_rows
+from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.trainer.trainer_sections import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.parquet import extra_of
@@ -227,36 +231,29 @@ def attach(trainer: Any, sampler: PromptSampler) -> None:
     buffer.sample, buffer._clear_groups = sample_and_report, clear_and_report
 
 
-def _create_rl_sampler(original: Any) -> Any:
-    @functools.wraps(original)
-    def create(data_config: Any, dataset: Any) -> Any:
-        return make_sampler(data_config, dataset) or original(data_config, dataset)
-
-    return create
+@wrap(trainer_base, "create_rl_sampler")
+def _create_sampler(create: Any, data_config: Any, dataset: Any) -> Any:
+    return make_sampler(data_config, dataset) or create(data_config, dataset)
 
 
-def _create_rl_dataset(original: Any) -> Any:
-    @functools.wraps(original)
-    def create(data_paths: Any, data_config: Any, *args: Any, is_train: bool = True, **kwargs: Any) -> Any:
-        dataset = original(data_paths, data_config, *args, is_train=is_train, **kwargs)
-        grows = is_train and OmegaConf.select(data_config, "curriculum.task_set") is not None
-        return GrowingDataset(dataset) if grows else dataset
+@wrap(trainer_base, "create_rl_dataset")
+def _create_dataset(
+    create: Any, data_paths: Any, data_config: Any, *args: Any, is_train: bool = True, **kwargs: Any
+) -> Any:
+    dataset = create(data_paths, data_config, *args, is_train=is_train, **kwargs)
+    grows = is_train and OmegaConf.select(data_config, "curriculum.task_set") is not None
+    return GrowingDataset(dataset) if grows else dataset
 
-    return create
 
-
-def _init_dataloader(original: Any) -> Any:
-    @functools.wraps(original)
-    def init(self: Any) -> None:
-        original(self)
-        sampler = self.train_dataloader.sampler
-        self.curriculum = sampler if isinstance(sampler, PromptSampler) else None
-        self.proposals = None
-        if self.curriculum is not None:
-            attach(self, self.curriculum)
-            self.proposals = _proposals(self.curriculum, self.train_dataset)
-
-    return init
+@wrap(trainer_base.PPOTrainer, "_init_dataloader")
+def _attach_sampler(init: Any, self: Any) -> None:
+    init(self)
+    sampler = self.train_dataloader.sampler
+    self.curriculum = sampler if isinstance(sampler, PromptSampler) else None
+    self.proposals = None
+    if self.curriculum is not None:
+        attach(self, self.curriculum)
+        self.proposals = _proposals(self.curriculum, self.train_dataset)
 
 
 def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
@@ -267,42 +264,26 @@ def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
     return Proposals(Path(settings.proposals), check, dataset.base.dataframe.column_names)
 
 
-def _load_checkpoint(original: Any) -> Any:
-    @functools.wraps(original)
-    def load(self: Any) -> Any:
-        loaded = original(self)
-        if getattr(self, "curriculum", None) is not None:
-            # torchdata restores a sampler when it is first iterated, and groups may be finished before that.
-            self.train_dataloader_it = iter(self.train_dataloader)
-        return loaded
-
-    return load
+@wrap(trainer_base.PPOTrainer, "_load_checkpoint")
+def _load_sampler(load: Any, self: Any) -> Any:
+    loaded = load(self)
+    if getattr(self, "curriculum", None) is not None:
+        # torchdata restores a sampler when it is first iterated, and groups may be finished before that.
+        self.train_dataloader_it = iter(self.train_dataloader)
+    return loaded
 
 
-def _next_train_batch(original: Any) -> Any:
-    @functools.wraps(original)
-    def next_batch(self: Any, num_prompts: int | None = None) -> Any:
-        sampler = getattr(self, "curriculum", None)
-        if sampler is None:
-            return original(self, num_prompts)
-        sampler.step = self.global_steps
-        if self.proposals is not None:
-            self.proposals.take(sampler)
-        batch = original(self, num_prompts)
-        prompts = sampler.tie([str(getattr(uid, "data", uid)) for uid in batch["uid"]])
-        sizes = sampler.group_sizes(prompts, group_size=int(self.config.actor_rollout_ref.rollout.n))
-        if sizes is not None:
-            batch["__rollout_n__"] = torch.from_numpy(sizes)
-        return batch
-
-    return next_batch
-
-
-for _owner, _name, _wrap in (
-    (trainer_base, "create_rl_sampler", _create_rl_sampler),
-    (trainer_base, "create_rl_dataset", _create_rl_dataset),
-    (trainer_base.PPOTrainer, "_init_dataloader", _init_dataloader),
-    (trainer_base.PPOTrainer, "_load_checkpoint", _load_checkpoint),
-    (trainer_base.PPOTrainer, "_next_train_batch", _next_train_batch),
-):
-    setattr(_owner, _name, _wrap(getattr(_owner, _name)))
+@wrap(trainer_base.PPOTrainer, "_next_train_batch")
+def _next_batch(next_batch: Any, self: Any, num_prompts: int | None = None) -> Any:
+    sampler = getattr(self, "curriculum", None)
+    if sampler is None:
+        return next_batch(self, num_prompts)
+    sampler.step = self.global_steps
+    if self.proposals is not None:
+        self.proposals.take(sampler)
+    batch = next_batch(self, num_prompts)
+    prompts = sampler.tie([str(getattr(uid, "data", uid)) for uid in batch["uid"]])
+    sizes = sampler.group_sizes(prompts, group_size=int(self.config.actor_rollout_ref.rollout.n))
+    if sizes is not None:
+        batch["__rollout_n__"] = torch.from_numpy(sizes)
+    return batch
