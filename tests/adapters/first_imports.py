@@ -35,6 +35,8 @@ def registered(first: str) -> dict[str, Any]:
     from verl.workers.rollout.base import get_rollout_class
     from verl.workers.rollout.replica import get_rollout_replica_class
 
+    from verl_agentic.adapters.patching import patches
+
     engine = EngineRegistry.get_engine_cls
     ours = {
         "platform": type(get_platform()),
@@ -57,6 +59,7 @@ def registered(first: str) -> dict[str, Any]:
         **{name: _origin(found) for name, found in ours.items()},
         "loaded": sorted(plugin.state().loaded),
         "failed": plugin.state().failed,
+        "patches": [(patch.symbol, patch.adapter) for patch in patches()],
     }
 
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 import verl
+from patch_scan import assigned_attributes, bindings, declared_patches, is_verl, sources
 
-import verl_agentic.plugin
+from verl_agentic.adapters.patching import patches
+from verl_agentic.plugin import ADAPTERS, state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class Use:
     call: str | None = None
     """Arguments that are given: positional ones by the name of their parameter, keywords with `=`."""
     replaced: str | None = None
-    """All parameters of a function that is replaced by one of ours."""
+    """Parameters of our function that takes the place of verl's, or is put around it."""
     overrides: dict[str, str | None] = field(default_factory=dict)
     """Method of a base class -> all its parameters; None for a property."""
     has: str = ""
@@ -92,21 +95,11 @@ _TRAINER_OVERRIDES: dict[str, str | None] = {
     "_balance_batch": "batch, metrics, logging_prefix, keep_minibatch",
     **dict.fromkeys(("_compute_old_log_prob", "_compute_advantage", "_update_actor"), "batch, metrics"),
 }
-_GENERATE = (
-    "self, request_id, prompt_ids, sampling_params, image_data, video_data, audio_data, mm_processor_kwargs, **kwargs"
-)
 _TRANSFORMER_IMPL = "verl.workers.engine.fsdp.transformer_impl"
-_COPIED: dict[str, dict[str, Any]] = {
-    "": {"has": "engine_config, checkpoint_manager, module, optimizer"},
-    ".infer_batch": {"replaced": "self, data, loss_function"},
-    ".save_checkpoint": {"replaced": "self, local_path, hdfs_path, global_step, max_ckpt_to_keep, **kwargs"},
-    ".load_checkpoint": {"replaced": "self, local_path, hdfs_path, del_local_after_load, **kwargs"},
-}
-"""What engines with a copy of their weights have changed."""
 _TRAINER_BASE = "verl.trainer.ppo.v1.trainer_base"
 _WIRING = "verl.utils.tokenizer.continuous_token_wiring"
 
-USES = (
+_WRITTEN = (
     Use(adapter="plugin", symbol="verl.utils.device:"),
     Use(adapter="plugin", symbol="verl.plugin.platform:"),
     Use(adapter="plugin", symbol="verl.utils.distributed:"),
@@ -131,37 +124,10 @@ USES = (
         symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
         has="config, global_steps",
     ),
-    Use(
-        adapter="trainer/schedules",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer.step",
-        replaced="self, metrics, timing_raw",
-    ),
-    Use(
-        adapter="trainer/schedules",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._build_replay_buffer",
-        replaced="self",
-    ),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopWorker._run_agent_loop",
-        call="self, sampling_params, trajectory, agent_name=",
-    ),
-    Use(
-        adapter="dryrun/gradient_probe",
-        symbol="verl.workers.engine.base:BaseEngine.train_batch",
-        replaced="self, data, loss_function",
-    ),
-    Use(adapter="dryrun/step_probe", symbol="verl.experimental.agent_loop.agent_loop:AgentLoopWorker"),
     Use(adapter="dryrun/step_probe", symbol="verl.experimental.agent_loop:"),
     Use(adapter="dryrun/step_probe", symbol="verl.trainer.ppo.v1.trainer_base:"),
-    Use(adapter="dryrun/step_probe", symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer.init", replaced="self"),
     Use(adapter="dryrun/step_probe", symbol="verl.workers.engine.base:"),
     Use(adapter="dryrun/step_probe", symbol="verl.workers.rollout.llm_server:"),
-    Use(
-        adapter="dryrun/step_probe",
-        symbol="verl.workers.rollout.llm_server:LLMServerClient.generate",
-        replaced=_GENERATE,
-    ),
     Use(
         adapter="trainer/extra_rows",
         symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
@@ -172,22 +138,7 @@ USES = (
         symbol="verl.workers.utils.padding:response_from_nested",
         call="tensor, response_mask",
     ),
-    Use(
-        adapter="monitoring/verl_rows",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput.as_dict",
-        replaced="self",
-    ),
-    Use(
-        adapter="monitoring/verl_rows",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopWorker._run_agent_loop",
-        call="self, sampling_params, trajectory, agent_name=",
-    ),
     Use(adapter="reward/verl_scores", symbol="verl.experimental.agent_loop.agent_loop:AgentLoopOutput"),
-    Use(
-        adapter="reward/verl_scores",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score",
-        call="self, outputs, kwargs",
-    ),
     Use(
         adapter="reward/verl_scores",
         symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
@@ -228,31 +179,6 @@ USES = (
     Use(adapter="preflight/rows_as_verl", symbol="verl:"),
     Use(adapter="preflight/rows_as_verl", symbol="verl:__path__"),
     Use(
-        adapter="monitoring/trainer_log",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage",
-        replaced="self, batch, metrics",
-    ),
-    Use(
-        adapter="monitoring/trainer_log",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_metrics",
-        replaced="self, batch, metrics, timing_raw, global_steps, epoch",
-    ),
-    Use(
-        adapter="monitoring/trainer_log",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._validate",
-        replaced="self",
-    ),
-    Use(
-        adapter="monitoring/trainer_log",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._save_checkpoint",
-        replaced="self",
-    ),
-    Use(
-        adapter="checkpoints/checkpoint_retention",
-        symbol="verl.utils.checkpoint.checkpoint_manager:BaseCheckpointManager.remove_previous_save_local_path",
-        replaced="self, path",
-    ),
-    Use(
         adapter="checkpoints/checkpoint_retention",
         symbol="verl.utils.checkpoint.checkpoint_manager:BaseCheckpointManager",
         has="previous_saved_paths",
@@ -282,68 +208,11 @@ USES = (
         symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
         has="checkpoint_manager, actor_rollout_wg, use_critic, critic_wg, replay_buffer, global_steps, logger, config",
     ),
-    Use(
-        adapter="monitoring/trainer_log",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer.fit",
-        replaced="self, agent_loop_manager",
-    ),
-    Use(adapter="monitoring/step_time", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer"),
-    Use(
-        adapter="monitoring/step_time",
-        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.wait_for_sampleable",
-        replaced="self, global_steps, partition_id, target_count",
-    ),
-    Use(
-        adapter="monitoring/step_time",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_metrics",
-        replaced="self, batch, metrics, timing_raw, global_steps, epoch",
-    ),
-    Use(
-        adapter="monitoring/step_time",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer.prepare_step",
-        replaced="self",
-    ),
     Use(adapter="batches/batch_columns", symbol="verl.workers.utils.padding:response_from_nested"),
-    Use(
-        adapter="monitoring/episode_waits",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score",
-        call="self, outputs, kwargs",
-    ),
-    Use(
-        adapter="monitoring/episode_waits",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopWorker._run_agent_loop",
-        call="self, sampling_params, trajectory, agent_name=",
-    ),
-    Use(adapter="monitoring/episode_waits", symbol="verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop"),
-    Use(
-        adapter="monitoring/episode_waits",
-        symbol="verl.workers.rollout.llm_server:FullyAsyncLLMServerClient.generate",
-        replaced=_GENERATE,
-    ),
-    Use(
-        adapter="monitoring/episode_waits",
-        symbol="verl.workers.rollout.llm_server:LLMServerClient.generate",
-        replaced=_GENERATE,
-    ),
-    Use(
-        adapter="monitoring/trainer_waits",
-        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer._wait_for_next_poll",
-        replaced="self, partition_id, last_debug_time",
-    ),
-    Use(
-        adapter="monitoring/trainer_waits",
-        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.wait_for_sampleable",
-        replaced="self, global_steps, partition_id, target_count",
-    ),
-    Use(
-        adapter="monitoring/trainer_waits",
-        symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer._build_replay_buffer",
-        replaced="self",
-    ),
     Use(adapter="plugin_probe", symbol="verl:"),
     Use(adapter="plugin_probe", symbol="verl:__version__"),
     Use(adapter="guard", symbol="verl.utils.device:"),
-    Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced="config", call="config"),
+    Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="config"),
     Use(
         adapter="rollout/agent_loop",
         symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
@@ -426,16 +295,6 @@ USES = (
     ),
     Use(adapter="reward/rubric_manager", symbol="verl.experimental.reward_loop.reward_manager:register", call="name"),
     Use(adapter="reward/group_rewards", symbol="verl.trainer.ppo.v1.replay_buffer:"),
-    Use(adapter="reward/group_rewards", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer"),
-    Use(adapter="reward/group_rewards", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync"),
-    *(
-        Use(
-            adapter="reward/group_rewards",
-            symbol=f"verl.trainer.ppo.v1.replay_buffer:{name}.sample",
-            replaced="self, global_steps, partition_id, batch_size",
-        )
-        for name in ("ReplayBuffer", "ReplayBufferAsync")
-    ),
     Use(
         adapter="reward/group_rewards",
         symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
@@ -447,16 +306,6 @@ USES = (
         symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer",
         has="sampler_kwargs, poll_interval",
     ),
-    Use(adapter="replay_buffer/episode_buffer", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.__init__"),
-    *(
-        Use(
-            adapter="replay_buffer/episode_buffer",
-            symbol=f"verl.trainer.ppo.v1.replay_buffer:{name}.sample",
-            replaced="self, global_steps, partition_id, batch_size",
-        )
-        for name in ("ReplayBuffer", "ReplayBufferAsync")
-    ),
-    Use(adapter="replay_buffer/episode_buffer", symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync"),
     Use(
         adapter="server/replica",
         symbol="verl.plugin.platform:get_platform",
@@ -527,30 +376,11 @@ USES = (
     Use(adapter="trainer/shuffled_rewards", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
     Use(adapter="trainer/advantages", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
     Use(adapter="trainer/advantages", symbol=f"{_TRAINER_BASE}:"),
-    Use(
-        adapter="trainer/advantages",
-        symbol=f"{_TRAINER_BASE}:compute_advantage_for_multi_trajectories",
-        replaced="data, batch_keys, adv_estimator, gamma, lam, num_repeat, norm_adv_by_std_in_grpo, config",
-    ),
     Use(adapter="trainer/prompt_order", symbol=f"{_TRAINER_BASE}:"),
     Use(
         adapter="trainer/prompt_order",
         symbol=f"{_TRAINER_BASE}:PPOTrainer",
         has="config, global_steps, replay_buffer, train_dataloader, train_dataloader_it, train_dataset",
-    ),
-    Use(adapter="trainer/prompt_order", symbol=f"{_TRAINER_BASE}:create_rl_sampler", replaced="data_config, dataset"),
-    Use(
-        adapter="trainer/prompt_order",
-        symbol=f"{_TRAINER_BASE}:create_rl_dataset",
-        replaced="data_paths, data_config, tokenizer, processor, is_train, max_samples",
-    ),
-    *(
-        Use(adapter="trainer/prompt_order", symbol=f"{_TRAINER_BASE}:PPOTrainer.{name}", replaced=parameters)
-        for name, parameters in {
-            "_init_dataloader": "self",
-            "_load_checkpoint": "self",
-            "_next_train_batch": "self, num_prompts",
-        }.items()
     ),
     *(
         Use(
@@ -578,10 +408,6 @@ USES = (
         symbol=f"{_TRAINER_BASE}:PPOTrainer",
         has="config, global_steps, replay_buffer",
     ),
-    *(
-        Use(adapter="replay_buffer/gated_buffer", symbol=f"{_TRAINER_BASE}:PPOTrainer.{name}", replaced="self")
-        for name in ("_init_dataloader", "_save_checkpoint", "_load_checkpoint")
-    ),
     Use(
         adapter="replay_buffer/group_replay",
         symbol="verl.utils.tensordict_utils:list_of_dict_to_tensordict",
@@ -594,12 +420,6 @@ USES = (
         call="data=, key=, default=",
     ),
     Use(adapter="engine/learning_rate", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine", has="optimizer"),
-    Use(
-        adapter="engine/learning_rate",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine.train_batch",
-        replaced="self, data, loss_function",
-    ),
-    Use(adapter="engine/learning_rate", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngine.optimizer_step", replaced="self"),
     Use(adapter="engine/loss_config", symbol="verl.workers.config.actor:"),
     Use(adapter="engine/loss_config", symbol="verl.workers.config.actor:PolicyLossConfig", has="loss_mode"),
     Use(
@@ -611,11 +431,6 @@ USES = (
     Use(adapter="engine/loss_functions", symbol="verl.trainer.ppo.core_algos:"),
     Use(adapter="engine/loss_functions", symbol="verl.trainer.ppo.core_algos:register_policy_loss", call="name"),
     Use(adapter="engine/loss_functions", symbol="verl.workers.utils.losses:"),
-    Use(
-        adapter="engine/loss_functions",
-        symbol="verl.workers.utils.losses:ppo_loss",
-        replaced="config, model_output, data, dp_group",
-    ),
     Use(adapter="engine/loss_functions", symbol="verl.workers.utils.padding:no_padding_2_padding", call="tensor, data"),
     Use(
         adapter="engine/loss_functions",
@@ -647,21 +462,14 @@ USES = (
         symbol="verl.utils.tensordict_utils:get_non_tensor_data",
         call="data=, key=, default=",
     ),
-    Use(adapter="engine/mean_log_prob", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead"),
     Use(
         adapter="engine/mean_log_prob",
         symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead._gather_and_unpad_packed",
         call="self, tensor, pad_size",
     ),
-    Use(
-        adapter="engine/mean_log_prob",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead.prepare_model_outputs",
-        replaced="self, output, output_args, micro_batch, logits_processor_func",
-    ),
     Use(adapter="server/object_store", symbol="verl.workers.rollout.utils:ensure_async_iterator", call="iterable"),
     Use(adapter="plugin", symbol="verl.workers.config.critic:"),
     Use(adapter="engine/critic_config", symbol="verl.workers.config.critic:"),
-    Use(adapter="engine/critic_config", symbol="verl.workers.config.critic:FSDPCriticConfig"),
     Use(adapter="engine/categorical_critic", symbol="verl.utils.metric:AggregationType.SUM"),
     Use(adapter="engine/categorical_critic", symbol="verl.utils.metric:Metric", call="value=, aggregation="),
     Use(
@@ -681,40 +489,22 @@ USES = (
         call="tensor, data",
     ),
     Use(adapter="engine/categorical_critic", symbol="verl.utils.model:"),
-    Use(
-        adapter="engine/categorical_critic",
-        symbol="verl.utils.model:load_valuehead_model",
-        replaced="local_path, torch_dtype, model_config, trust_remote_code",
-    ),
-    Use(adapter="engine/categorical_critic", symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead"),
-    Use(
-        adapter="engine/categorical_critic",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.forward_step",
-        replaced="self, micro_batch, loss_function, forward_only",
-    ),
     Use(adapter="engine/weight_copy", symbol="verl.utils.device:get_torch_device", call=""),
     *(
-        Use(adapter=adapter, symbol=f"{_TRANSFORMER_IMPL}:{engine}{name}", **expected)
+        Use(
+            adapter=adapter,
+            symbol=f"{_TRANSFORMER_IMPL}:{engine}",
+            has="engine_config, checkpoint_manager, module, optimizer",
+        )
         for adapter, engine in (
             ("engine/target_critic", "FSDPEngineWithValueHead"),
             ("engine/ema_teacher", "FSDPEngineWithLMHead"),
         )
-        for name, expected in _COPIED.items()
-    ),
-    Use(
-        adapter="engine/target_critic",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithValueHead.initialize",
-        replaced="self",
     ),
     Use(
         adapter="engine/ema_teacher",
         symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead",
         has="is_param_offload_enabled",
-    ),
-    Use(
-        adapter="engine/ema_teacher",
-        symbol=f"{_TRANSFORMER_IMPL}:FSDPEngineWithLMHead.lr_scheduler_step",
-        replaced="self",
     ),
     Use(adapter="engine/ema_teacher", symbol="verl.utils.tensordict_utils:"),
     Use(
@@ -726,11 +516,6 @@ USES = (
         adapter="engine/reference_model",
         symbol="verl.workers.engine_workers:ActorRolloutRefWorker",
         has="ref_worker_cls",
-    ),
-    Use(
-        adapter="engine/reference_model",
-        symbol="verl.workers.engine_workers:ActorRolloutRefWorker.__init__",
-        replaced="self, config, role, distillation_config, **kwargs",
     ),
     Use(adapter="engine/reference_model", symbol="verl.utils.config:omega_conf_to_dataclass", call="config"),
     Use(adapter="engine/reference_model", symbol="verl.workers.config:MtpConfig", call="enable="),
@@ -764,21 +549,14 @@ USES = (
     Use(
         adapter="cpu/distributed",
         symbol="verl.utils.distributed:initialize_global_process_group_ray",
-        replaced="timeout_second, backend",
         call="timeout_second=, backend=",
     ),
     Use(
         adapter="cpu/distributed",
         symbol="verl.utils.distributed:initialize_global_process_group",
-        replaced="timeout_second",
         call="timeout_second",
     ),
     Use(adapter="cpu/cpu_log_probs", symbol="verl.utils.torch_functional:"),
-    Use(
-        adapter="cpu/cpu_log_probs",
-        symbol="verl.utils.torch_functional:logprobs_from_logits_v2",
-        replaced="logits, labels",
-    ),
     Use(
         adapter="cpu/cpu_engine",
         symbol="verl.utils.fsdp_utils:merged_lora_context",
@@ -802,11 +580,14 @@ USES = (
     Use(adapter="cpu/platform", symbol="verl.plugin.platform:PlatformBase", overrides=_PLATFORM),
     Use(adapter="cpu/platform", symbol="verl.plugin.platform:PlatformRegistry.register", call="platform="),
     Use(adapter="cpu/value_head", symbol="verl.utils.model:"),
-    Use(
-        adapter="cpu/value_head",
-        symbol="verl.utils.model:load_valuehead_model",
-        replaced="local_path, torch_dtype, model_config, trust_remote_code",
-    ),
+)
+
+PATCHES = tuple((adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree))
+"""What the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
+USES = _WRITTEN + tuple(
+    Use(adapter=adapter, symbol=patch.symbol, replaced=patch.parameters)
+    for adapter, patch in PATCHES
+    if patch.kind != "add"
 )
 
 
@@ -824,6 +605,8 @@ def test_verl_has_what_an_adapter_uses(use: Use) -> None:
         (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="config, gone="), "gone"),
         (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="settings"), "settings"),
         (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced=""), "takes (config)"),
+        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced="*, gone, **kw"), "takes (config)"),
+        (Use(adapter="guard", symbol="verl.utils.device:auto_set_device", replaced="setting, *args"), "takes (config)"),
         (Use(adapter="server/replica", symbol="verl.workers.rollout.base:BaseRollout", has="gone"), "sets no gone"),
         (
             Use(
@@ -847,14 +630,14 @@ def test_a_broken_contract_names_the_symbol_the_version_and_the_adapter(use: Use
 def test_the_table_holds_every_use_of_verl() -> None:
     known = {(use.adapter, use.symbol) for use in USES}
     missing = [
-        f"{adapter}: {symbol}" for adapter, tree in _sources() for symbol in _used_symbols(tree) - _of(known, adapter)
+        f"{adapter}: {symbol}" for adapter, tree in sources() for symbol in _used_symbols(tree) - _of(known, adapter)
     ]
     assert not missing, f"the table USES lacks {sorted(missing)}"
 
 
 def test_the_table_holds_every_override_and_every_inherited_attribute() -> None:
     missing = []
-    for adapter, tree in _sources():
+    for adapter, tree in sources():
         known = {use.symbol: use for use in USES if use.adapter == adapter}
         for symbol, overridden, read in _subclasses(tree):
             base = known.get(symbol, Use(adapter=adapter, symbol=symbol))
@@ -895,6 +678,91 @@ class Mine(Base):
         "verl.utils.memory_utils:",
     }
     assert list(_subclasses(tree)) == [("verl.workers.rollout.base:BaseRollout", {"resume"}, {"device_mesh"})]
+
+
+def test_no_adapter_changes_verl_but_by_patching() -> None:
+    found = [f"{adapter}: {assigned}" for adapter, tree in sources() for assigned in assigned_attributes(tree)]
+    assert not found, f"use wrap, replace or add of adapters/patching.py instead of {found}"
+
+
+def test_the_walk_over_the_adapters_sees_every_way_to_patch_verl() -> None:
+    tree = ast.parse(
+        """
+from dataclasses import replace as changed
+from verl.utils import device
+from verl.workers.rollout.base import BaseRollout
+from verl_agentic.adapters.patching import add, replace, wrap
+
+@wrap(BaseRollout, "resume", "release")
+def _resume(resume, /, self, tags=1, *, now, **kwargs):
+    return changed(self, tags=tags)
+
+def _set_device(set_device, config):
+    pass
+
+wrap(device, "auto_set_device")(_set_device)
+replace(device, "is_npu_available", False)
+add(device.Fake, "ours", _set_device)
+"""
+    )
+    base = "verl.workers.rollout.base:BaseRollout"
+    assert sorted((patch.kind, patch.symbol, patch.parameters) for patch in declared_patches(tree)) == [
+        ("add", "verl.utils.device:Fake.ours", "set_device, config"),
+        ("replace", "verl.utils.device:is_npu_available", None),
+        ("wrap", "verl.utils.device:auto_set_device", "config"),
+        ("wrap", f"{base}.release", "self, tags, *, now, **kwargs"),
+        ("wrap", f"{base}.resume", "self, tags, *, now, **kwargs"),
+    ]
+    assert not list(assigned_attributes(tree))
+    tree = ast.parse(
+        """
+from verl.utils import device
+from verl.workers.rollout.base import BaseRollout
+
+device.a = 1
+base = cast("Any", BaseRollout)
+base.b = base.c = 2
+for owner, name in ((device, "d"), (BaseRollout, "e")):
+    setattr(owner, name, 3)
+del device.f
+device.Fake.g += 1
+made = BaseRollout()
+made.h = 4
+"""
+    )
+    assert sorted(assigned_attributes(tree)) == [
+        "base.b",
+        "base.c",
+        "device.Fake.g",
+        "device.a",
+        "device.f",
+        "setattr(owner, name, 3)",
+    ]
+
+
+@pytest.fixture(scope="module")
+def patched() -> set[tuple[str, str]]:
+    """Returns adapter and symbol of every patch of verl in this process, once all adapters are loaded."""
+    for adapter in ADAPTERS:
+        importlib.import_module(adapter.needs)
+    assert not state().failed
+    return {(patch.adapter.replace(".", "/"), patch.symbol) for patch in patches() if is_verl(patch.symbol)}
+
+
+def test_the_table_holds_every_patch(patched: set[tuple[str, str]]) -> None:
+    known = {(adapter, patch.symbol) for adapter, patch in PATCHES}
+    assert patched, "no adapter patches verl"
+    assert not patched - known, f"declared_patches misses {sorted(patched - known)}"
+    expected = {adapter.module.replace(".", "/") for adapter in ADAPTERS if not adapter.module.startswith("cpu.")}
+    assert {(adapter, symbol) for adapter, symbol in known if adapter in expected} <= patched
+
+
+@pytest.mark.parametrize("adapter", sorted({adapter for adapter, _ in PATCHES}))
+def test_a_file_that_patches_verl_begins_with_what_it_patches(adapter: str) -> None:
+    docstring = str(ast.get_docstring(dict(sources())[adapter]))
+    assert docstring.startswith("Patches verl:")
+    for name in {patch.symbol.replace(":", ".").rsplit(".", 1)[1] for known, patch in PATCHES if known == adapter}:
+        assert re.search(rf"`[\w.]*\b{name}`", docstring), f"{adapter} does not name {name}"
 
 
 def test_our_server_answers_every_call_that_verl_makes_to_a_server() -> None:
@@ -957,12 +825,23 @@ def _faults(use: Use) -> Iterator[str]:
         found = getattr(found, part)
     if use.call is not None:
         yield from _call_faults(found, _split(use.call))
-    if use.replaced is not None and _parameters(found) != use.replaced:
+    if use.replaced is not None and not _takes_its_calls(found, _split(use.replaced)):
         yield f"takes ({_parameters(found)}), ours takes ({use.replaced})"
     if use.overrides:
         yield from _override_faults(found, use.overrides)
     names = _instance_names(found) if use.has else set()
     yield from (f"sets no {name}" for name in _split(use.has) if name not in names)
+
+
+def _takes_its_calls(function: Any, ours: list[str]) -> bool:
+    """Tells whether a function of ours takes what verl's does: the same names, or stars for the rest."""
+    positional = list(itertools.takewhile(lambda name: not name.startswith("*"), ours))
+    keywords = {name for name in ours[len(positional) :] if not name.startswith("*")}
+    theirs = _split(_parameters(function))
+    named = [name for name in theirs if not name.startswith("*")]
+    takes_rest = any(name.startswith("*") and name != "*" for name in ours)
+    rest = [name for name in theirs if name not in (*positional, *keywords)]
+    return named[: len(positional)] == positional and keywords <= set(named) and (takes_rest or not rest)
 
 
 def _call_faults(function: Any, arguments: list[str]) -> Iterator[str]:
@@ -1016,41 +895,20 @@ def _instance_names(cls: type) -> set[str]:
     return names
 
 
-def _sources() -> Iterator[tuple[str, ast.Module]]:
-    package = Path(str(verl_agentic.plugin.__file__)).parent
-    yield "plugin", ast.parse((package / "plugin.py").read_text())
-    folder = package / "adapters"
-    for path in sorted(folder.rglob("*.py")):
-        yield path.relative_to(folder).with_suffix("").as_posix(), ast.parse(path.read_text())
-
-
 def _used_symbols(tree: ast.Module) -> set[str]:
-    bound = _bindings(tree)
+    bound = bindings(tree)
     # A module that is only named counts itself; one symbol of it is counted where it is used.
     used = set(bound.values())
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            used |= {f"{alias.name}:" for alias in node.names if _is_verl(alias.name)}
+            used |= {f"{alias.name}:" for alias in node.names if is_verl(alias.name)}
         if isinstance(node, ast.Call):
             used |= {f"{name}:" for name in _named_modules(node)}
         if isinstance(node, ast.Attribute):
             used |= _attribute(node, bound)
+    used |= {patch.symbol for patch in declared_patches(tree) if patch.kind != "add"}
     # `Class.method` says more than `Class`.
     return {s for s in used if s.endswith(":") or not any(o.startswith(f"{s}.") for o in used)} | _bases(tree, bound)
-
-
-def _bindings(tree: ast.Module) -> dict[str, str]:
-    bound = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module and _is_verl(node.module):
-            for alias in node.names:
-                is_module = _is_module(f"{node.module}.{alias.name}")
-                symbol = f"{node.module}.{alias.name}:" if is_module else f"{node.module}:{alias.name}"
-                bound[alias.asname or alias.name] = symbol
-        if isinstance(node, ast.Import):
-            names = [(alias.asname or alias.name, alias.name) for alias in node.names]
-            bound |= {name: f"{module}:" for name, module in names if _is_verl(module) and "." not in name}
-    return bound
 
 
 def _named_modules(call: ast.Call) -> list[str]:
@@ -1059,7 +917,7 @@ def _named_modules(call: ast.Call) -> list[str]:
     if function in ("import_module", "when_imported", "__import__"):
         given += call.args[:1]
     constants = [node.value for node in given if isinstance(node, ast.Constant)]
-    return [name for name in constants if isinstance(name, str) and _is_verl(name)]
+    return [name for name in constants if isinstance(name, str) and is_verl(name)]
 
 
 def _attribute(node: ast.Attribute, bound: dict[str, str]) -> set[str]:
@@ -1078,7 +936,7 @@ def _bases(tree: ast.Module, bound: dict[str, str]) -> set[str]:
 
 def _subclasses(tree: ast.Module) -> Iterator[tuple[str, set[str], set[str]]]:
     """Yields a base of verl, the methods of it that a class overrides, and the attributes that it reads of it."""
-    bound = _bindings(tree)
+    bound = bindings(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -1099,17 +957,6 @@ def _defined(cls: type) -> set[str]:
 
 def _is_self(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "self"
-
-
-def _is_verl(module: str) -> bool:
-    return module.split(".")[0] == "verl"
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _module(name: str) -> Any:

@@ -76,9 +76,23 @@ def test_import_verl_registers_everything_whatever_is_imported_first(
     assert order.pop("first") == first
     assert order.pop("loaded") == sorted(adapter.module for adapter in ADAPTERS)
     assert order.pop("failed") == {}
+    order.pop("patches")
     strangers = {name: origin for name, origin in order.items() if "verl_agentic" not in origin}
     assert not strangers
     assert len(order) == 15
+
+
+@pytest.mark.parametrize("first", [first for first in _FIRST if not first.startswith("verl_agentic.adapters")])
+def test_patches_of_one_symbol_have_the_order_of_adapters_whatever_is_imported_first(
+    orders: dict[str, dict[str, Any]], first: str
+) -> None:
+    places = {adapter.module: place for place, adapter in enumerate(ADAPTERS)}
+    by_symbol: dict[str, list[int]] = {}
+    for symbol, adapter in orders[first]["patches"]:
+        if adapter in places:  # others are imported by one of these
+            by_symbol.setdefault(symbol, []).append(places[adapter])
+    assert len(by_symbol["verl.trainer.ppo.v1.replay_buffer:ReplayBuffer.sample"]) == 4
+    assert all(found == sorted(found) for found in by_symbol.values())
 
 
 def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_read_them() -> None:

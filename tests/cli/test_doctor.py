@@ -17,7 +17,7 @@ import pytest
 from verl_agentic.adapters import plugin_probe
 from verl_agentic.cli import doctor
 from verl_agentic.diagnostics.machine import Check
-from verl_agentic.plugin import ADAPTERS
+from verl_agentic.plugin import ADAPTERS, SUPPORTED_VERL
 
 _DOCTOR = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())", "doctor")
 _WELL: dict[str, Any] = {
@@ -55,6 +55,11 @@ def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that
     registered = {row["gives"]: row for row in report["registered"]}
     assert registered["rollout backend agentic"]["chosen_by"] == "actor_rollout_ref.rollout.name=agentic"
     assert {row["state"] for row in report["registered"]} == {"loaded"}
+    rows = {(row["symbol"], row["order"]): row for row in report["patches"]}
+    assert len(rows) == len(report["patches"])
+    step = rows["verl.trainer.ppo.v1.trainer_base:PPOTrainer.step", 1]
+    assert (step["adapter"], step["kind"], step["versions"]) == ("trainer.schedules", "wrap", SUPPORTED_VERL)
+    assert any(row["adapter"] == "cpu.distributed" for row in report["patches"])
 
 
 def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
@@ -146,8 +151,27 @@ def test_the_exit_code_is_that_of_the_worst_check(
     for status, expected in (("ok", 0), ("warn", 0), ("fail", 1)):
         check = Check(name="memory", status=status, found="x")
         monkeypatch.setattr(doctor, "machine_checks", lambda check=check: [check])
-        assert doctor.run(argparse.Namespace(json=True, timeout=1.0)) == expected
+        assert doctor.run(argparse.Namespace(json=True, patches=False, timeout=1.0)) == expected
         assert json.loads(capsys.readouterr().out)["ok"] is (expected == 0)
+
+
+@pytest.mark.parametrize("lists_patches", [False, True])
+def test_patches_are_counted_and_listed_when_asked_for(
+    lists_patches: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"symbol": "verl.x:Y.z", "adapter": "trainer.a", "kind": "wrap", "order": 1, "versions": ">=0.9.1"}
+    rows = [row, {**row, "adapter": "trainer.b", "order": 2}]
+    seen = {"process": _WELL, "ray_worker": _WELL, "patches": rows}
+    monkeypatch.setattr(doctor, "_probe", lambda timeout_s: (dict(seen), ""))
+    monkeypatch.setattr(doctor, "machine_checks", lambda: [])
+    doctor.run(argparse.Namespace(json=False, patches=lists_patches, timeout=1.0))
+    printed = capsys.readouterr().out
+    assert "2 patches of 1 attributes of verl" in printed
+    lines = [line.split() for line in printed.splitlines()]
+    for order, adapter in (("1", "trainer.a"), ("2", "trainer.b")):
+        assert (["verl.x:Y.z", order, "wrap", adapter, ">=0.9.1"] in lines) is lists_patches
+    doctor.run(argparse.Namespace(json=True, patches=lists_patches, timeout=1.0))
+    assert json.loads(capsys.readouterr().out)["patches"] == rows
 
 
 def test_what_the_probe_prints_among_other_lines_is_read() -> None:

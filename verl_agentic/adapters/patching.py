@@ -127,19 +127,15 @@ def _around(original: Any, wrapper: Callable[..., Any]) -> Any:
     if isinstance(original, staticmethod | classmethod):
         return type(original)(_around(original.__func__, wrapper))
 
-    if inspect.iscoroutinefunction(wrapper):
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
 
-        @functools.wraps(original)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await wrapper(original, *args, **kwargs)
+    @functools.wraps(original)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        return await wrapper(original, *args, **kwargs)
 
-    else:
-
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return wrapper(original, *args, **kwargs)
-
-    return call
+    return call_async if inspect.iscoroutinefunction(wrapper) else call
 
 
 def _verl_version() -> str:

@@ -1,4 +1,7 @@
-"""What the plugin looks like in a fresh process and in a Ray worker; prints a JSON line for each. Run as a module."""
+"""What the plugin looks like in a fresh process and in a Ray worker, and what it patches. Run as a module.
+
+Prints a JSON line for each.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import importlib
 import json
 import sys
 import tempfile
+from dataclasses import asdict
 from importlib.metadata import entry_points
 from typing import Any
+
+from verl_agentic.adapters.patching import patches
 
 _MARK = "verl_agentic probe: "
 
@@ -48,6 +54,14 @@ def _entry_points() -> dict[str, str | None]:
     return hidden
 
 
+def patch_table() -> list[dict[str, Any]]:
+    """Returns the patches of verl in this process as JSON, by symbol and order; complete after `look`."""
+    plugin = sys.modules.get("verl_agentic.plugin")
+    supported = getattr(plugin, "SUPPORTED_VERL", "")
+    rows = [{**asdict(patch), "versions": patch.versions or supported} for patch in patches()]
+    return sorted(rows, key=lambda row: (row["symbol"], row["order"]))
+
+
 def look_in_ray_worker() -> dict[str, Any]:
     """Returns what a worker of a Ray cluster of its own sees."""
     try:
@@ -70,7 +84,7 @@ def look_in_ray_worker() -> dict[str, Any]:
 
 
 def parse(output: str) -> dict[str, Any]:
-    """Returns what a run of this module printed: `process`, and `ray_worker` unless it ended before."""
+    """Returns what a run of this module printed: `process`, `patches` and `ray_worker`, unless it ended before."""
     seen: dict[str, Any] = {}
     for line in output.splitlines():
         if _MARK in line:
@@ -79,7 +93,7 @@ def parse(output: str) -> dict[str, Any]:
 
 
 def _main() -> None:
-    for place, function in (("process", look), ("ray_worker", look_in_ray_worker)):
+    for place, function in (("process", look), ("patches", patch_table), ("ray_worker", look_in_ray_worker)):
         print(_MARK + json.dumps({place: function()}), flush=True)
 
 

@@ -21,25 +21,27 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--patches", action="store_true", help="list every attribute of verl that the plugin patches")
     parser.add_argument("--timeout", type=float, default=_DEADLINE_S, help="of the plugin's check, in seconds")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints all checks; the exit code is 0 when a quickstart would run."""
     seen, failure = _probe(args.timeout)
+    patches = seen.pop("patches", [])
     checks = [*machine_checks(), *_plugin_checks(seen, failure)]
     is_well = all(check.status != "fail" for check in checks)
     registered = _registered(seen)
     if args.json:
         report = {"ok": is_well, "checks": [asdict(check) for check in checks], "plugin": seen}
-        print(json.dumps({**report, "registered": registered}, indent=2))
+        print(json.dumps({**report, "registered": registered, "patches": patches}, indent=2))
     else:
-        _show(checks, registered, is_well)
+        _show(checks, registered, is_well, patches=patches, lists_patches=args.patches)
     return 0 if is_well else 1
 
 
 def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
-    """Returns what a fresh process and a Ray worker see, and why the rest of it could not be found out."""
+    """Returns what a fresh process and a Ray worker see, the patches, and why the rest could not be found out."""
     from verl_agentic.adapters import plugin_probe
 
     command = [sys.executable, "-m", "verl_agentic.adapters.plugin_probe"]
@@ -58,7 +60,7 @@ def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
     finally:
         _end_tree(process)
     seen = plugin_probe.parse(output)
-    return seen, "" if len(seen) == len(_PLACES) else failure
+    return seen, "" if set(_PLACES) <= set(seen) else failure
 
 
 def _end_tree(process: subprocess.Popen[str]) -> None:
@@ -126,7 +128,14 @@ def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def _show(checks: list[Check], registered: list[dict[str, str]], is_well: bool) -> None:
+def _show(
+    checks: list[Check],
+    registered: list[dict[str, str]],
+    is_well: bool,
+    *,
+    patches: list[dict[str, Any]],
+    lists_patches: bool,
+) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -146,5 +155,14 @@ def _show(checks: list[Check], registered: list[dict[str, str]], is_well: bool) 
         mark = _MARKS["ok"] if row["state"] == "loaded" else f"[red]{row['state']}[/]"
         console.print(Text(f"  {row['gives']} "), mark, sep="")
         console.print(Text(f"      {row['chosen_by']}"), soft_wrap=True)
+    console.print()
+    num_symbols = len({patch["symbol"] for patch in patches})
+    console.print(f"{len(patches)} patches of {num_symbols} attributes of verl; --patches lists them")
+    if lists_patches:
+        table = Table("symbol", "order", "kind", "adapter", "verl", box=box.SIMPLE_HEAD)
+        for patch in patches:
+            names = ("symbol", "order", "kind", "adapter", "versions")
+            table.add_row(*(Text(str(patch[name]), overflow="fold") for name in names))
+        console.print(table)
     console.print()
     console.print("[green]a quickstart would run here[/]" if is_well else "[red]a quickstart would not run here[/]")
