@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import verl_agentic
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_package import load_env
 from verl_agentic.rewards.component import load_component
@@ -72,8 +73,10 @@ def test_modules_and_files_named_in_the_docs_exist(page: Path) -> None:
 
 
 def _module(name: str) -> str:
-    """Returns the longest part of a dotted name that could be a module: names of functions go."""
+    """Returns the longest part of a dotted name that could be a module: names of functions and public names go."""
     parts = name.split(".")
+    if len(parts) == 2 and parts[1] in dir(verl_agentic):
+        return parts[0]
     folder = ROOT.joinpath(*parts[:-1])
     is_attribute = folder.with_suffix(".py").is_file()
     return ".".join(parts[:-1] if is_attribute else parts)

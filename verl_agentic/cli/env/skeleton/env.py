@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Reward, StopReason
+from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, ToolResult, Transcript
 
 
 class LookUp:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import EnvRow, Message, ToolCall
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:

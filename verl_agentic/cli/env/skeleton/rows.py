@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message
+from verl_agentic import EnvRow, Message
 
 Split = Literal["train", "test"]
 _THINGS = ("bolts", "hinges", "lamps", "pipes", "ropes", "screws", "tiles", "wires")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from verl_agentic import Action, ToolCall, load_env_package
 from verl_agentic.cli import main
-from verl_agentic.env_package import load_env_package
-from verl_agentic.types import Action, ToolCall
 
 FOLDER = str(Path(__file__).parent)
 
