@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *(p for f in ("docs", "envs", "recipes") for p in s
 SKELETON = sorted((ROOT / "verl_agentic" / "cli" / "env" / "skeleton").glob("*.py"))
 NAMES = {
     *("ToolEnv", "Env", "EnvRow", "EnvPackage", "Transcript", "load_env", "load_env_package", "in_thread"),
-    *("Tool", "ToolResult"),
+    *("tool", "Tool", "ToolResult"),
     *("Action", "Message", "Observation", "Reward", "StopReason", "ToolCall", "UNSCORED"),
     *("component", "Sample", "Graded", "ABSTAIN", "Rubric", "Scorer"),
     *("advantage", "Advantages", "CreditBatch", "policy_loss", "Loss", "LossBatch"),
@@ -77,7 +77,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     ("code", "absent"),
     [
         ("import verl_agentic; dir(verl_agentic)", "torch verl ray numpy pydantic verl_agentic.errors"),
-        ("from verl_agentic import ToolEnv, EnvRow, Reward, load_env, component, Rubric, run_episode, EpisodeLimits",
+        ("from verl_agentic import ToolEnv, EnvRow, Reward, tool, load_env, component, Rubric, run_episode, gate",
          "torch verl ray"),
     ],
     ids=["the package", "names of environments and rewards"],

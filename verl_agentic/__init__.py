@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.sampling.gate import Group as Group
     from verl_agentic.sampling.gate import Verdict as Verdict
     from verl_agentic.sampling.gate import gate as gate
+    from verl_agentic.tools.functions import tool as tool
     from verl_agentic.tools.tool import Tool as Tool
     from verl_agentic.tools.tool import ToolResult as ToolResult
     from verl_agentic.types import UNSCORED as UNSCORED
@@ -82,6 +83,7 @@ _MODULES = {
     "rewards.scorer": ("Scorer",),
     "sampling.curriculum": ("Pool", "curriculum"),
     "sampling.gate": ("Group", "Verdict", "gate"),
+    "tools.functions": ("tool",),
     "tools.tool": ("Tool", "ToolResult"),
     "types": ("UNSCORED", "Action", "Message", "Observation", "Reward", "StopReason", "ToolCall"),
 }

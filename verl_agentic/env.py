@@ -16,6 +16,7 @@ from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, EnvError, boundary, is_infrastructure
 from verl_agentic.rewards.text.reasoning import outside_reasoning
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
+from verl_agentic.tools.functions import to_tool
 from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
 
@@ -109,17 +110,27 @@ class ToolEnv:
     """
 
     def __init__(
-        self, row: EnvRow, tools: Sequence[Tool], *, max_parallel_calls: int = 4, tool_timeout_s: float = 30.0
+        self,
+        row: EnvRow,
+        tools: Sequence[Tool | Callable[..., Any]],
+        *,
+        max_parallel_calls: int = 4,
+        tool_timeout_s: float = 30.0,
     ) -> None:
-        """Makes the environment of a row; `extra["tool_selection"]` of the row, if not empty, names the tools it gets.
+        """Makes the environment of a row.
 
-        A call ends after `tool_timeout_s`, or after the tool's own `timeout_s` where it has one.
+        Args:
+            row: the row. `extra["tool_selection"]`, if not empty, names the tools that it gets.
+            tools: tools and functions; a function or bound method becomes a tool as with the decorator `tool`.
+            max_parallel_calls: calls that run at the same time.
+            tool_timeout_s: deadline of one call in seconds, unless the tool has a `timeout_s` of its own.
 
         Raises:
-            ConfigError: the row selects a tool that is not among `tools`.
+            ConfigError: the row selects a tool that is not among `tools`, or a function cannot be a tool.
         """
         self.row = row
-        self._tools = {tool.name: tool for tool in _selected(tools, row.extra.get("tool_selection"))}
+        known = [to_tool(tool) for tool in tools]
+        self._tools = {tool.name: tool for tool in _selected(known, row.extra.get("tool_selection"))}
         self._slots = asyncio.Semaphore(max_parallel_calls)
         self._tool_timeout_s = tool_timeout_s
 

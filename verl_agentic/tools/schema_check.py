@@ -52,8 +52,8 @@ class ArgumentSchema:
             kind.check_schema(schema)
         except jsonschema.SchemaError as cause:
             raise DataError(
-                f"the parameters of a tool are no JSON schema at {_path(cause.absolute_path)}, got {cause.message}; "
-                "mend the schema"
+                f"the parameters of a tool are no JSON schema at {json_path(cause.absolute_path)}, got "
+                f"{cause.message}; mend the schema"
             ) from cause
         for reference in _references(schema):
             if _target(schema, reference) is None:
@@ -124,7 +124,7 @@ def argument_schema(schema: Mapping[str, Any]) -> ArgumentSchema:
     return _compiled(json.dumps(schema))
 
 
-def explain(name: str, mismatches: Iterable[Mismatch]) -> str:
+def explain(name: str, mismatches: Iterable[Mismatch | str]) -> str:
     """Returns the message for the policy whose call of tool `name` does not fit."""
     lines = [f"- {mismatch}" for mismatch in mismatches]
     hidden = len(lines) - _SHOWN_MISMATCHES
@@ -172,26 +172,26 @@ def _told(error: Any) -> Iterator[Mismatch]:
                 yield from _told(inner)
             return
         told = dict.fromkeys(m.expected for inner in error.context for m in _told(inner))
-        yield Mismatch(path=_path(path), expected=" or ".join(told), got=_shown(value))
+        yield Mismatch(path=json_path(path), expected=" or ".join(told), got=shown_json(value))
     elif keyword == "required":
         for name in wanted:
             if name not in value:
                 schema = error.schema.get("properties", {}).get(name, {})
-                yield Mismatch(path=_path([*path, name]), expected=_described(schema), got="nothing")
+                yield Mismatch(path=json_path([*path, name]), expected=_described(schema), got="nothing")
     elif keyword == "additionalProperties" and isinstance(value, Mapping):
         known = error.schema.get("properties", {})
         for name in value:
             if name not in known:
                 expected = f"no such name (known: {', '.join(known) or 'none'})"
-                yield Mismatch(path=_path([*path, name]), expected=expected, got=_shown(value[name]))
+                yield Mismatch(path=json_path([*path, name]), expected=expected, got=shown_json(value[name]))
     else:
-        yield Mismatch(path=_path(path), expected=_wanted(keyword, wanted), got=_shown(value))
+        yield Mismatch(path=json_path(path), expected=_wanted(keyword, wanted), got=shown_json(value))
 
 
 def _not_finite(value: Any, path: list[Any]) -> Iterator[Mismatch]:
     """Yields numbers that Python reads and JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
-        yield Mismatch(path=_path(path), expected="a finite number", got=_shown(value))
+        yield Mismatch(path=json_path(path), expected="a finite number", got=shown_json(value))
     elif isinstance(value, (Mapping, list)):
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _not_finite(item, [*path, key])
@@ -211,15 +211,15 @@ def _wanted(keyword: str, wanted: Any) -> str:
         case "type":
             return " or ".join([wanted] if isinstance(wanted, str) else wanted)
         case "enum":
-            return "one of " + ", ".join(map(_shown, wanted))
+            return "one of " + ", ".join(map(shown_json, wanted))
         case "const":
-            return _shown(wanted)
+            return shown_json(wanted)
         case "minimum":
             return f"at least {wanted}"
         case "maximum":
             return f"at most {wanted}"
         case _:
-            return f"{keyword} {_shown(wanted)}"
+            return f"{keyword} {shown_json(wanted)}"
 
 
 def _described(schema: Any) -> str:
@@ -231,11 +231,13 @@ def _described(schema: Any) -> str:
     return _wanted("type", schema["type"]) if "type" in schema else "a value"
 
 
-def _path(parts: Iterable[Any]) -> str:
+def json_path(parts: Iterable[Any]) -> str:
+    """Returns the path of a value inside the arguments, such as `$.items[0].sku`."""
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
 
-def _shown(value: Any) -> str:
+def shown_json(value: Any) -> str:
+    """Returns a value as short JSON."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
