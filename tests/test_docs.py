@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,10 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "recipes").glob("*/README.md"))]
 
 
-@pytest.fixture
-def capitals(tmp_path: Path) -> str:
-    """The environment of docs/extending.md, as the folder that a reader would make of it."""
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(), re.DOTALL)[0]
+@pytest.fixture(params=["README.md", "docs/extending.md"])
+def capitals(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The environment of a page, as the folder that a reader would make of it."""
+    code = re.findall(r"```python\n(.*?)```", (ROOT / request.param).read_text(), re.DOTALL)[0]
+    assert len([line for line in code.splitlines() if line]) <= 16
     folder = tmp_path / "capitals"
     folder.mkdir()
     (folder / "__init__.py").write_text(code)
@@ -46,9 +48,21 @@ def test_the_environment_of_the_docs_can_be_played(capitals: str) -> None:
         transcript = Transcript(messages=messages, actions=(calls, last), stop_reason=StopReason.ANSWERED)
         return observation.messages[0].content, (await env.score(transcript)).outcome
 
-    assert asyncio.run(play("Kenya", "It is Nairobi.")) == ("Nairobi", 1.0)
-    assert asyncio.run(play("Kenya", "It is Paris.")) == ("Nairobi", 0.0)
-    assert asyncio.run(play("Atlantis", "Nairobi"))[0] == "Error: unknown country 'Atlantis'"
+    assert asyncio.run(play("Kenya", "Nairobi\n")) == ("Nairobi", 1.0)
+    for wrong in ("Paris", "Nairobi or Paris", "not Nairobi", "<think>Nairobi</think>", "Nairo", ""):
+        assert asyncio.run(play("Kenya", wrong)) == ("Nairobi", 0.0)
+    told, _ = asyncio.run(play("Atlantis", "Nairobi"))
+    assert told == "Error: 'lookup' failed on these arguments: KeyError: 'Atlantis'"
+
+
+async def test_the_tool_of_the_docs_answers() -> None:
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(), re.DOTALL)[1]
+    space: dict[str, Any] = {}
+    exec(compile(code, "extending.md", "exec", dont_inherit=True), space)
+    convert = space["convert"]
+    assert (await convert.call({"amount": 2, "unit": "mile"})).content == "3218.69 m"
+    assert (await convert.call({"amount": -1})).is_error and convert.timeout_s == 10
+    assert convert.schema["function"]["parameters"]["properties"]["unit"]["description"] == "the unit of the amount."
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
