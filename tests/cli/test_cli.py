@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from verl_agentic import cli, errors
 
 _HEAVY = ("torch", "verl", "ray", "transformers", "numpy")
 _HELP_CPU_S = 0.2
+_VERBS = {
+    *("accept", "add", "allow", "answer", "ask", "audit", "check", "compare", "compute"),
+    *("evaluate", "export", "give", "label", "leave", "let", "list", "listen", "load", "make"),
+    *("name", "override", "parse", "pass", "play", "print", "read", "refuse", "reject"),
+    *("repeat", "require", "run", "sample", "save", "score", "send", "serve", "set", "show"),
+    *("shuffle", "stop", "take", "test", "train", "try", "use", "wait", "write"),
+}
 _MAIN = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())")
 
 
@@ -31,11 +39,18 @@ def _imports(process: subprocess.CompletedProcess[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
-def test_help_names_every_command_and_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_help_names_every_command_on_one_screen_and_imports_nothing_heavy(tmp_path: Path) -> None:
     process = _python("-X", "importtime", *_MAIN, "--help", cwd=tmp_path)
     assert process.returncode == 0
-    for command in cli.COMMANDS:
-        assert f"    {command}" in process.stdout
+    lines = process.stdout.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 100
+    for heading, commands in cli.GROUPS.items():
+        start = lines.index(f"{heading}:")
+        assert [line.split() for line in lines[start + 1 : start + 1 + len(commands)]] == [
+            [name, *line.split()] for name, line in commands.items()
+        ]
+    order = [lines.index(f"{when} a run:") for when in ("Before", "During and after", "After")]
+    assert order == sorted(order)
     imported = _imports(process)
     assert "argparse" in imported  # the list was read
     assert not imported & {*_HEAVY, "rich", "psutil"}
@@ -79,6 +94,31 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: verl-agentic {command}")
     assert "--" in shown.replace("--help", "")  # its own options, too
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yields the parsers of all commands and subcommands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield subparser
+                yield from _commands(subparser)
+
+
+@pytest.mark.parametrize("command", [command for command in cli.COMMANDS if command != "doctor"])
+def test_every_command_and_option_has_a_help_that_starts_with_a_verb(command: str) -> None:
+    parser = argparse.ArgumentParser(prog=command, description=cli.COMMANDS[command])
+    cli._module(command).add_arguments(parser)
+    helps = {command: parser.description}
+    for each in (parser, *_commands(parser)):
+        helps |= {f"{each.prog}:": each.description}
+        for action in each._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                helps |= {choice.dest: choice.help for choice in action._choices_actions}
+            else:
+                helps[f"{each.prog} {action.dest}"] = action.help
+    wrong = {name: text for name, text in helps.items() if not text or text.split()[0].strip(",").lower() not in _VERBS}
+    assert not wrong
 
 
 def test_an_error_of_ours_is_one_line_and_a_foreign_one_a_traceback(

@@ -8,35 +8,54 @@ import os
 import sys
 from collections.abc import Sequence
 
-COMMANDS = {
-    "doctor": "check that a run would work here, and show what the plugin registers",
-    "quickstart": "train a tiny model to use a tool, on this machine, in minutes",
-    "play": "put one question to a trained checkpoint and watch the episode",
-    "preflight": "would this configuration train? the first prompt, what it amounts to, what is wrong with it",
-    "dryrun": "one whole step of your own configuration on a CPU: is it right, and where does its gradient go",
-    "diagnose": "what is wrong with a run, line by line, and what to try next",
-    "env": "list environments, check one, begin a new one",
-    "evaluate": "play an environment against any OpenAI-compatible server, with the loop that trains",
-    "judge": "attack a judge of rewards with probes, before a policy does",
-    "prepare": "write an environment's rows for verl, or check rows that there are",
-    "reward": "audit a rubric on stored trajectories, or see what another one would have changed",
-    "serve": "serve a model folder to OpenAI-compatible clients, on a CPU",
-    "sandbox": "run untrusted code: see which sandboxes work here, use one, serve them to other machines",
-    "view": "see what a run has played, token by token, in the browser or as one HTML file",
-    "tiny-model": "make a tiny random model with tokenizer and chat template",
+from verl_agentic.cli.command_group import sentence
+
+GROUPS = {
+    "Start": {
+        "quickstart": "train a tiny model to use a tool on this machine, in minutes",
+        "doctor": "check that a run would start here and show what the plugin registers",
+    },
+    "Before a run": {
+        "env": "list, create and validate environments",
+        "prepare": "write the rows of an environment for verl, or check existing rows",
+        "judge": "test an LLM judge with adversarial answers",
+        "preflight": "check a config and show its first prompt, derived sizes and problems",
+        "dryrun": "run one training step of a config on a CPU and check its mask by gradient",
+    },
+    "During and after a run": {
+        "view": "show every trajectory, token by token, in the browser or as one HTML file",
+        "diagnose": "name what is wrong with a run, with evidence and what to try next",
+        "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
+    },
+    "After a run": {
+        "evaluate": "evaluate a model behind an OpenAI-compatible server in an environment",
+        "play": "ask a trained checkpoint one question and show the episode",
+        "serve": "serve a model folder to OpenAI-compatible clients, on a CPU",
+    },
+    "Parts on their own": {
+        "sandbox": "run untrusted code, try the sandbox backends, or serve sandboxes",
+        "tiny-model": "write a tiny random model with a tokenizer and a chat template",
+    },
 }
-"""Subcommand -> one line of help; `tiny-model` lives in `cli/tiny_model.py`, and so on."""
+"""Heading -> subcommand -> one line of help; `tiny-model` lives in `cli/tiny_model.py`, and so on."""
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0 fine, 1 the check or run failed, 2 wrong use."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
-        prog="verl-agentic", description="Reinforcement learning for LLM agents, as a plugin for an unmodified verl."
+        prog="verl-agentic",
+        usage="verl-agentic COMMAND ...",
+        description=_overview(),
+        epilog="Show the options of a command: verl-agentic COMMAND --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="verl-agentic", help=argparse.SUPPRESS
+    )
     for name, line in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
+        subparser = subparsers.add_parser(name, description=sentence(line))
         if arguments[:1] == [name]:
             _module(name).add_arguments(subparser)
     parsed = _parse(parser, arguments)
@@ -50,8 +69,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error)
 
 
+def _overview() -> str:
+    """Returns the commands under their headings."""
+    width = max(map(len, COMMANDS))
+    lines = ["Reinforcement learning for LLM agents, as a plugin for an unmodified verl."]
+    for heading, commands in GROUPS.items():
+        lines += ["", f"{heading}:", *(f"  {name:{width}}  {line}" for name, line in commands.items())]
+    return "\n".join(lines)
+
+
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Returns the parsed arguments; options may stand between overrides, where argparse ends a list of positionals."""
+    """Returns the parsed arguments. Options may stand between overrides, where argparse ends a list of positionals."""
     parsed, rest = parser.parse_known_args(arguments)
     is_wrong = [argument for argument in rest if argument.startswith("-") or not hasattr(parsed, "overrides")]
     if is_wrong:

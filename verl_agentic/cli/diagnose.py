@@ -1,4 +1,4 @@
-"""`verl-agentic diagnose`: a finished or running run, judged line by line, with what to try next."""
+"""`verl-agentic diagnose`: names what is wrong with a finished or running run, and what to try next."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of a run, or one that holds it")
-    parser.add_argument("--prompts", type=int, default=0, metavar="N", help="also list the N prompts that fail most")
+    parser.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="read this folder of a run, or a folder that contains it"
+    )
+    parser.add_argument("--prompts", type=int, default=0, metavar="N", help="list the N prompts that fail most, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

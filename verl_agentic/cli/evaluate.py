@@ -1,4 +1,4 @@
-"""`verl-agentic evaluate`: an environment against any OpenAI-compatible server, with the loop that trains."""
+"""`verl-agentic evaluate`: evaluates a model behind an OpenAI-compatible server with the loop that trains."""
 
 from __future__ import annotations
 
@@ -22,40 +22,66 @@ _MAX_RESPONSE_TOKENS, _MAX_CONTEXT_TOKENS = 8_192, 32_768
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--env", required=True, help="name of a bundled environment, path of a folder, or module")
-    parser.add_argument("--endpoint", required=True, metavar="URL", help="such as http://127.0.0.1:8000/v1")
-    parser.add_argument("--model", required=True, help="name of the model at the endpoint")
+    parser.add_argument(
+        "--env", required=True, help="use this environment: the name of a bundled one, a folder, or a module"
+    )
+    parser.add_argument(
+        "--endpoint", required=True, metavar="URL", help="ask this server, such as http://127.0.0.1:8000/v1"
+    )
+    parser.add_argument("--model", required=True, help="ask for the model of this name")
     rows = parser.add_argument_group("rows")
-    rows.add_argument("--rows", type=Path, metavar="FILE", help="play these rows; default: new ones are made")
-    rows.add_argument("--split", choices=("train", "test"), default="test", help="of new rows (default %(default)s)")
-    rows.add_argument("--count", type=int, default=64, metavar="N", help="of new rows (default %(default)s)")
-    rows.add_argument("--seed", type=int, default=0, metavar="S", help="of new rows (default %(default)s)")
-    rows.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="argument of make_rows")
-    rows.add_argument("--samples", type=int, default=1, metavar="K", help="episodes per row (default %(default)s)")
+    rows.add_argument("--rows", type=Path, metavar="FILE", help="use the rows of this file (default: make new rows)")
+    rows.add_argument(
+        "--split", choices=("train", "test"), default="test", help="make new rows of this split (default %(default)s)"
+    )
+    rows.add_argument("--count", type=int, default=64, metavar="N", help="make N new rows (default %(default)s)")
+    rows.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="make new rows from this seed (default %(default)s)"
+    )
+    rows.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_rows"
+    )
+    rows.add_argument(
+        "--samples", type=int, default=1, metavar="K", help="run K episodes per row (default %(default)s)"
+    )
     play = parser.add_argument_group("episodes")
-    play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="argument of make_env")
-    play.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="budget or deadline of an "
-                      "episode, such as max_turns=8")  # fmt: skip
-    play.add_argument("--turns", metavar="N,N,...", help="play all of it with each of these max_turns, and draw "
+    play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_env")
+    play.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget or "
+                      "deadline of an episode, such as max_turns=8")  # fmt: skip
+    play.add_argument("--turns", metavar="N,N,...", help="evaluate with each of these max_turns and plot "
                       "success over them")  # fmt: skip
-    play.add_argument("--temperature", type=float, metavar="T", help="default: the server's")
-    play.add_argument("--top-p", type=float, metavar="P", help="default: the server's")
-    play.add_argument("--sampling-seed", type=int, metavar="S", help="makes sampling repeatable, where the server can")
-    play.add_argument("--concurrency", type=int, default=32, metavar="C", help="episodes at once (default %(default)s)")
+    play.add_argument(
+        "--temperature", type=float, metavar="T", help="sample at this temperature (default: the server's)"
+    )
+    play.add_argument("--top-p", type=float, metavar="P", help="sample with this top-p (default: the server's)")
+    play.add_argument(
+        "--sampling-seed", type=int, metavar="S", help="make sampling repeatable, if the server supports it"
+    )
+    play.add_argument(
+        "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
+    )
     server = parser.add_argument_group("server")
-    server.add_argument("--mode", choices=("completions", "chat"), help="tokens or messages (default: tokens when a "
+    server.add_argument("--mode", choices=("completions", "chat"), help="send tokens or messages (default: tokens if a "
                         "--tokenizer is given)")  # fmt: skip
-    server.add_argument("--tokenizer", metavar="PATH", help="of the model: a folder, or its name on the hub")
-    server.add_argument("--protocol", default="chat", metavar="NAME", help="how turns are written (default "
+    server.add_argument("--tokenizer", metavar="PATH", help="load the model's tokenizer from this folder or hub name")
+    server.add_argument("--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default "
                         "%(default)s)")  # fmt: skip
-    server.add_argument("--tool-format", default="hermes", metavar="NAME", help="how the model writes tool calls; a "
-                        "parser of verl (default %(default)s)")  # fmt: skip
-    server.add_argument("--api-key-env", default="OPENAI_API_KEY", metavar="NAME", help="environment variable with the "
-                        "key (default %(default)s)")  # fmt: skip
-    server.add_argument("--request", action="append", default=[], metavar="KEY=VALUE", help="field of every request")
-    server.add_argument("--timeout", type=float, default=600.0, metavar="S", help="of a request (default %(default)g)")
-    server.add_argument("--retries", type=int, default=6, metavar="N", help="of a request (default %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: outputs/evaluate/ENV-MODEL")
+    server.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser "
+                        "of verl (default %(default)s)")  # fmt: skip
+    server.add_argument("--api-key-env", default="OPENAI_API_KEY", metavar="NAME", help="read the API key from "
+                        "this environment variable (default %(default)s)")  # fmt: skip
+    server.add_argument(
+        "--request", action="append", default=[], metavar="KEY=VALUE", help="add a field to every request"
+    )
+    server.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="wait S seconds for a response (default %(default)g)"
+    )
+    server.add_argument(
+        "--retries", type=int, default=6, metavar="N", help="repeat a failed request N times (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
 
 

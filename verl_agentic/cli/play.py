@@ -1,4 +1,4 @@
-"""`verl-agentic play`: one question to a checkpoint."""
+"""`verl-agentic play`: asks a checkpoint one question and shows the episode."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("question", help="what to ask")
-    parser.add_argument("--model", type=Path, default=Path("outputs/quickstart/checkpoint"), metavar="DIR")
-    parser.add_argument("--env", default="python_math", help="environment (default %(default)s)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--max-turns", type=int, default=8)
-    parser.add_argument("--max-tokens", type=int, default=512, help="of the whole response (default %(default)s)")
+    parser.add_argument("question", help="ask this question")
+    checkpoint = Path("outputs/quickstart/checkpoint")
+    parser.add_argument(
+        "--model", type=Path, default=checkpoint, metavar="DIR", help="load this checkpoint (default %(default)s)"
+    )
+    parser.add_argument("--env", default="python_math", help="use this environment (default %(default)s)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, help="sample at this temperature; 0 is greedy (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="set the seed of sampling (default %(default)s)")
+    parser.add_argument("--max-turns", type=int, default=8, help="stop after this many turns (default %(default)s)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=512, help="stop after this many response tokens (default %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`verl-agentic preflight`: what a run would be, and what would go wrong with it, before Ray and GPUs are up."""
+"""`verl-agentic preflight`: checks a config before Ray and GPUs are up; shows its first prompt, sizes and problems."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "r
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="as main_ppo takes it: the recipe's folder")
-    parser.add_argument("--config-name", metavar="NAME", help="as main_ppo takes it (default: verl's ppo_trainer)")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as main_ppo takes them")
-    parser.add_argument("--allow", action="append", default=[], metavar="KEY", help="a key, with all below it, that "
-                        "code of yours reads; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--config-dir", type=Path, metavar="DIR", help="read the config from this folder, as main_ppo does"
+    )
+    parser.add_argument(
+        "--config-name", metavar="NAME", help="read the config of this name (default: verl's ppo_trainer)"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="override keys of the config, as for main_ppo"
+    )
+    parser.add_argument("--allow", action="append", default=[], metavar="KEY", help="accept this unknown key and all "
+                        "keys below it, because your own code reads them; may be repeated")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -1,4 +1,4 @@
-"""`verl-agentic prepare`: an environment's rows as verl reads them, and a run's episodes as rows for SFT."""
+"""`verl-agentic prepare`: writes an environment's rows for verl, or a run's episodes as rows for SFT."""
 
 from __future__ import annotations
 
@@ -15,20 +15,28 @@ _FILES = {"train": "train.parquet", "test": "test.parquet"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("env", help="name of a bundled environment, path of a folder, or module")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: data/ENV")
-    parser.add_argument("--train", type=int, default=1_000, metavar="N", help="rows to train on (default %(default)s)")
-    parser.add_argument("--test", type=int, default=100, metavar="N", help="held-out rows (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the rows (default %(default)s)")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="argument of make_rows")
-    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="argument of make_env, with "
-                        "which tools are looked up")  # fmt: skip
-    parser.add_argument("--tools", metavar="NAME,...", help="give the policy only these (default: all)")
-    parser.add_argument("--agent-name", default="env_agent", metavar="NAME", help="verl's agent loop (default "
-                        "%(default)s)")  # fmt: skip
-    parser.add_argument("--learnable", type=Path, metavar="FILE", help="episodes.jsonl of an evaluation of these "
-                        "tasks: leave out those that it always or never solved")  # fmt: skip
-    parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="write nothing; check these files")
+    parser.add_argument("env", help="use this environment: the name of a bundled one, a folder, or a module")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write to this folder (default: data/ENV)")
+    parser.add_argument(
+        "--train", type=int, default=1_000, metavar="N", help="write N rows for training (default %(default)s)"
+    )
+    parser.add_argument(
+        "--test", type=int, default=100, metavar="N", help="write N held-out rows (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="make rows from this seed (default %(default)s)"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_rows"
+    )
+    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument "
+                        "to make_env, which names the tools")  # fmt: skip
+    parser.add_argument("--tools", metavar="NAME,...", help="give the policy only these tools (default: all)")
+    parser.add_argument("--agent-name", default="env_agent", metavar="NAME", help="write this agent loop of verl "
+                        "into the rows (default %(default)s)")  # fmt: skip
+    parser.add_argument("--learnable", type=Path, metavar="FILE", help="leave out tasks that were always or never "
+                        "solved in this episodes.jsonl of an evaluation")  # fmt: skip
+    parser.add_argument("--check", type=Path, nargs="+", metavar="FILE", help="check these files and write nothing")
     add_hindsight_arguments(parser)
 
 

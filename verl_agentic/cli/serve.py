@@ -1,4 +1,4 @@
-"""`verl-agentic serve`: an OpenAI-compatible server for a model folder, on a CPU."""
+"""`verl-agentic serve`: serves a model folder to OpenAI-compatible clients, on a CPU."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="Hugging Face folder")
-    parser.add_argument("--name", help="name that requests give; default: the name of the folder")
-    parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="how the model writes tool calls; "
-                        "a parser of verl (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--max-running", type=int, default=256, help="requests in a batch; default: %(default)d")
-    parser.add_argument("--threads", type=int, help="of arithmetic; default: one per core")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="serve this Hugging Face folder")
+    parser.add_argument("--name", help="answer requests for this model name (default: the name of the folder)")
+    parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser "
+                        "of verl (default %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--max-running", type=int, default=256, help="run at most this many requests in a batch (default %(default)d)"
+    )
+    parser.add_argument("--threads", type=int, help="compute with this many threads (default: one per core)")
     add_listening_options(parser, port=8000, token_variable=_TOKEN_VARIABLE)
 
 

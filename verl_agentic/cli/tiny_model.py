@@ -1,4 +1,4 @@
-"""`verl-agentic tiny-model`: a model to try things with."""
+"""`verl-agentic tiny-model`: writes a tiny random model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_mode
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the model into")
-    parser.add_argument("--preset", choices=sorted(PRESETS), default=DEFAULT_PRESET, help="size (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default %(default)s)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="write the model to this folder")
+    parser.add_argument(
+        "--preset",
+        choices=sorted(PRESETS),
+        default=DEFAULT_PRESET,
+        help="make a model of this size (default %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="set the seed of the random weights (default %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

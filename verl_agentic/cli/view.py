@@ -1,4 +1,4 @@
-"""`verl-agentic view`: the episodes of a run or an evaluation, in the browser or as one HTML file."""
+"""`verl-agentic view`: shows the trajectories of a run or an evaluation, in the browser or as one HTML file."""
 
 from __future__ import annotations
 
@@ -13,27 +13,41 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument(
-        "run_dir", type=Path, metavar="RUN_DIR", help="folder of a run or of `evaluate`; its log may lie deeper"
+        "run_dir",
+        type=Path,
+        metavar="RUN_DIR",
+        help="read this folder of a run or an evaluation; its log may lie deeper",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s: this machine)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen at (default: one that is free)")
-    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="listen at this address (default %(default)s: this machine)"
+    )
+    parser.add_argument("--port", type=int, default=0, help="listen at this port (default: a free one)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
     export = parser.add_argument_group("one file instead of a server")
-    export.add_argument("--export", type=Path, metavar="FILE", help="write a page that needs no server")
+    export.add_argument("--export", type=Path, metavar="FILE", help="write one page that needs no server")
     export.add_argument(
-        "--limit", type=int, default=200, metavar="N", help="trajectories in it, the newest, groups whole (default 200)"
+        "--limit",
+        type=int,
+        default=200,
+        metavar="N",
+        help="export the N newest trajectories, in whole groups (default 200)",
     )
-    export.add_argument("--step", type=_steps, metavar="A[:B]", help="only those of step A, or of steps A to B")
+    export.add_argument("--step", type=_steps, metavar="A[:B]", help="export only step A, or steps A to B")
     export.add_argument(
-        "--key", type=_key, action="append", default=[], metavar="SPLIT/STEP/UID", help="this group; may be repeated"
+        "--key",
+        type=_key,
+        action="append",
+        default=[],
+        metavar="SPLIT/STEP/UID",
+        help="export only this group; may be repeated",
     )
     export.add_argument(
         "--spot-check",
         type=int,
         metavar="N",
-        help="N trajectories at random and N suspicious ones, for a human",
+        help="export N random and N suspicious trajectories for a human check",
     )
-    export.add_argument("--seed", type=int, default=0, help="of --spot-check (default %(default)s)")
+    export.add_argument("--seed", type=int, default=0, help="set the seed of --spot-check (default %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

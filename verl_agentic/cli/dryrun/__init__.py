@@ -12,18 +12,29 @@ _TIMEOUT_S = 600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--config-dir", type=Path, default=None, help="as for main_ppo (default: verl's own)")
-    parser.add_argument("--config-name", required=True, help="as for main_ppo")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for main_ppo, in one block")
-    parser.add_argument("--model", default="tiny", help="tiny: random, with the model's tokenizer; or a folder")
+    parser.add_argument(
+        "--config-dir", type=Path, default=None, help="read the config from this folder (default: verl's own)"
+    )
+    parser.add_argument("--config-name", required=True, help="read the config of this name")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="override keys of the config, as for main_ppo"
+    )
+    parser.add_argument(
+        "--model", default="tiny", help="run this model folder, or tiny: random weights with the model's tokenizer"
+    )
     parser.add_argument(
         "--policy",
         choices=("scripted", "sampled"),
         default=None,
-        help="scripted: the environment's solution plays some sessions (default where there is one)",
+        help="let the environment's solution write some sessions (scripted, the default if there is a solution), or "
+        "sample all of them",
     )
-    parser.add_argument("--out", type=Path, default=Path("outputs/dryrun"), help="folder (default %(default)s)")
-    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, help="seconds (default %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/dryrun"), help="write to this folder (default %(default)s)"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=_TIMEOUT_S, help="stop after this many seconds (default %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

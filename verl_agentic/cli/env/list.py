@@ -1,4 +1,4 @@
-"""`verl-agentic env list`: the bundled environments."""
+"""`verl-agentic env list`: lists the bundled environments."""
 
 from __future__ import annotations
 

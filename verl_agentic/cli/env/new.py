@@ -1,4 +1,4 @@
-"""`verl-agentic env new`: a working environment to begin with."""
+"""`verl-agentic env new`: writes a working environment to start from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NUM_EXAMPLES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("env", metavar="ID", help="name of the new environment, a Python identifier")
-    parser.add_argument("--dir", type=Path, default=Path(), help="where its folder is made (default: here)")
+    parser.add_argument("env", metavar="ID", help="name the environment so; must be a Python identifier")
+    parser.add_argument("--dir", type=Path, default=Path(), help="make its folder here (default: the current folder)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`verl-agentic env validate`: is an environment fit for training?"""
+"""`verl-agentic env validate`: checks that an environment is fit for training."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ _SHOWN_PROBLEMS = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("env", help="name of a bundled environment, path of a folder, or module")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="play these rows; default: the examples and new ones")
-    parser.add_argument("--count", type=int, default=8, metavar="N", help="new rows to make (default %(default)s)")
+    parser.add_argument("env", help="check this environment: the name of a bundled one, a folder, or a module")
     parser.add_argument(
-        "--protocol", default="chat", metavar="NAME", help="how turns are written (default %(default)s)"
+        "--rows", type=Path, metavar="FILE", help="use the rows of this file (default: the examples and new rows)"
+    )
+    parser.add_argument("--count", type=int, default=8, metavar="N", help="make N new rows (default %(default)s)")
+    parser.add_argument(
+        "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
     )
     parser.add_argument(
-        "--config", action="append", default=[], metavar="KEY=VALUE", help="argument of make_env, as JSON or text"
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="pass an argument to make_env, as JSON or text",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

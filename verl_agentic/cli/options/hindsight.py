@@ -1,4 +1,4 @@
-"""`verl-agentic prepare --hindsight`: what a run has played as rows for SFT, failures under the task that they did."""
+"""`verl-agentic prepare --hindsight`: writes a run's episodes as rows for SFT."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ FILE = "hindsight.jsonl"
 
 def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    group = parser.add_argument_group("rows for SFT of what a run has played")
-    group.add_argument("--hindsight", type=Path, metavar="RUN_DIR", help=f"write only DIR/{FILE}: the episodes of this "
-                       "run that solved their task, and failures under the task that they did")  # fmt: skip
-    group.add_argument("--model", metavar="DIR", help="model that will be trained: its tokenizer and chat template")
-    group.add_argument("--protocol", default="chat", metavar="NAME", help="how turns were written (default "
+    group = parser.add_argument_group("rows for SFT from the episodes of a run")
+    group.add_argument("--hindsight", type=Path, metavar="RUN_DIR", help=f"write only OUT/{FILE}: the solved episodes "
+                       "of this run, and failures under the task that they solved instead")  # fmt: skip
+    group.add_argument(
+        "--model", metavar="DIR", help="use tokenizer and chat template of this model, which will be trained"
+    )
+    group.add_argument("--protocol", default="chat", metavar="NAME", help="read turns in this protocol (default "
                        "%(default)s)")  # fmt: skip
-    group.add_argument("--tool-format", default="hermes", metavar="NAME", help="of protocol chat: how tool calls were "
-                       "written (default %(default)s)")  # fmt: skip
-    group.add_argument("--split", choices=("train", "val"), default="train", help="episodes of training, or of "
-                       "validation and evaluations (default %(default)s)")  # fmt: skip
+    group.add_argument("--tool-format", default="hermes", metavar="NAME", help="read tool calls with this parser, "
+                       "for protocol chat (default %(default)s)")  # fmt: skip
+    group.add_argument("--split", choices=("train", "val"), default="train", help="take episodes of training, or "
+                       "of validation and evaluations (default %(default)s)")  # fmt: skip
 
 
 def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -> None:

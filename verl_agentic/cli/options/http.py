@@ -1,4 +1,4 @@
-"""What commands that serve over HTTP have in common: where they listen, who may talk to them, how they end."""
+"""Options and shutdown of commands that serve over HTTP."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ _GRACE_S = 30
 
 def add_listening_options(parser: argparse.ArgumentParser, *, port: int, token_variable: str) -> None:
     """Adds `--host`, `--port` and `--token-file`."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; default: %(default)s")
-    parser.add_argument("--port", type=int, default=port, help="0 for any that is free; default: %(default)d")
-    parser.add_argument("--token-file", type=Path, help=f"file with the token; or set {token_variable}")
+    parser.add_argument("--host", default="127.0.0.1", help="listen at this address (default %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=port, help="listen at this port; 0 for a free one (default %(default)d)"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, help=f"read the token from this file (default: from {token_variable})"
+    )
 
 
 def token_of(args: argparse.Namespace, *, token_variable: str) -> str:

@@ -8,14 +8,24 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--recipe", default="quickstart", help="what is learned: a recipe with a course.yaml")
-    parser.add_argument("--out", type=Path, default=None, help="folder (default outputs/RECIPE)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, data and sampling (default %(default)s)")
-    parser.add_argument("--control", action="store_true", help="shuffle rewards inside each group: must not learn")
-    parser.add_argument("--rl-steps", type=int, default=None, help="training steps of GRPO (default: the recipe's)")
-    parser.add_argument("--sft-steps", type=int, default=None, help="training steps of SFT (default: the recipe's)")
-    parser.add_argument("--eval-tasks", type=int, default=256, help="held-out tasks (default %(default)s)")
-    parser.add_argument("--fresh", action="store_true", help="reuse nothing of an earlier run in the folder")
+    parser.add_argument(
+        "--recipe", default="quickstart", help="train this recipe, which needs a course.yaml (default %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=None, help="write to this folder (default outputs/RECIPE)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="set the seed of weights, data and sampling (default %(default)s)"
+    )
+    parser.add_argument(
+        "--control", action="store_true", help="shuffle rewards inside each group, as a control that must not learn"
+    )
+    parser.add_argument("--rl-steps", type=int, default=None, help="train this many GRPO steps (default: the recipe's)")
+    parser.add_argument("--sft-steps", type=int, default=None, help="train this many SFT steps (default: the recipe's)")
+    parser.add_argument(
+        "--eval-tasks", type=int, default=256, help="evaluate on this many held-out tasks (default %(default)s)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="repeat every phase, also those that an earlier run has finished"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

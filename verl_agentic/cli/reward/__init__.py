@@ -1,33 +1,18 @@
-"""`verl-agentic reward`: can a rubric be trusted, and what would another one have changed?"""
+"""`verl-agentic reward`: check a rubric on stored trajectories, and compare rubrics and runs."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
+from verl_agentic.cli.command_group import command_group
 
-_COMMANDS = {
-    "audit": "look for leaks, wrong verdicts, chance, and dead or dominant parts of a rubric, on stored trajectories",
-    "lab": "score stored trajectories by another rubric and show what would have changed",
-    "front": "compare runs by several parts of their rewards, and show which of them no other one beats",
-    "imitate": "learn to tell experts from the policy, for the component imitation",
-    "steps": "label turns for a process reward model by what became of rollouts that went on from them",
+COMMANDS = {
+    "audit": "check a rubric on stored trajectories: leaks, wrong or unstable verdicts, dead or dominant components",
+    "lab": "score stored trajectories with another rubric and show what changes",
+    "front": "compare runs by several reward parts and show which runs no other run beats",
+    "imitate": "train a discriminator between experts and the policy, for the component imitation",
+    "steps": "label turns for a process reward model by the success of rollouts that continue from them",
 }
 """Subcommand, which is the name of its module, and one line of help."""
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommands."""
-    parser.epilog = "Example: verl-agentic reward audit outputs/quickstart --rubric rubric.yaml"
-    subparsers = parser.add_subparsers(dest="reward_command", metavar="COMMAND", required=True)
-    for name, line in _COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=line, description=line[0].upper() + line[1:] + ".")
-        _module(name).add_arguments(subparser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand and returns its exit code."""
-    return _module(args.reward_command).run(args)
-
-
-def _module(name: str):
-    return importlib.import_module(f"verl_agentic.cli.reward.{name}")
+add_arguments, run = command_group(
+    __name__, COMMANDS, example="verl-agentic reward audit outputs/quickstart --rubric rubric.yaml"
+)

@@ -1,4 +1,4 @@
-"""`verl-agentic reward audit`: is a rubric fit for training, as far as stored trajectories can tell?"""
+"""`verl-agentic reward audit`: checks on stored trajectories that a rubric is fit for training."""
 
 from __future__ import annotations
 
@@ -15,26 +15,33 @@ if TYPE_CHECKING:
     from verl_agentic.rewards.rubric import Rubric
 
 _THRESHOLDS = {
-    "max_unearned": (0.0, "of an outcome's range, may silence, an echo of the prompt or an unrelated answer earn"),
-    "max_false_positives": (0.0, "of the wrong answers may be taken for right"),
-    "max_false_negatives": (0.05, "of the right answers may be taken for wrong"),
-    "max_unstable": (0.0, "of the samples may get another verdict in one of 5 runs"),
-    "max_failed": (0.0, "of the samples may a component fail on"),
-    "max_dead": (0, "components may never differ inside of a group"),
-    "max_share": (0.5, "of the variance inside of groups may one shaping component have"),
-    "min_outcome_share": (0.5, "of that variance must the outcome have at least"),
-    "max_p95_s": (10.0, "seconds may a check take, but for 5 %% of them"),
+    "max_unearned": (
+        0.0,
+        "allow silence, an echo of the prompt or an unrelated answer this share of an outcome's range",
+    ),
+    "max_false_positives": (0.0, "accept this share of the wrong answers as right"),
+    "max_false_negatives": (0.05, "reject this share of the right answers"),
+    "max_unstable": (0.0, "allow this share of samples another verdict in one of 5 runs"),
+    "max_failed": (0.0, "let a component fail on this share of samples"),
+    "max_dead": (0, "allow this many components that never differ inside a group"),
+    "max_share": (0.5, "allow one shaping component this share of the variance inside groups"),
+    "min_outcome_share": (0.5, "require this share of that variance for the outcome"),
+    "max_p95_s": (10.0, "allow 95 %% of the checks this many seconds"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=256)
-    parser.add_argument("--rubric", type=Path, required=True, metavar="FILE", help="YAML file of the rubric")
-    group = parser.add_argument_group("thresholds", "Exit code 1 when one is passed. How much ...")
+    parser.add_argument(
+        "--rubric", type=Path, required=True, metavar="FILE", help="read the rubric from this YAML file"
+    )
+    group = parser.add_argument_group("thresholds", "If one is passed, the exit code is 1.")
     for name, (default, line) in _THRESHOLDS.items():
         option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, type=type(default), default=default, metavar="X", help=f"{line} (%(default)s)")
+        group.add_argument(
+            option, type=type(default), default=default, metavar="X", help=f"{line} (default %(default)s)"
+        )
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of a table")
 
 

@@ -1,4 +1,4 @@
-"""`verl-agentic reward front`: several runs by several parts, kept apart, and which runs no other one beats."""
+"""`verl-agentic reward front`: compares runs by several reward parts and shows which runs no other run beats."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chose
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=100_000)
-    parser.add_argument("--against", type=Path, nargs="+", required=True, metavar="RUN_DIR", help="other runs")
-    parser.add_argument("--parts", required=True, metavar="A,B,-C", help="numbers of the stored scores, such as "
-                        "`acc,holdout,-cost`: the more the better, with a minus sign the less; write "
-                        "--parts=-cost,acc where the first has one")  # fmt: skip
+    parser.add_argument(
+        "--against", type=Path, nargs="+", required=True, metavar="RUN_DIR", help="compare with these runs"
+    )
+    parser.add_argument("--parts", required=True, metavar="A,B,-C", help="compare these numbers of the stored "
+                        "scores, such as acc,holdout,-cost. More is better; with a minus sign, less is better. Write "
+                        "--parts=-cost,acc if the first has a minus sign")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

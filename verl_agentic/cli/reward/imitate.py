@@ -1,4 +1,4 @@
-"""`verl-agentic reward imitate`: a discriminator between experts and the policy, for the component `imitation`."""
+"""`verl-agentic reward imitate`: trains a discriminator between experts and the policy, for `imitation`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chose
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=2_000)
-    parser.add_argument("--experts", type=Path, required=True, metavar="RUN_DIR", help="trajectories of experts: an "
-                        "evaluation of a stronger model, for example")  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="discriminator to write, as JSON")
+    parser.add_argument("--experts", type=Path, required=True, metavar="RUN_DIR", help="read the experts' trajectories "
+                        "from this folder, such as an evaluation of a stronger model")  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="write the discriminator to this JSON file"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`verl-agentic reward lab`: stored trajectories under another rubric, beside what they were paid."""
+"""`verl-agentic reward lab`: scores stored trajectories with another rubric and compares the scores."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _SHOWN_GROUPS = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=4096)
-    parser.add_argument("--rubric", type=Path, required=True, metavar="FILE", help="YAML file of the rubric to try")
+    parser.add_argument(
+        "--rubric", type=Path, required=True, metavar="FILE", help="read the other rubric from this YAML file"
+    )
     parser.add_argument(
         "--old", type=Path, metavar="FILE", help="compare with this rubric (default: the stored scores)"
     )
-    parser.add_argument("--estimator", choices=("grpo", "dr_grpo", "rloo"), default="grpo", help="makes advantages of "
-                        "rewards (default %(default)s)")  # fmt: skip
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, which works offline")
+    parser.add_argument("--estimator", choices=("grpo", "dr_grpo", "rloo"), default="grpo", help="compute "
+                        "advantages with this estimator (default %(default)s)")  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots that works offline")
     parser.add_argument("--json", action="store_true", help="print everything as JSON instead of a table")
 
 

@@ -1,4 +1,4 @@
-"""`verl-agentic reward steps`: labels of turns for training a process reward model, from rollouts that branch."""
+"""`verl-agentic reward steps`: labels turns for a process reward model, from rollouts that branch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_trajectory_arguments(parser, limit=100_000)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines to write: prompt, "
-                        "completions (one per turn), labels and continuations (one per labelled turn)")  # fmt: skip
-    parser.add_argument("--continuations", type=int, default=4, metavar="K", help="rollouts that a label needs "
-                        "(default %(default)s)")  # fmt: skip
-    parser.add_argument("--hard", action="store_true", help="label 1 where any rollout succeeds (default: their share)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write JSON lines to this "
+                        "file: prompt, completions, and for each labelled turn its label and rollouts")  # fmt: skip
+    parser.add_argument("--continuations", type=int, default=4, metavar="K", help="label a state from K rollouts "
+                        "or more (default %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--hard", action="store_true", help="label a state 1 if any rollout succeeds (default: with their share)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

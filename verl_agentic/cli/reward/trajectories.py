@@ -1,4 +1,4 @@
-"""Which stored trajectories a command looks at: the options that choose them."""
+"""Options that choose stored trajectories."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Chosen:
 
 def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> None:
     """Adds the folder and the options that choose from what is stored in it."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder with stored trajectories somewhere below")
-    parser.add_argument("--of", choices=(*_KINDS, "all"), help="which trajectories: those of training steps, of "
-                        "validation during training, or of `evaluate` and `quickstart` (default: the first of these "
-                        "that the folder has; they are not mixed)")  # fmt: skip
-    parser.add_argument("--split", choices=("train", "val"), help="only those of training, or of validation and "
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="read the trajectories stored below this folder")
+    parser.add_argument("--of", choices=(*_KINDS, "all"), help="take the trajectories of training steps, of "
+                        "validation during training, or of `evaluate` and `quickstart` (default: the first kind that "
+                        "the folder has)")  # fmt: skip
+    parser.add_argument("--split", choices=("train", "val"), help="take only training, or only validation and "
                         "evaluations (default: both)")  # fmt: skip
-    parser.add_argument("--source", metavar="TEXT", help="only files and folders whose path below RUN_DIR has this")
-    parser.add_argument("--limit", type=int, default=limit, metavar="N", help="of more samples, take whole groups, "
-                        "evenly over the run (default %(default)s)")  # fmt: skip
+    parser.add_argument("--source", metavar="TEXT", help="take only files whose path below RUN_DIR contains this")
+    parser.add_argument("--limit", type=int, default=limit, metavar="N", help="take at most N samples, in whole "
+                        "groups, evenly over the run (default %(default)s)")  # fmt: skip
 
 
 def chosen_groups(args: argparse.Namespace) -> Chosen:

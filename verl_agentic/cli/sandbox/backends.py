@@ -1,4 +1,4 @@
-"""`verl-agentic sandbox backends`: which backends work here, how fast, and why the others do not."""
+"""`verl-agentic sandbox backends`: tries each backend here; shows its speed, or why it does not work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verl-agentic sandbox run -- PROGRAM ARGUMENTS`: a program in a fresh sandbox."""
+"""`verl-agentic sandbox run -- PROGRAM ARGUMENTS`: runs a program in a fresh sandbox."""
 
 from __future__ import annotations
 
@@ -19,11 +19,21 @@ _TIMED_OUT, _SIGNAL = 124, 128  # as timeout(1) and shells have it
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_backend_options(parser)
-    parser.add_argument("--timeout", type=float, default=Limits.wall_s, help="in seconds; default: %(default)g")
-    parser.add_argument("--memory-mb", type=int, default=Limits.memory_mb, help="in MiB; default: %(default)d")
-    parser.add_argument("--stdin", action="store_true", help="give the program what comes on standard input")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=Limits.wall_s,
+        help="stop the program after this many seconds (default %(default)g)",
+    )
+    parser.add_argument(
+        "--memory-mb",
+        type=int,
+        default=Limits.memory_mb,
+        help="give the program this much memory, in MiB (default %(default)d)",
+    )
+    parser.add_argument("--stdin", action="store_true", help="pass standard input to the program")
     parser.add_argument("--json", action="store_true", help="print the whole result as one JSON object")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what is run")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="run this program")
 
 
 def run(args: argparse.Namespace) -> int:

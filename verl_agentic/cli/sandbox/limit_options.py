@@ -15,19 +15,21 @@ from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 def add_backend_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--backend`, `--at-least` and `--set`."""
     levels = [name.lower() for name in Isolation.__members__]
-    parser.add_argument("--backend", default="auto", choices=NAMES, help="default: auto, the first that works")
+    parser.add_argument(
+        "--backend", default="auto", choices=NAMES, help="use this backend (default: auto, the first that works)"
+    )
     parser.add_argument(
         "--at-least",
         default=DEFAULT_ISOLATION.name.lower(),
         choices=levels,
-        help="weakest isolation that is allowed; default: landlock",
+        help="require at least this isolation (default: landlock)",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="option of the backend, as JSON or text: image=my/image; with auto: docker.image=my/image",
+        help="set an option of the backend, as JSON or text: image=my/image; with auto: docker.image=my/image",
     )
 
 

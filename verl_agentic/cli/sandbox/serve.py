@@ -1,4 +1,4 @@
-"""`verl-agentic sandbox serve`: sandboxes for other machines, with SandboxFusion's contract."""
+"""`verl-agentic sandbox serve`: serves sandboxes to other machines, with SandboxFusion's contract."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_backend_options(parser)
     add_listening_options(parser, port=8080, token_variable=_TOKEN_VARIABLE)
-    parser.add_argument("--size", type=int, help="executions at one time; default: two per core")
-    parser.add_argument("--queue", type=int, default=1_000, help="requests that may wait; default: %(default)d")
+    parser.add_argument("--size", type=int, help="run this many programs at once (default: two per core)")
     parser.add_argument(
-        "--queue-timeout", type=float, default=8.0, help="longest wait, in seconds; default: %(default)g"
+        "--queue", type=int, default=1_000, help="let at most this many requests wait (default %(default)d)"
+    )
+    parser.add_argument(
+        "--queue-timeout",
+        type=float,
+        default=8.0,
+        help="refuse a request after this many seconds in the queue (default %(default)g)",
     )
 
 

@@ -1,4 +1,4 @@
-"""`verl-agentic judge`: attack a judge before a policy does."""
+"""`verl-agentic judge probe`: send a judge wrong answers with attacks, and right ones."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommand `probe` with its options."""
-    parser.epilog = "Example: verl-agentic judge probe --endpoint http://127.0.0.1:8000/v1 --model NAME"
-    subparsers = parser.add_subparsers(dest="judge_command", metavar="COMMAND", required=True)
-    line = "put wrong work with attacks before a judge; exit code 1 when it passes any, or cannot tell right from wrong"
-    probe = subparsers.add_parser("probe", help=line, description=line[0].upper() + line[1:] + ".")
-    probe.add_argument("--endpoint", required=True, metavar="URL", help="such as http://127.0.0.1:8000/v1")
-    probe.add_argument("--model", required=True, action="append", help="name of the model; several times for a panel")
-    probe.add_argument("--api-key-env", default="", metavar="NAME", help="environment variable with the key")
-    probe.add_argument("--repeats", type=int, default=1, metavar="N", help="ask so often, with other delimiters each "
-                       "time (default %(default)s)")  # fmt: skip
-    probe.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="any other option of the "
-                       "component judge, such as concurrency=8, view=answer, reference=false")  # fmt: skip
-    probe.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    """Adds the options."""
+    parser.add_argument("--endpoint", required=True, metavar="URL", help="ask this server, such as "
+                        "http://127.0.0.1:8000/v1")  # fmt: skip
+    parser.add_argument("--model", required=True, action="append", help="ask the model of this name; repeat for a "
+                        "panel of judges")  # fmt: skip
+    parser.add_argument("--api-key-env", default="", metavar="NAME", help="read the API key from this environment "
+                        "variable")  # fmt: skip
+    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="ask N times, each time with other "
+                        "delimiters (default %(default)s)")  # fmt: skip
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="set another option of the "
+                        "component judge, such as concurrency=8, view=answer, reference=false")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
