@@ -109,3 +109,11 @@ def test_the_rubrics_of_the_docs_can_be_read(tmp_path: Path) -> None:
     component = load_component(f"{path}:exact").make({"ignore_case": True})
     said = Sample(id="a", prompt=(), turns=(), final_answer="YES", stop_reason=StopReason.ANSWERED, ground_truth="yes")
     assert component(said) == 1.0
+
+
+def test_every_folder_of_the_package_has_a_line_in_the_contributors_map() -> None:
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    text = text[text.index("## Where things live") : text.index("## Add something")]
+    named = set(re.findall(r"`([a-z_]+)/`", text))
+    folders = {path.parent.name for path in (ROOT / "verl_agentic").glob("*/**/__init__.py")} - {"skeleton"}
+    assert named - {"agentic", "envs", "recipes", "benchmarks", "tests", "verl_agentic"} == folders
