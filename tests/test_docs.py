@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,23 @@ def test_every_folder_of_the_package_has_a_line_in_the_contributors_map() -> Non
     named = set(re.findall(r"`([a-z_]+)/`", text))
     folders = {path.parent.name for path in (ROOT / "verl_agentic").glob("*/**/__init__.py")} - {"skeleton"}
     assert named - {"agentic", "envs", "recipes", "benchmarks", "tests", "verl_agentic"} == folders
+
+
+def test_the_page_of_papers_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "site" / "papers_page.py"))["page"]()
+    assert (ROOT / "docs" / "papers.md").read_text() == written, "run python docs/site/papers_page.py"
+
+
+def test_every_registered_method_with_a_paper_is_on_the_page_of_papers() -> None:
+    text = (ROOT / "docs" / "papers.md").read_text()
+    folders = (
+        "rewards/components",
+        "algorithms/advantages",
+        "algorithms/policy_losses",
+        "sampling/gates",
+        "sampling/curricula",
+    )
+    files = [path for folder in folders for path in (ROOT / "verl_agentic" / folder).glob("*.py")]
+    cited = [path for path in files if re.search("Papers?: ", path.read_text())]
+    missing = [path for path in cited if f"`{path.relative_to(ROOT)}`" not in text]
+    assert len(cited) > 50 and not missing

@@ -16,8 +16,8 @@ class StageSchedule:
 
     `v(step) = stages[min((step - 1) // every, len(stages) - 1)]`, steps counted from 1.
 
-    Paper: https://arxiv.org/abs/2509.08755 (its code counts a resumed run's first step as one of a new round; this
-    does not).
+    Paper: https://arxiv.org/abs/2509.08755. Deviations: the authors' code counts a resumed run's first step as one of a
+    new round; this does not.
     """
 
     stages: Sequence[float]

@@ -61,7 +61,7 @@ def retrace(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 1.0) -> Adv
         gamma: discount per turn.
         lam: of the trace.
 
-    Paper: https://arxiv.org/abs/1606.02647 for Q alone. Turns for acts, one critic for both Q and V, V's
+    Paper: https://arxiv.org/abs/1606.02647 for Q alone. Deviations: turns for acts, one critic for both Q and V, V's
     target and the advantage are ours; lambda 1 is the paper's.
     """
     assert batch.values_BT is not None and batch.old_log_probs_BT is not None

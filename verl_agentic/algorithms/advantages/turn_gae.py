@@ -31,7 +31,7 @@ def turn_gae(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whit
         lam: 0: one-step errors; 1: returns less values.
         whiten: over the sampled tokens of the batch, as verl's `gae`.
 
-    Paper: https://arxiv.org/abs/1506.02438, with turns for steps. The defaults are common advice, no paper's.
+    Paper: https://arxiv.org/abs/1506.02438. Deviations: turns for steps. The defaults are common advice, no paper's.
     """
     return gae_of_turns(batch, gamma=gamma, lam=lam, whiten=whiten, trains_at="every_token")
 

@@ -47,7 +47,8 @@ def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "othe
         norm: what is taken off: the mean of the `others`; the `mean` with the session itself, as GRPO does it (scales
             the gradient of a turn that n sessions have by 1 - 1 / n); `mean_std` divides by the standard deviation too.
 
-    Paper: https://arxiv.org/abs/2505.11821 (MT-GRPO, of which this is not the formula)
+    Paper: https://arxiv.org/abs/2505.11821 (MT-GRPO). Deviations: not its formula; every session has
+    one vote at every turn.
     """
     played = SessionTurns.of(batch)
     values_SK = compared_by_turn(played.returns_to_go(gamma=gamma), played=played, norm=norm)

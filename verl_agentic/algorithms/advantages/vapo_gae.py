@@ -44,7 +44,8 @@ def vapo_gae(batch: CreditBatch, *, alpha: float = 0.05, gamma: float = 1.0, whi
         gamma: discount per sampled token.
         whiten: over the sampled tokens of the batch, as verl's `gae`.
 
-    Paper: https://arxiv.org/abs/2504.05118. It has one row per episode and no observations; l of 20 and less is ours.
+    Paper: https://arxiv.org/abs/2504.05118. Deviations: the paper has one row per episode and no observations; l of 20
+    and less is ours.
     """
     assert batch.values_BT is not None
     trained_BT, next_B = trained_tokens(batch), following_rows(batch)

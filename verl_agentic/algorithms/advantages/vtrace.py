@@ -75,8 +75,8 @@ def vtrace(
         rho_clip: bound of the weight of a token's own error.
         c_clip: bound of the weight with which later errors are passed on.
 
-    Paper: https://arxiv.org/abs/1802.01561 (eq. 1). Both bounds are 1 there; its gamma of 0.99 is for frames, not
-    tokens.
+    Paper: https://arxiv.org/abs/1802.01561 (eq. 1). Deviations: both bounds are 1 there; its gamma of 0.99 is for
+    frames, not tokens.
     """
     assert batch.values_BT is not None and batch.old_log_probs_BT is not None
     assert batch.rollout_log_probs_BT is not None

@@ -18,7 +18,7 @@ def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1
         margin: by how much the best of several attempts must have fallen; at least the standard error.
         window: validations whose median is compared, at either end.
 
-    Paper: https://arxiv.org/abs/2508.00222 (RL-PLUS names the effect; the test is ours)
+    Paper: https://arxiv.org/abs/2508.00222 (RL-PLUS). Deviations: the paper names the effect; the test is ours.
     """
     for one in history.matching(_MEAN):
         prefix, count = one.rsplit("/mean@", 1)

@@ -32,10 +32,10 @@ def arpo(
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2507.19849 (values as in its `deep_research.py`). The original takes the texts
-    `</search>` and `</python>` for the use of the tools, so that writing them is enough; here a call must have been
-    carried out. It wants as many thoughts opened as closed, in any order, and takes the first answer tags; here they
-    open and close in turn, and the answer stands in the last turn.
+    Paper: https://arxiv.org/abs/2507.19849 (values as in its `deep_research.py`). Deviations: the original takes the
+    texts `</search>` and `</python>` for the use of the tools, so that writing them is enough; here a call must have
+    been carried out. It wants as many thoughts opened as closed, in any order, and takes the first answer tags; here
+    they open and close in turn, and the answer stands in the last turn.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -44,7 +44,8 @@ def challenger_r_zero(
         form: as above.
         repetition_weight: lambda; 1 in both.
 
-    Paper: https://arxiv.org/abs/2508.05004 (which clusters the questions of the whole batch; here those of the group)
+    Paper: https://arxiv.org/abs/2508.05004. Deviations: the paper clusters the questions of the whole batch; here those
+    of the group.
     """
     rates = [solve_rate(sample) for sample in samples]
     posed = [sample.final_answer for sample, rate in zip(samples, rates, strict=True) if rate is not None]

@@ -30,8 +30,9 @@ def continuations(samples: Sequence[Sample], *, k: int = 4, soft: bool = True) -
     Raises:
         ScoringError: the environment did not score an episode.
 
-    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4), which plays N completions of its own from each
-    step; here they are the group's. The share keeps the sum in a range that does not grow with the number of turns.
+    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4). Deviations: the paper plays N completions of
+    its own from each step; here they are the group's. The share keeps the sum in a range that does not grow with the
+    number of turns.
     """
     outcomes = [sample.env.outcome for sample in samples if sample.env is not None]
     if len(outcomes) < len(samples):

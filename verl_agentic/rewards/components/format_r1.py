@@ -31,8 +31,8 @@ def format_r1(sample: Sample, *, strict: bool = True, starts_in_reasoning: bool 
             False is the regular expression alone, which lets `<think>` repeat and stand inside itself.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
 
-    Paper: https://arxiv.org/abs/2501.12948 (which states the form but no expression; `strict` is ours. White space and
-    special tokens around a turn are no fault.)
+    Paper: https://arxiv.org/abs/2501.12948. Deviations: the paper states the form but no expression; `strict` is ours.
+    White space and special tokens around a turn are no fault.
     """
     turns = list(texts(sample.turns, starts_in_reasoning=starts_in_reasoning))
     if is_silent(sample):

@@ -42,9 +42,9 @@ async def orm(
         ConfigError: the key, the URL or the model is wrong.
         ScoringError: a classifier's score is no probability.
 
-    Paper: https://arxiv.org/abs/2411.02337 (WebRL)
-    WebRL prompts its model with the page and the history of actions in a form of its own; here, the trajectory is
-    quoted as judges see it. P(YES) is normalised over both words.
+    Paper: https://arxiv.org/abs/2411.02337 (WebRL). Deviations: WebRL prompts its model with the page and the history
+    of actions in a form of its own; here, the trajectory is quoted as judges see it. P(YES) is normalised over both
+    words.
     """
     model = RewardModel.of(options)
     if is_silent(sample):

@@ -50,7 +50,8 @@ def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[float]:
     Raises:
         ScoringError: the environment did not score an episode.
 
-    Paper: https://arxiv.org/abs/2505.15201 (theorem 2, without its factor k / n, which is the same for the whole group)
+    Paper: https://arxiv.org/abs/2505.15201 (theorem 2). Deviations: without its factor k / n, which is the same for the
+    whole group.
     """
     outcomes = [sample.env.outcome for sample in samples if sample.env is not None]
     if len(outcomes) < len(samples):

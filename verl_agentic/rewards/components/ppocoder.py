@@ -41,9 +41,9 @@ def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float
     Rows have the reference solution as ground truth: as text, or under `solution` of an object, which may have the
     tests of `code_tests` beside it. Without one it abstains.
 
-    Paper: https://arxiv.org/abs/2301.13816
-    It also subtracts a KL term, which is verl's (`algorithm.use_kl_in_reward`), and has CodeRL's four levels in place
-    of +-1 where a task has unit tests (`coderl`). See `code_match` for what differs in the matching.
+    Paper: https://arxiv.org/abs/2301.13816. Deviations: the paper also subtracts a KL term, which is verl's
+    (`algorithm.use_kl_in_reward`), and has CodeRL's four levels in place of +-1 where a task has unit tests (`coderl`).
+    See `code_match` for what differs in the matching.
     """
     solution = _solution(sample.ground_truth)
     if solution is None:

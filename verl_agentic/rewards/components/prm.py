@@ -36,9 +36,9 @@ async def prm(
         ConfigError: the key, the URL or the model is wrong.
         ScoringError: a score is no probability.
 
-    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd)
-    The paper gives each step its score whole. The share keeps the sum in a range that does not grow with the number of
-    turns: a model paid by the step learns to take more of them.
+    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd). Deviations: the paper gives each step its score whole. The
+    share keeps the sum in a range that does not grow with the number of turns: a model paid by the step learns to take
+    more of them.
     """
     if is_silent(sample):
         return Graded(value=0.0, info={"prm_min": 0.0, "prm_failures": 0.0})

@@ -78,7 +78,8 @@ def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: fl
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2512.07478. The stages are the paper's; their weights and this form of BLEU are ours.
+    Paper: https://arxiv.org/abs/2512.07478. Deviations: the stages are the paper's; their weights and this form of BLEU
+    are ours.
     """
     if quality and sample.ground_truth is None:
         return ABSTAIN

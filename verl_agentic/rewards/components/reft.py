@@ -43,9 +43,9 @@ async def reft(sample: Sample, *, timeout_s: float = 5.0) -> Value:
         DataError: the ground truth is no expression.
         ScoringError: the verifier cannot read the ground truth, or failed.
 
-    Paper: https://arxiv.org/abs/2401.08967 (section 3.2). Its total reward takes beta * KL to the first policy away
-    (beta 0.01 to 0.05); that is verl's `algorithm.use_kl_in_reward`, no component. Without the 0.1 for what can be
-    extracted, it is the component `math`.
+    Paper: https://arxiv.org/abs/2401.08967 (section 3.2). Deviations: its total reward takes beta * KL to the first
+    policy away (beta 0.01 to 0.05); that is verl's `algorithm.use_kl_in_reward`, no component. Without the 0.1 for what
+    can be extracted, it is the component `math`.
     """
     outcome = await math_outcome(sample, timeout_s=timeout_s)
     if outcome is None:

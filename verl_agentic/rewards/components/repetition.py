@@ -43,8 +43,8 @@ def repetition(sample: Sample, *, n: int = 40) -> float:
     Args:
         n: words of an n-gram. Short ones repeat in any long text.
 
-    Paper: https://arxiv.org/abs/2502.03373 (algorithm 1: n = 40 tokens, a penalty on each repeated token; here n words
-    and one share for the episode, as open-r1 has it)
+    Paper: https://arxiv.org/abs/2502.03373 (algorithm 1). Deviations: the paper has n = 40 tokens and a penalty on each
+    repeated token; here n words and one share for the episode, as open-r1 has it.
     """
     if any(turn.text.count("<think>") > 1 for turn in sample.turns):
         return -1.0

@@ -33,8 +33,9 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Grad
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2510.00568. There a reranker compares results and golden answer, and the weights are
-    not public; here the words are compared, and the sum is scaled to [-1, 1], so that judging often earns nothing.
+    Paper: https://arxiv.org/abs/2510.00568. Deviations: there a reranker compares results and golden answer, and the
+    weights are not public; here the words are compared, and the sum is scaled to [-1, 1], so that judging often earns
+    nothing.
     """
     if sample.ground_truth is None:
         return ABSTAIN

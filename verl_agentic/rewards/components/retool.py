@@ -30,8 +30,8 @@ async def retool(sample: Sample, *, soften_wrong: bool = False, timeout_s: float
         DataError: the ground truth is no expression.
         ScoringError: the verifier cannot read the ground truth, or failed.
 
-    Paper: https://arxiv.org/abs/2504.11536 (section 2.2). The softened form is that of verl's recipe, not of the paper;
-    there every turn with an answer of a tool counts, here only one in which a tool got to work.
+    Paper: https://arxiv.org/abs/2504.11536 (section 2.2). Deviations: the softened form is that of verl's recipe, not
+    of the paper; there every turn with an answer of a tool counts, here only one in which a tool got to work.
     """
     outcome = await math_outcome(sample, timeout_s=timeout_s)
     if outcome is None:

@@ -28,9 +28,9 @@ async def rlvrr(sample: Sample, *, sandbox: str = "auto") -> Graded:
         DataError: the ground truth is no reference chain (`ReferenceChain.of`).
         SandboxError: the sandbox failed.
 
-    Paper: https://openreview.net/forum?id=ZumVIktGbt. Its public code runs the checks, which a model wrote, in the
-    trainer's process; here they run in a sandbox, and their weights must not exceed 1 together. An answer with more
-    than 10 times the reference's keywords gets nothing for them.
+    Paper: https://openreview.net/forum?id=ZumVIktGbt. Deviations: its public code runs the checks, which a model wrote,
+    in the trainer's process; here they run in a sandbox, and their weights must not exceed 1 together. An answer with
+    more than 10 times the reference's keywords gets nothing for them.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -113,8 +113,9 @@ def router_r1(
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`; or no cheapness.
 
-    Paper: https://arxiv.org/abs/2506.09033 (cases as in its `qa_em.py`; its scripts have alpha 0). The original
-    takes the percentiles of the last costs inside the reward, so that its value depends on the order of the episodes.
+    Paper: https://arxiv.org/abs/2506.09033 (cases as in its `qa_em.py`; its scripts have alpha 0). Deviations: the
+    original takes the percentiles of the last costs inside the reward, so that its value depends on the order of the
+    episodes.
     """
     if sample.ground_truth is None:
         return ABSTAIN

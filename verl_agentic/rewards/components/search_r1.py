@@ -21,9 +21,10 @@ def search_r1(sample: Sample) -> Value:
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2503.09516 (section 3.4). The original reads prompt and observations too, and takes the
-    last of at least two answers, since the first is the prompt's example; verl reads observations, so that an answer
-    in a search result scores. Here only what the policy wrote counts. The quarter is verl's, not the paper's.
+    Paper: https://arxiv.org/abs/2503.09516 (section 3.4). Deviations: the original reads prompt and observations too,
+    and takes the last of at least two answers, since the first is the prompt's example; verl reads observations, so
+    that an answer in a search result scores. Here only what the policy wrote counts. The quarter is verl's, not the
+    paper's.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -64,8 +64,9 @@ def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
 
     Paper: https://arxiv.org/abs/2505.15117 (form and values as in `qa_em_format.py` of Search-R1; its scripts have
-    retrieval 0). The original looks for golden answers as parts of words and in information that the policy made up;
-    here they are whole words of real results. It wants at least two answer tags, since it also reads the prompt.
+    retrieval 0). Deviations: the original looks for golden answers as parts of words and in information that the policy
+    made up; here they are whole words of real results. It wants at least two answer tags, since it also reads the
+    prompt.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -86,8 +86,8 @@ def ssrl(sample: Sample) -> Graded:
     Raises:
         DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2508.10874 (rules of the form as in its `naive.py`). The original knows only
-    information that the policy writes itself; here the results of a real engine count as information too, unread.
+    Paper: https://arxiv.org/abs/2508.10874 (rules of the form as in its `naive.py`). Deviations: the original knows
+    only information that the policy writes itself; here the results of a real engine count as information too, unread.
     """
     if sample.ground_truth is None:
         return ABSTAIN

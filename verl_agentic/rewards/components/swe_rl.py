@@ -40,8 +40,7 @@ def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
     Rows whose oracle diffs are too large to be compared in seconds (some 10,000 characters of code) abstain; a
     predicted one that is too large counts 0. The original compares them for as long as it takes.
 
-    Paper: https://arxiv.org/abs/2502.18449
-    The paper has no term for passed tests; add `resolved` for it.
+    Paper: https://arxiv.org/abs/2502.18449. Deviations: the paper has no term for passed tests; add `resolved` for it.
     """
     if sample.ground_truth is None:
         return ABSTAIN

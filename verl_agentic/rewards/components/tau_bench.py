@@ -38,9 +38,9 @@ def tau_bench(sample: Sample) -> Value:
         DataError: the ground truth is not `{"outputs": [text, ...]}`; the list may be empty.
         ScoringError: the environment did not report `db_equal`.
 
-    Paper: https://arxiv.org/abs/2406.12045
-    The original removes commas from replies only, so an output with a comma is never found; here, from both. An early
-    version of its code checked the outputs *or*, where a task has none, the database; the paper, and this, check both.
+    Paper: https://arxiv.org/abs/2406.12045. Deviations: the original removes commas from replies only, so an output
+    with a comma is never found; here, from both. An early version of its code checked the outputs *or*, where a task
+    has none, the database; the paper, and this, check both.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -40,8 +40,8 @@ def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     Raises:
         DataError: the ground truth is neither expected calls nor a turn in ToolRL's tags.
 
-    Paper: https://arxiv.org/abs/2504.13958 (section 3.3). The original accepts several thoughts in one turn; here there
-    is one. It judges single turns; here the calls of all turns count together. A term for efficiency,
+    Paper: https://arxiv.org/abs/2504.13958 (section 3.3). Deviations: the original accepts several thoughts in one
+    turn; here there is one. It judges single turns; here the calls of all turns count together. A term for efficiency,
     which neither paper nor code has, is in `toolrl_efficiency`.
     """
     if sample.ground_truth is None:

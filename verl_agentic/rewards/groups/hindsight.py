@@ -31,7 +31,8 @@ def relabelled(samples: Sequence[Sample], describe: Describe, *, solved_at: floa
     Raises:
         DataError: an episode that its environment did not score: a verifier of answers cannot be relabelled.
 
-    Paper: https://arxiv.org/abs/1707.01495 (which relabels the goals of transitions; here the prompt of the episode)
+    Paper: https://arxiv.org/abs/1707.01495. Deviations: the paper relabels the goals of transitions; here the prompt of
+    the episode.
     """
     rows: list[Sample] = []
     for sample in samples:

@@ -4,8 +4,9 @@ Its logit is a reward (inverse reinforcement learning as an adversarial game): w
 text, log D - log(1 - D) is the log of how much likelier the text is among experts than among the policy's.
 
 Paper: https://arxiv.org/abs/1710.11248 (AIRL: the reward is the discriminator's logit), after
-https://arxiv.org/abs/1606.03476 (GAIL). There the discriminator is a network over states and actions that is trained
-between updates of the policy; here it is a linear model of texts, trained between runs, or as often as you like.
+https://arxiv.org/abs/1606.03476 (GAIL). Deviations: there the discriminator is a network over states and actions that
+is trained between updates of the policy; here it is a linear model of texts, trained between runs, or as often as you
+like.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def length_aware_bleu(words: Sequence[str], reference: Sequence[str]) -> float:
     brevity penalty exp(1 - reference / words) where the words are fewer. Without smoothing: an order without a match
     makes it 0. With the usual N = 4 every answer of less than four words would have 0, the right one as well.
 
-    Paper: https://arxiv.org/abs/2512.07478 (PRS) has a length-aware BLEU for short answers; this form of it is ours.
+    Paper: https://arxiv.org/abs/2512.07478 (PRS). Deviations: the paper has a length-aware BLEU for short answers; this
+    form of it is ours.
     """
     order = min(MAX_ORDER, len(words), len(reference))
     if not order:

@@ -23,7 +23,7 @@ def failed_tasks(pool: Pool, *, delta: float = 1.0, max_failures: int = 8) -> Fl
     Raises:
         ConfigError: negative values.
 
-    Paper: https://arxiv.org/abs/2411.02337 (the idea; weights and cap are ours)
+    Paper: https://arxiv.org/abs/2411.02337. Deviations: weights and cap are ours.
     """
     if delta < 0 or max_failures < 0:
         raise ConfigError(f"failed_tasks needs delta >= 0 and max_failures >= 0, got {delta} and {max_failures}")

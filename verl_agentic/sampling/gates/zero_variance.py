@@ -16,7 +16,8 @@ def zero_variance(group: Group) -> Verdict:
     A group with fewer than two valid sessions is kept: `void_groups` decides about it. A script's session counts: what
     the policy failed at differs from what it shows.
 
-    Paper: https://arxiv.org/abs/2503.14476 (DAPO, eq. 11: 0 < right answers < G; here outcomes may be any numbers).
+    Paper: https://arxiv.org/abs/2503.14476 (DAPO, eq. 11: 0 < right answers < G). Deviations: outcomes may be any
+    numbers.
     """
     outcomes = group.known("acc")
     if len(outcomes) < 2 or any(outcome != outcomes[0] for outcome in outcomes):

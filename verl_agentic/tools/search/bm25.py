@@ -1,6 +1,6 @@
 """BM25 in this process: an index over a corpus, built once with the library bm25s, saved, and memory-mapped after that.
 
-Paper: https://arxiv.org/abs/2407.03618 (BM25S), in Lucene's variant with k1 = 1.5 and b = 0.75.
+Paper: https://arxiv.org/abs/2407.03618 (BM25S). Lucene's variant with k1 = 1.5 and b = 0.75.
 """
 
 from __future__ import annotations
