@@ -6,6 +6,7 @@
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make check        lint, format, types, import contracts
+# make docs         build the site of docs/ into build/site (installs the extra `docs` first)
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
 SEED ?= 0
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly wheel-env check bench bench-accept install clean
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly wheel-env check docs bench bench-accept install clean
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -65,6 +66,14 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo build/site/index.html
 
 bench: install
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import re
 import runpy
@@ -138,3 +139,17 @@ def test_every_registered_method_with_a_paper_is_on_the_page_of_papers() -> None
     cited = [path for path in files if re.search("Papers?: ", path.read_text())]
     missing = [path for path in cited if f"`{path.relative_to(ROOT)}`" not in text]
     assert len(cited) > 50 and not missing
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [path.name for path in (ROOT / "docs").glob("*.md")]
+    recipes = [str(path.relative_to(ROOT)) for path in (ROOT / "recipes").glob("*/README.md")]
+    assert sorted(listed) == sorted(["index.md", *pages, *recipes])
+
+
+def test_every_object_of_the_api_reference_exists() -> None:
+    names = re.findall(r"^::: (.+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE)
+    places = [name.rpartition(".") for name in names]
+    missing = [name for module, _, name in places if not hasattr(importlib.import_module(module), name)]
+    assert names and not missing
