@@ -153,3 +153,23 @@ def test_every_object_of_the_api_reference_exists() -> None:
     places = [name.rpartition(".") for name in names]
     missing = [name for module, _, name in places if not hasattr(importlib.import_module(module), name)]
     assert names and not missing
+
+
+BANNED = (
+    r"mend(s|ed)?|hand(s|ed|ing)? over|stands?|stand-ins?|for ever|earn(s|ed)?|whatever|nobody|of ours|looked at|anew"
+    r"|plays|played|told"
+)
+"""Words for which the style guide of docs/contributing.md has others."""
+OTHERS = ("changelog", "configuration", "contributing", "extending", "papers", "results", "verl")
+GUIDES = [page for page in PAGES if page.parent.name == "docs" and page.stem not in OTHERS]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_pages_use_the_words_of_the_style_guide(page: Path) -> None:
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    assert not [found[0] for found in re.finditer(rf"\b({BANNED})\b", prose, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_a_page_starts_with_whom_it_is_for(page: Path) -> None:
+    assert re.match(r"For (people|everyone|newcomers)\b", page.read_text().split("\n\n")[1])
