@@ -22,7 +22,12 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.types import Action, Message, StopReason, ToolCall
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "recipes").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "recipes").glob("*/README.md")),
+]
 
 
 @pytest.fixture(params=["README.md", "docs/extending.md"])
