@@ -75,9 +75,9 @@ def assigned_attributes(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and _names_one_of(node.value, names):
             yield ast.unparse(node)
-        if isinstance(node, ast.Call) and node.args and _names_one_of(node.args[0], names):
-            if isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr"):
-                yield ast.unparse(node)
+        sets = isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr") and node.args
+        if sets and _names_one_of(node.args[0], names):
+            yield ast.unparse(node)
 
 
 def is_verl(module: str) -> bool:

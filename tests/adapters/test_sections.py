@@ -69,6 +69,7 @@ EPISODES = {
     "audit": "warn",
     "health": {
         "enabled": True,
+        "alarms": [],
         "actions": {"gradient": "stop", "default": "log"},
         "thresholds": {"gradient": {"patience": 3}},
         "every": 2,
