@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health.health_finding import Finding
 from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
 
 Row = dict[str, float]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from verl_agentic.diagnostics.finding import Finding
 from verl_agentic.diagnostics.health.alarm import History
+from verl_agentic.diagnostics.health.health_finding import Finding
 from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
 from verl_agentic.errors import ConfigError
 

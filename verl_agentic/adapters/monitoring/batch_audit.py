@@ -16,7 +16,7 @@ from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.records.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms.batch_metrics import mask_audit
 from verl_agentic.algorithms.batch_metrics.mask_audit import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, Breach
-from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health.health_finding import Finding
 from verl_agentic.errors import AuditError, InfrastructureError
 from verl_agentic.rewards.verl_result import PLACE
 

@@ -12,7 +12,7 @@ from omegaconf import open_dict
 
 from verl_agentic.adapters.monitoring.health_watch import Watch
 from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health.health_finding import Finding
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
 from verl_agentic.errors import HealthError
 

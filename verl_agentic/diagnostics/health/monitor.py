@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from verl_agentic.diagnostics.finding import LEVELS, Finding
 from verl_agentic.diagnostics.health.alarm import Alarm, History, Seen, alarm_names, load_alarm
+from verl_agentic.diagnostics.health.health_finding import LEVELS, Finding
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_keys, check_value, did_you_mean
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from verl_agentic.diagnostics.finding import Finding
+from verl_agentic.diagnostics.health.health_finding import Finding
 from verl_agentic.errors import DataError
 
 FINDING = Finding(
