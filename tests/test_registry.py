@@ -30,9 +30,10 @@ import torch
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.policy_loss import Loss, policy_loss
-from verl_agentic.diagnostics.health.alarm import Seen, alarm
+from verl_agentic.diagnostics.health.alarm import alarm
 from verl_agentic.rewards.component import component
 from verl_agentic.sampling.curriculum import curriculum
+from verl_agentic.finding import warn
 from verl_agentic.sampling.gate import Verdict, gate
 
 @component(kind="outcome", inline=True)
@@ -59,7 +60,7 @@ def own_curriculum(pool, *, value: float = 0.0):
 def own_alarm(history, *, limit: float = 0.5):
     """The outcome is high."""
     acc = history.last("episode/acc", 1)[0]
-    return Seen(what=f"{acc} > {limit}", evidence={}, advice="none") if acc > limit else None
+    return warn(f"{acc} > {limit}", "none") if acc > limit else None
 
 def plain(sample):
     return 0.0

@@ -88,7 +88,7 @@ def test_what_a_run_wrote_cannot_steer_the_terminal(tmp_path: Path, capsys: pyte
 
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown and "\u202e" not in shown
-    assert "\\x1b[2J[red]gone[/red]\\x202e" in shown
+    assert "\\u001b[2J[red]gone[/red]\\u202e" in shown
 
 
 def test_the_fixtures_are_made_by_a_command(broken_runs: Any, tmp_path: Path) -> None:

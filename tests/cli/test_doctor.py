@@ -16,7 +16,7 @@ import pytest
 
 from verl_agentic.adapters import plugin_probe
 from verl_agentic.cli import doctor
-from verl_agentic.diagnostics.machine import Check
+from verl_agentic.finding import Finding
 from verl_agentic.plugin import ADAPTERS, SUPPORTED_VERL
 
 _DOCTOR = ("-c", "from verl_agentic.cli import main; raise SystemExit(main())", "doctor")
@@ -111,15 +111,15 @@ def test_every_fault_of_the_plugin_is_named_with_what_to_do(
 ) -> None:
     monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
     well, broken = doctor._plugin_checks({"process": _WELL, "ray_worker": seen}, "")
-    assert (well.name, well.status) == ("plugin", "ok")
-    assert (broken.name, broken.status, broken.found) == ("plugin in a Ray worker", "fail", found)
+    assert (well.check, well.status) == ("plugin", "ok")
+    assert (broken.check, broken.status, broken.found) == ("plugin in a Ray worker", "fail", found)
     assert broken.advice
 
 
 def test_a_probe_without_an_answer_fails_with_what_it_said_last() -> None:
     first, second = doctor._plugin_checks({"process": _WELL}, "no answer within 3 s")
     assert first.status == "ok"
-    assert (second.name, second.status, second.found) == ("plugin in a Ray worker", "fail", "no answer within 3 s")
+    assert (second.check, second.status, second.found) == ("plugin in a Ray worker", "fail", "no answer within 3 s")
 
 
 def test_a_probe_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_exit_code_is_that_of_the_worst_check(
 ) -> None:
     monkeypatch.setattr(doctor, "_probe", lambda timeout_s: ({"process": _WELL, "ray_worker": _WELL}, ""))
     for status, expected in (("ok", 0), ("warn", 0), ("fail", 1)):
-        check = Check(name="memory", status=status, found="x")
+        check = Finding(check="memory", status=status, found="x")
         monkeypatch.setattr(doctor, "machine_checks", lambda check=check: [check])
         assert doctor.run(argparse.Namespace(json=True, patches=False, timeout=1.0)) == expected
         assert json.loads(capsys.readouterr().out)["ok"] is (expected == 0)

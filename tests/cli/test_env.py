@@ -67,7 +67,7 @@ def test_a_new_environment_validates_and_its_own_test_passes(
     assert len((folder / "env.py").read_text().splitlines()) <= 75
     assert main(["env", "validate", str(folder), "--count", "2"]) == 0
     table = capsys.readouterr().out
-    assert "gold scores 1" in table and "wrong" not in table and "start" in table
+    assert "gold scores 1" in table and "FAIL" not in table and "start" in table
     process = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "wrong_call", str(folder)],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
@@ -86,7 +86,7 @@ def test_a_broken_environment_is_told_with_row_and_reason_and_exit_code_1(
     capsys.readouterr()
     assert main(["env", "validate", str(tmp_path / "broken"), "--count", "1"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
-    assert "null scores 0: row 0 (train-" in shown and "scored 1, stopped by answered" in shown
+    assert "null scores 0 FAIL row 0 (train-" in shown and "scored 1, stopped by answered" in shown
     rows = tmp_path / "one.jsonl"
     rows.write_text((tmp_path / "broken" / "example.jsonl").read_text().split("\n")[0] + "\n")
     assert main(["env", "validate", str(tmp_path / "broken"), "--rows", str(rows), "--json"]) == 1

@@ -69,8 +69,10 @@ def test_a_rubric_that_is_right_is_exit_code_0(
     ],
 )
 def test_a_threshold_that_is_passed_is_exit_code_1_and_the_reason_is_shown(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], entries: list[dict], says: str
-) -> None:
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], entries: list[dict], says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["reward", "audit", str(run_dir), "--rubric", rubric(tmp_path, *entries)]) == 1
     shown = capsys.readouterr().out
     assert says in shown and "no threshold is passed" not in shown

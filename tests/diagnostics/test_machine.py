@@ -96,7 +96,7 @@ def test_a_version_out_of_range_fails_when_we_need_it_and_warns_when_we_advise_i
     asked = ["verl<0.10,>=0.9.1", 'transformers<6,>=5.10; extra == "cpu"', 'ray>=99; extra == "dev"']
     monkeypatch.setattr(machine, "requires", lambda name: asked)
     monkeypatch.setattr(machine, "version", lambda name: {"verl": "0.10.0", "transformers": "4.1"}.get(name, "1.0"))
-    checks = {check.name: check for check in machine._versions()}
+    checks = {check.check: check for check in machine._versions()}
     assert (checks["verl"].status, checks["verl"].found) == ("fail", "0.10.0, not <0.10,>=0.9.1")
     assert checks["verl"].advice == "pip install 'verl<0.10,>=0.9.1'"
     assert checks["transformers"].status == "warn"
@@ -113,7 +113,7 @@ def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_each_sandbox_backend_is_tried_with_code() -> None:
-    checks = {check.name: check for check in machine._sandboxes()}
+    checks = {check.check: check for check in machine._sandboxes()}
     assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox landlock", "sandbox local"}
     assert checks["sandbox local"].status == "ok"
     assert checks["sandbox local"].found.endswith("isolates by process_limits")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.findings import print_findings, printable
+
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-    from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-
-_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "unknown": "[dim]unknown[/]"}
+    from verl_agentic.finding import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,14 +37,14 @@ def run(args: argparse.Namespace) -> int:
             f"there is nothing to diagnose: no trajectories, metrics, errors or *.log below {args.run_dir}; a run "
             "writes them to actor_rollout_ref.rollout.custom.agentic.log.dir"
         )
-    verdicts = diagnose(evidence)
-    code, prompts = exit_code(verdicts), _prompts(evidence, args.prompts)
+    findings = diagnose(evidence)
+    code, prompts = exit_code(findings), _prompts(evidence, args.prompts)
     if args.json:
-        lines = [{"check": name, "title": CHECKS[name], **verdict.to_dict()} for name, verdict in verdicts.items()]
+        lines = [{"check": name, "title": CHECKS[name], **asdict(finding)} for name, finding in findings.items()]
         report = {"ok": code == 0, "run_dir": str(args.run_dir), "last_step": evidence.last_step, "verdicts": lines}
         print(json.dumps({**report, "prompts": prompts} if args.prompts else report, indent=2, default=str))
     else:
-        _show(verdicts, CHECKS, prompts)
+        _show(findings, CHECKS, prompts)
     return code
 
 
@@ -57,35 +58,21 @@ def _prompts(evidence: RunEvidence, count: int) -> list[dict[str, Any]]:
     return [{**row, "prompt": names[int(row["prompt"])]} for row in rates.rows()[:count]] if rates is not None else []
 
 
-def _show(verdicts: Mapping[str, Verdict], titles: Mapping[str, str], prompts: list[dict[str, Any]]) -> None:
+def _show(findings: Mapping[str, Finding], titles: Mapping[str, str], prompts: list[dict[str, Any]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # Text, because what a model or an exception wrote may hold what rich takes for markup.
     console = Console()
-    table = Table("", "check", "", "found, and what to try", box=box.SIMPLE_HEAD)
-    for number, (name, verdict) in enumerate(verdicts.items(), start=1):
-        said = Text(_printable(verdict.found), overflow="fold")
-        if verdict.advice:
-            said.append(f"\ntry: {_printable(verdict.advice)}", style="cyan")
-        if verdict.look_at:
-            said.append(f"\nsee: {_printable(', '.join(verdict.look_at))}", style="dim")
-        table.add_row(str(number), titles[name], _MARKS[verdict.status], said)
-    console.print(table)
+    numbered = {name: f"{number:2} {titles[name]}" for number, name in enumerate(findings, start=1)}
+    print_findings(console, findings.values(), titles=numbered)
     if prompts:
         rates = Table("prompt", "success", "groups", "streak", box=box.SIMPLE_HEAD)
         for row in prompts:
-            rates.add_row(
-                Text(_printable(str(row["prompt"]))), f"{row['rate']:.2f}", str(row["groups"]), str(row["streak"])
-            )
+            cells = f"{row['rate']:.2f}", str(row["groups"]), str(row["streak"])
+            rates.add_row(Text(printable(str(row["prompt"]))), *cells)
         console.print(rates)
-    failed = [titles[name] for name, verdict in verdicts.items() if verdict.status == "fail"]
+    failed = [titles[name] for name, finding in findings.items() if finding.status == "fail"]
     told = f"[red]{len(failed)} failed, begin with: {failed[0]}[/]" if failed else "[green]nothing failed[/]"
     console.print(told)
-
-
-def _printable(text: str) -> str:
-    """Returns text without characters that would steer a terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)

@@ -7,15 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from typing import Any
 
-from verl_agentic.diagnostics.machine import Check, machine_checks
+from verl_agentic.cli.findings import print_findings
+from verl_agentic.diagnostics.machine import machine_checks
+from verl_agentic.finding import Finding
 
 _DEADLINE_S = 180.0
 _REINSTALL = "pip install --force-reinstall --no-deps verl-agentic (in a checkout: pip install -e .)"
 _PLACES = {"process": "plugin", "ray_worker": "plugin in a Ray worker"}
-_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     is_well = all(check.status != "fail" for check in checks)
     registered = _registered(seen)
     if args.json:
-        report = {"ok": is_well, "checks": [asdict(check) for check in checks], "plugin": seen}
+        lines = [{"name": c.check, "status": c.status, "found": c.found, "advice": c.advice} for c in checks]
+        report = {"ok": is_well, "checks": lines, "plugin": seen}
         print(json.dumps({**report, "registered": registered, "patches": patches}, indent=2))
     else:
         _show(checks, registered, is_well, patches=patches, lists_patches=args.patches)
@@ -72,26 +73,26 @@ def _end_tree(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Check]:
+def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Finding]:
     checks = []
     for place, name in _PLACES.items():
         if place in seen:
             checks.append(_plugin_check(name, seen[place]))
         else:
             advice = "python -m verl_agentic.adapters.plugin_probe shows where it stops"
-            checks.append(Check(name=name, status="fail", found=failure, advice=advice))
+            checks.append(Finding(check=name, status="fail", found=failure, advice=advice))
     for name, hidden in seen.get("process", {}).get("entry_points", {}).items():
         if hidden is not None and name != "verl_agentic":
             advice = "verl hides this; verl_agentic does not need it"
-            checks.append(Check(name=f"other plugin {name}", status="warn", found=hidden, advice=advice))
+            checks.append(Finding(check=f"other plugin {name}", status="warn", found=hidden, advice=advice))
     return checks
 
 
-def _plugin_check(name: str, seen: dict[str, Any]) -> Check:
+def _plugin_check(name: str, seen: dict[str, Any]) -> Finding:
     found, advice = _plugin_fault(seen)
     if found:
-        return Check(name=name, status="fail", found=found, advice=advice)
-    return Check(name=name, status="ok", found=f"{len(seen['loaded'])} adapters with verl {seen['verl']}")
+        return Finding(check=name, status="fail", found=found, advice=advice)
+    return Finding(check=name, status="ok", found=f"{len(seen['loaded'])} adapters with verl {seen['verl']}")
 
 
 def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
@@ -129,7 +130,7 @@ def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _show(
-    checks: list[Check],
+    checks: list[Finding],
     registered: list[dict[str, str]],
     is_well: bool,
     *,
@@ -141,18 +142,11 @@ def _show(
     from rich.table import Table
     from rich.text import Text
 
-    # Text, because an exception may hold what rich takes for markup.
     console = Console()
-    table = Table("check", "", "found", "what to do", box=box.SIMPLE_HEAD)
-    if not any(check.advice for check in checks):
-        table.columns.pop()
-    for check in checks:
-        row = [Text(check.name), _MARKS[check.status], Text(check.found, overflow="fold")]
-        table.add_row(*row, *([Text(check.advice, overflow="fold")] if len(table.columns) > len(row) else []))
-    console.print(table)
+    print_findings(console, checks)
     console.print("the plugin gives, chosen by")
     for row in registered:
-        mark = _MARKS["ok"] if row["state"] == "loaded" else f"[red]{row['state']}[/]"
+        mark = "[green]ok[/]" if row["state"] == "loaded" else f"[red]{row['state']}[/]"
         console.print(Text(f"  {row['gives']} "), mark, sep="")
         console.print(Text(f"      {row['chosen_by']}"), soft_wrap=True)
     console.print()

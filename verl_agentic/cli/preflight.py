@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_agentic.cli.findings import print_findings, printable
+
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.preflight.derived import Number
     from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-    from verl_agentic.diagnostics.preflight.result import Result
+    from verl_agentic.finding import Finding
 
-_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+_WORST_FIRST = ("fail", "warn", "ok")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,11 +49,11 @@ def run(args: argparse.Namespace) -> int:
     return 0 if is_well else 1
 
 
-def _report(planned: PlannedRun, results: list[Result], numbers: list[Number], is_well: bool) -> dict[str, object]:
+def _report(planned: PlannedRun, results: list[Finding], numbers: list[Number], is_well: bool) -> dict[str, object]:
     prompt = planned.prompt
     return {
         "ok": is_well,
-        "checks": [result.to_dict() for result in results],
+        "checks": [{"check": r.check, "status": r.status, "found": r.found, "advice": r.advice} for r in results],
         "prompt": None
         if prompt is None
         else {
@@ -65,7 +67,7 @@ def _report(planned: PlannedRun, results: list[Result], numbers: list[Number], i
     }
 
 
-def _show(planned: PlannedRun, results: list[Result], numbers: list[Number]) -> None:
+def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) -> None:
     from rich.console import Console
     from rich.rule import Rule
 
@@ -74,15 +76,17 @@ def _show(planned: PlannedRun, results: list[Result], numbers: list[Number]) -> 
         prompt = planned.prompt
         console.print(Rule(f"first row, as {prompt.agent_loop} shows it to the policy: {prompt.num_tokens} tokens"))
         # What rows hold is not ours: no markup, and no control characters for the terminal.
-        console.print(_harmless(prompt.text), markup=False, highlight=False, soft_wrap=True)
+        console.print(printable(prompt.text), markup=False, highlight=False, soft_wrap=True)
         console.print(f"tools: {', '.join(prompt.tools) or 'none'}", markup=False, highlight=False)
         sampling = ", ".join(f"{key}={value}" for key, value in prompt.sampling.items())
-        console.print(f"sampling: {_harmless(sampling)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"sampling: {printable(sampling)}", markup=False, highlight=False, soft_wrap=True)
     if numbers:
         console.print(Rule("what it amounts to"))
         console.print(_of_numbers(numbers))
     console.print(Rule("checks"))
-    console.print(_of_results(results))
+    titles = {result.check: result.check.replace("_", " ") for result in results}
+    results = sorted(results, key=lambda result: _WORST_FIRST.index(result.status))
+    print_findings(console, results, titles=titles)
     failed = sum(result.status == "fail" for result in results)
     warned = sum(result.status == "warn" for result in results)
     verdict = f"{failed} of {len(results)} findings would spoil this run" if failed else "this run may start"
@@ -99,24 +103,3 @@ def _of_numbers(numbers: list[Number]):
         value = f"{number.value:,g} {number.unit}" if number.value < 1e6 else f"{number.value:,.0f} {number.unit}"
         table.add_row(number.name, Text(value, justify="right"), Text(number.how, style="dim"))
     return table
-
-
-def _of_results(results: list[Result]):
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("check", "", "found", box=box.SIMPLE_HEAD)
-    order = {"fail": 0, "warn": 1, "ok": 2}
-    for result in sorted(results, key=lambda result: order[result.status]):
-        mark, colour = _MARKS[result.status]
-        found = Text(_harmless(result.found), overflow="fold")
-        if result.advice:
-            found.append(f"\n-> {_harmless(result.advice)}", style="bold" if result.status == "fail" else "dim")
-        table.add_row(result.check.replace("_", " "), Text(mark, style=colour), found)
-    return table
-
-
-def _harmless(text: str) -> str:
-    """Returns a text that cannot steer a terminal or turn its direction."""
-    return "".join(c if c in "\n\t" or (c.isprintable()) else f"\\u{ord(c):04x}" for c in text)

@@ -9,63 +9,51 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
 
 import psutil
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from verl_agentic.finding import Finding
 from verl_agentic.sandbox.backends import Probe, probe_all
 
-Status = Literal["ok", "warn", "fail"]
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")
 _NEEDED_MEMORY_GB, _NEEDED_DISK_GB, _NEEDED_SHM_GB = 8.0, 2.0, 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One line of the doctor."""
-
-    name: str
-    status: Status
-    found: str
-    """What there is."""
-    advice: str = ""
-    """What to do about it; empty when nothing has to be done."""
-
-
-def machine_checks() -> list[Check]:
+def machine_checks() -> list[Finding]:
     """Returns all checks of this module."""
-    checks: list[Callable[[], Check]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator]
+    checks: list[Callable[[], Finding]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator]
     return [*_versions(), *(check() for check in checks), *_sandboxes()]
 
 
-def _python() -> Check:
+def _python() -> Finding:
     found = platform.python_version()
     if (3, 10) <= sys.version_info[:2] < (3, 13):
-        return Check(name="python", status="ok", found=found)
-    return Check(name="python", status="fail", found=found, advice="verl needs Python 3.10 to 3.12")
+        return Finding(check="python", status="ok", found=found)
+    return Finding(check="python", status="fail", found=found, advice="verl needs Python 3.10 to 3.12")
 
 
-def _versions() -> list[Check]:
+def _versions() -> list[Finding]:
     needed = _requirements()
     return [_version(package, needed.get(canonicalize_name(package))) for package in _PACKAGES]
 
 
-def _version(package: str, needed: tuple[SpecifierSet, bool] | None) -> Check:
+def _version(package: str, needed: tuple[SpecifierSet, bool] | None) -> Finding:
     allowed, is_strict = needed or (SpecifierSet(), False)
     install = f"pip install '{package.lower()}{allowed}'"
     try:
         found = version(package)
     except PackageNotFoundError:
-        return Check(name=package, status="fail", found="not installed", advice=install)
+        return Finding(check=package, status="fail", found="not installed", advice=install)
     if allowed.contains(found, prereleases=True):
-        return Check(name=package, status="ok", found=found)
-    return Check(name=package, status="fail" if is_strict else "warn", found=f"{found}, not {allowed}", advice=install)
+        return Finding(check=package, status="ok", found=found)
+    return Finding(
+        check=package, status="fail" if is_strict else "warn", found=f"{found}, not {allowed}", advice=install
+    )
 
 
 def _requirements() -> dict[str, tuple[SpecifierSet, bool]]:
@@ -82,65 +70,65 @@ def _requirements() -> dict[str, tuple[SpecifierSet, bool]]:
     return found
 
 
-def _cores() -> Check:
+def _cores() -> Finding:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_cores()
     found = f"{cores} usable" if quota is None else f"{cores} usable, the control group allows {quota:g}"
     is_enough = min(cores, quota or cores) >= 2
-    return Check(
-        name="cores", status="ok" if is_enough else "warn", found=found, advice="" if is_enough else "2 or more"
+    return Finding(
+        check="cores", status="ok" if is_enough else "warn", found=found, advice="" if is_enough else "2 or more"
     )
 
 
-def _cpu() -> Check:
+def _cpu() -> Finding:
     lines = (_read("/proc/cpuinfo") or "").splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return Check(name="cpu", status="ok", found=models[0] if models else platform.machine())
+    return Finding(check="cpu", status="ok", found=models[0] if models else platform.machine())
 
 
-def _memory() -> Check:
+def _memory() -> Finding:
     memory = psutil.virtual_memory()
     limit = _cgroup_limit()
     free = memory.available if limit is None else min(memory.available, limit - _cgroup_used())
     found = f"{free / 2**30:.1f} GB free of {min(memory.total, limit or memory.total) / 2**30:.1f} GB"
     if free / 2**30 >= _NEEDED_MEMORY_GB:
-        return Check(name="memory", status="ok", found=found)
-    return Check(name="memory", status="fail", found=found, advice=f"a quickstart needs {_NEEDED_MEMORY_GB:g} GB")
+        return Finding(check="memory", status="ok", found=found)
+    return Finding(check="memory", status="fail", found=found, advice=f"a quickstart needs {_NEEDED_MEMORY_GB:g} GB")
 
 
-def _shm() -> Check:
+def _shm() -> Finding:
     return _space(
         "/dev/shm", Path("/dev/shm"), _NEEDED_SHM_GB, "Ray's object store lives there: docker run --shm-size=2g"
     )
 
 
-def _disk() -> Check:
+def _disk() -> Finding:
     return _space("disk", Path.cwd(), _NEEDED_DISK_GB, "checkpoints need room")
 
 
-def _space(name: str, path: Path, needed_gb: float, advice: str) -> Check:
+def _space(name: str, path: Path, needed_gb: float, advice: str) -> Finding:
     if not path.is_dir():
-        return Check(name=name, status="warn", found="not there", advice=advice)
+        return Finding(check=name, status="warn", found="not there", advice=advice)
     free_gb = shutil.disk_usage(path).free / 2**30
     is_enough = free_gb >= needed_gb
-    return Check(
-        name=name,
+    return Finding(
+        check=name,
         status="ok" if is_enough else "warn",
         found=f"{free_gb:.1f} GB free",
         advice="" if is_enough else advice,
     )
 
 
-def _accelerator() -> Check:
+def _accelerator() -> Finding:
     program = shutil.which("nvidia-smi")
     listed = _run([program, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if program else None
     if not listed:
-        return Check(name="accelerator", status="ok", found="none: runs use the CPU with VERL_PLATFORM=cpu")
+        return Finding(check="accelerator", status="ok", found="none: runs use the CPU with VERL_PLATFORM=cpu")
     found = "; ".join(listed.splitlines())
     if "+cpu" in _installed("torch"):
         advice = "torch is a build for CPUs: install one for CUDA to use the GPU"
-        return Check(name="accelerator", status="warn", found=found, advice=advice)
-    return Check(name="accelerator", status="ok", found=found)
+        return Finding(check="accelerator", status="warn", found=found, advice=advice)
+    return Finding(check="accelerator", status="ok", found=found)
 
 
 def _installed(package: str) -> str:
@@ -150,22 +138,22 @@ def _installed(package: str) -> str:
         return ""
 
 
-def _sandboxes() -> list[Check]:
+def _sandboxes() -> list[Finding]:
     """Returns what each backend can do here; it is bad only when none of them isolates."""
     probes = asyncio.run(probe_all())
     isolates = any(probe.works and probe.name != "local" for probe in probes)
     return [_sandbox(probe, isolates=isolates) for probe in probes]
 
 
-def _sandbox(probe: Probe, *, isolates: bool) -> Check:
+def _sandbox(probe: Probe, *, isolates: bool) -> Finding:
     name = f"sandbox {probe.name}"
     if probe.works:
         found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}"
-        return Check(name=name, status="ok", found=found)
+        return Finding(check=name, status="ok", found=found)
     if isolates and probe.name in ("docker", "landlock"):
-        return Check(name=name, status="ok", found=f"{probe.refusal} (not needed: another one works)")
+        return Finding(check=name, status="ok", found=f"{probe.refusal} (not needed: another one works)")
     advice = "another one works, see docs/sandboxes.md" if isolates else "tools cannot run code that nobody has read"
-    return Check(name=name, status="warn" if isolates else "fail", found=probe.refusal, advice=advice)
+    return Finding(check=name, status="warn" if isolates else "fail", found=probe.refusal, advice=advice)
 
 
 def _cgroup_cores() -> float | None:

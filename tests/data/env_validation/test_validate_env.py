@@ -109,13 +109,13 @@ def check(
 
 def wrong(found: Validation) -> dict[str, str]:
     """Returns check -> first problem, of the checks that failed."""
-    return {check.name: check.problems[0] for check in found.checks if not check.ok}
+    return {check.check: check.evidence["problems"][0] for check in found.checks if check.status == "fail"}
 
 
 def test_a_sound_environment_passes_every_check(check: Callable[..., Validation]) -> None:
     found = check(rows=[make_row(i) for i in range(3)])
     assert found.ok and not wrong(found)
-    assert [c.name for c in found.checks] == [
+    assert [c.check for c in found.checks] == [
         "rows",
         "reset is deterministic",
         "gold scores 1",
@@ -348,8 +348,8 @@ def test_an_environment_that_rewards_the_same_turns_differently_is_found(
 ) -> None:
     _plays.clear()
     found = check(make_env=make_env, rows=[make_row(i) for i in range(3)])
-    (replays,) = [c for c in found.checks if c.name == "replays agree"]
-    assert any(problem in text for text in replays.problems), replays.problems
+    (replays,) = [c for c in found.checks if c.check == "replays agree"]
+    assert any(problem in text for text in replays.evidence["problems"]), replays.evidence
 
 
 @pytest.mark.parametrize("outcomes", list(itertools.product([0.0, 1.0], repeat=2)), ids=str)
@@ -455,7 +455,7 @@ def test_ground_truths_that_give_nothing_away_are_skipped_with_the_reason(
     row = replace(make_row(1), prompt=(Message("user", f"Is it {truth}?"),), ground_truth=truth)
     found = check(rows=[row], make_env=Told)
     assert "answer is hidden" not in wrong(found)
-    assert skipped in next(c.detail for c in found.checks if c.name == "answer is hidden")
+    assert skipped in next(c.evidence["detail"] for c in found.checks if c.check == "answer is hidden")
 
 
 _kept: list[Any] = []
@@ -514,7 +514,7 @@ def test_what_is_left_behind_is_found_by_its_kind(
 
     try:
         found = check(make_env=Leaving, rows=[make_row(1)])
-        (problems,) = (c.problems for c in found.checks if c.name == "nothing is left")
+        (problems,) = (c.evidence["problems"] for c in found.checks if c.check == "nothing is left")
         assert {problem.partition(":")[0] for problem in problems} == kinds
     finally:
         forget()

@@ -49,7 +49,7 @@ async def look(*entries: dict[str, Any], groups: Any = None, **thresholds: Any) 
 
 
 def problems(found: RewardAudit) -> set[tuple[str, str]]:
-    return {(problem.component, problem.what) for problem in found.problems}
+    return {(problem.evidence["component"], problem.check) for problem in found.problems}
 
 
 async def test_a_rubric_that_is_right_has_no_problems() -> None:
@@ -166,7 +166,7 @@ async def test_shaping_that_decides_is_dominant_though_the_outcome_could_weigh_m
     assert found.is_fine and found.outcome_share == pytest.approx(1 / 1.4)
     found = await look(use("strict"), use("short", weight=0.4), groups=groups, max_share=0.4, min_outcome_share=0.6)
     assert problems(found) == {("short", "dominant"), ("", "outcome_share")}
-    assert "has 46.9% of the variance" in next(p.message for p in found.problems if p.what == "dominant")
+    assert "has 46.9% of the variance" in next(p.found for p in found.problems if p.check == "dominant")
     # Without the right answer nothing else decides.
     found = await look(use("strict"), use("short", weight=0.4), groups=groups[1:])
     assert problems(found) == {("short", "dominant"), ("", "outcome_share"), ("strict", "dead")}

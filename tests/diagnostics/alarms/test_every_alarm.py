@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from verl_agentic.diagnostics.health.health_finding import Finding
+from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
 
 Row = dict[str, float]
@@ -315,7 +315,9 @@ LOOKS_ALIKE: dict[str, Change] = {
 }
 
 
-def played(change: Change, *, seed: int, settings: HealthSettings | None = None) -> tuple[list[Finding], HealthMonitor]:
+def played(
+    change: Change, *, seed: int, settings: HealthSettings | None = None
+) -> tuple[list[HealthFinding], HealthMonitor]:
     """Returns what was found in a run that changes at the onset, and the monitor after it."""
     rng, monitor = random.Random(seed), HealthMonitor(settings)
     found = []
@@ -342,13 +344,13 @@ def test_a_run_that_goes_well_is_silent(seed: int) -> None:
 def test_a_fault_raises_its_alarm_once_and_no_other(case: str) -> None:
     name, (change, words) = case.split(":")[0], BREAKS[case]
     found, monitor = played(change, seed=1)
-    mine = [finding for finding in found if finding.name == name]
+    mine = [finding for finding in found if finding.check == name]
     assert len(mine) == 1, found
-    assert {finding.name for finding in found} <= {name} | MAY_COME_TOO.get(case, set())
+    assert {finding.check for finding in found} <= {name} | MAY_COME_TOO.get(case, set())
     finding = mine[0]
-    assert finding.level == "warn" and finding.step >= ONSET and words in finding.message
+    assert finding.level == "warn" and finding.step >= ONSET and words in finding.found
     since = int(finding.evidence["since_step"])
-    assert finding.message.endswith(f"since step {since}") and ONSET <= since <= finding.step
+    assert finding.found.endswith(f"since step {since}") and ONSET <= since <= finding.step
     assert finding.advice and len(finding.evidence) >= 2
     assert monitor.metrics()[f"health/{name}"] == 1.0
 

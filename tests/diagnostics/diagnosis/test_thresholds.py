@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from verl_agentic.diagnostics import thresholds
 from verl_agentic.diagnostics.diagnosis.checklist import load_diagnosis
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict
-from verl_agentic.diagnostics.health.alarm import History, Seen
+from verl_agentic.diagnostics.health.alarm import History
 from verl_agentic.diagnostics.health.monitor import ALARMS
 from verl_agentic.diagnostics.thresholds import Limit
+from verl_agentic.finding import Finding
 
 _STEPS = 40
 _JUST = 0.01
@@ -110,7 +110,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 def _both(
     alarm: str, check: str, rows: Sequence[Mapping[str, float]], run_of: Callable[..., RunEvidence]
-) -> tuple[Seen | None, Verdict]:
+) -> tuple[Finding | None, Finding]:
     """Returns what the alarm and the line say of the metrics of all steps."""
     verdict = load_diagnosis(check)(run_of(metrics={name: [row[name] for row in rows] for name in rows[0]}))
     return ALARMS[alarm](History(rows)), verdict
@@ -190,7 +190,7 @@ def test_tools_that_were_never_called_are_judged_alike(
     seen, verdict = _both("tool_use_collapse", "tool_distribution", [row] * 20, run_of)
 
     assert (seen is not None, verdict.status) == ((True, "fail") if is_bad else (False, "ok"))
-    assert seen is None or ("2 tools are offered" in seen.what and seen.kind == "never")
+    assert seen is None or ("2 tools are offered" in seen.found and seen.check == "never")
 
 
 @pytest.mark.parametrize("outcome", [0.5, 0.99])
@@ -210,7 +210,7 @@ def test_attempts_at_reward_hacking_are_judged_alike(share: float, run_of: Calla
 
     assert (seen is not None, verdict.status) == ((True, "warn") if share > 0.1 else (False, "ok"))
     assert "git_history" in verdict.found and "network" not in verdict.found
-    assert seen is None or seen.kind == "git_history"
+    assert seen is None or seen.check == "git_history"
 
 
 @pytest.mark.parametrize("later", [0.05, 0.03])

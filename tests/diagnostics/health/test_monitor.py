@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from verl_agentic.diagnostics.health.alarm import History
-from verl_agentic.diagnostics.health.health_finding import Finding
+from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
 from verl_agentic.errors import ConfigError
 
@@ -71,11 +71,12 @@ def test_a_finding_says_what_since_when_and_what_to_do() -> None:
     watch = monitor(actions={"repetition": "stop"}, thresholds={"repetition": {"window": 1, "text": 0.5}})
     found = [finding for step in range(5, 9) for finding in watch.observe(step, {TEXT: 0.6})]
     assert found == [
-        Finding(
+        HealthFinding(
             step=7,
-            name="repetition",
+            check="repetition",
             level="stop",
-            message="60% of the text stood in the episode before (limit 50%); since step 5",
+            status="fail",
+            found="60% of the text stood in the episode before (limit 50%); since step 5",
             evidence={"repeated_ngrams": 0.6, "since_step": 5.0},
             advice=found[0].advice,
         )
@@ -144,7 +145,7 @@ def test_the_baseline_is_that_of_the_whole_run_however_long() -> None:
     for step in range(1, 1001):
         watch.observe(step, {"actor/entropy": 1.0, **stuck})
     found = [f for step in range(1001, 1020) for f in watch.observe(step, {"actor/entropy": 0.1, **stuck})]
-    assert [f.name for f in found] == ["entropy_collapse"] and found[0].evidence["entropy_before"] == 1.0
+    assert [f.check for f in found] == ["entropy_collapse"] and found[0].evidence["entropy_before"] == 1.0
 
 
 def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
@@ -156,7 +157,7 @@ def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
     monkeypatch.setitem(cast("dict[str, Any]", ALARMS), "repetition", replace(ALARMS["repetition"], look=look))
     watch = monitor(actions={"gradient": "log"})
     found = [watch.observe(step, {TEXT: 0.9, "actor/grad_norm": math.inf}) for step in range(5)]
-    assert [[finding.name for finding in step] for step in found] == [["gradient"], [], [], [], []]
+    assert [[finding.check for finding in step] for step in found] == [["gradient"], [], [], [], []]
     assert caplog.text.count("the alarm repetition failed") == 1
 
 
@@ -208,7 +209,7 @@ def test_boundary_of_the_seed_row() -> None:
     watch, found = HealthMonitor(), []
     for step, numbers in enumerate([(0.3, 0.8), (0.4, 0.79), (0.5, 0.7), (0.5, 0.7)]):
         found += watch.observe(step, dict(zip(names, numbers, strict=True)))
-    assert [finding.name for finding in found] == ["boundary_collapse"]
+    assert [finding.check for finding in found] == ["boundary_collapse"]
 
 
 def test_every_alarm_says_what_it_sees_and_what_it_reads() -> None:

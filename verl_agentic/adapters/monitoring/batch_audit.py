@@ -16,7 +16,7 @@ from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.records.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms.batch_metrics import mask_audit
 from verl_agentic.algorithms.batch_metrics.mask_audit import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, Breach
-from verl_agentic.diagnostics.health.health_finding import Finding
+from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.errors import AuditError, InfrastructureError
 from verl_agentic.rewards.verl_result import PLACE
 
@@ -84,11 +84,12 @@ def _tell(watch: Watch, breaches: Sequence[Breach], keys: Sequence[str], *, step
     for name, found in by_name.items():
         first = "; ".join(f"row {keys[breach.row]}: {breach.message}" for breach in found[:_SHOWN])
         message = f"{len(found)} of {len(keys)} rows: {first}"
-        finding = Finding(
+        finding = HealthFinding(
             step=step,
-            name=f"audit/{name}",
+            check=f"audit/{name}",
             level=cast("Any", action),
-            message=message,
+            status="fail",
+            found=message,
             evidence={"rows": float(len(found)), "first_row": keys[found[0].row]},
             advice=f"{_ADVICE.get(name, _MEND)}, or set {AGENTIC}.audit=warn",
         )

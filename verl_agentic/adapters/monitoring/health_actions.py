@@ -12,7 +12,7 @@ from omegaconf import open_dict
 
 from verl_agentic.adapters.monitoring.health_watch import Watch
 from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.diagnostics.health.health_finding import Finding
+from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
 from verl_agentic.errors import HealthError
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _KEEP = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")
 
 
-def target_of_rollback(watch: Watch, findings: Sequence[Finding]) -> int | None:
+def target_of_rollback(watch: Watch, findings: Sequence[HealthFinding]) -> int | None:
     """Returns the step that a run goes back to; None where no alarm asks for it, or another one stops the run."""
     levels = {finding.level for finding in findings}
     if "rollback" not in levels or "stop" in levels or watch.num_rollbacks >= watch.health.settings.max_rollbacks:
@@ -28,7 +28,7 @@ def target_of_rollback(watch: Watch, findings: Sequence[Finding]) -> int | None:
     return watch.checkpoints.newest(watch.health.healthy_until())
 
 
-def act(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
+def act(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
     """Goes back where `metrics` say so, and stops the run where an alarm is left that asked for more than a warning.
 
     Raises:
@@ -65,14 +65,14 @@ def _roll_back(trainer: Any, watch: Watch, *, step: int) -> None:
     )
 
 
-def _stop(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
+def _stop(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
     """Leaves the last healthy checkpoint as the newest, saves the weights aside, and ends the run."""
     healthy = watch.checkpoints.newest(watch.health.healthy_until())
     aside = _put_aside(trainer, watch, healthy=healthy or 0)
     with contextlib.suppress(Exception):  # the reason is in the error, whatever a logger says
         numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
         trainer.logger.log(data=numbers, step=trainer.global_steps)
-    told = "; ".join(f"{finding.name}: {finding.message}" for finding in findings)
+    told = "; ".join(f"{finding.check}: {finding.found}" for finding in findings)
     went_back = f" after {watch.num_rollbacks} rollbacks" if watch.num_rollbacks else ""
     if healthy is None:
         resume = "no healthy checkpoint was saved: fix the cause and start again, with a lower trainer.save_freq"

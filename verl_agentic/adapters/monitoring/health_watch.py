@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.checkpoints.healthy_checkpoints import Checkpoints
 from verl_agentic.adapters.monitoring.monitoring_sections import audit, health_settings, log_options
 from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.diagnostics.health.health_finding import Finding
+from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO, HealthMonitor
 from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.metric_log import MetricsLog, read_metrics
@@ -69,7 +69,7 @@ class Watch:
         found = (self.checkpoints.newest(step) for step in self.health.judged_until())
         self.checkpoints.keep(step for step in found if step is not None)
 
-    def find(self, finding: Finding) -> None:
+    def find(self, finding: HealthFinding) -> None:
         """Keeps and tells a finding."""
         if self._findings is not None:
             self._findings.append({**finding.to_dict(), "time": time.time()})

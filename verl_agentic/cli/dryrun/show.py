@@ -6,15 +6,12 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from verl_agentic.cli.dryrun.plan import Plan
+from verl_agentic.cli.findings import print_findings
 from verl_agentic.diagnostics.dryrun.step_report import Report
-
-_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]not shown[/]", "fail": "[red]FAIL[/]", "not reached": "[dim]-[/]"}
 
 _MESSAGE_CHARS = 2_000
 
@@ -37,14 +34,7 @@ def show_plan(console: Console, plan: Plan) -> None:
 
 def show_report(console: Console, report: Report, *, log: str) -> None:
     """Prints the stages, what they have shown, and the verdict."""
-    table = Table("stage", "", "s", "seen", box=box.SIMPLE_HEAD)
-    for stage in report.stages:
-        seen = Text("\n".join(stage.seen), overflow="fold")
-        for why in stage.wrong:
-            seen.append("\n" * bool(seen.plain) + why, style="red" if stage.status == "fail" else "yellow")
-        seconds = "" if stage.seconds is None else f"{stage.seconds:.1f}"
-        table.add_row(stage.title, _MARKS[stage.status], seconds, seen)
-    console.print(table)
+    print_findings(console, [stage.finding for stage in report.stages], checks="stage")
     proof = report.proof
     if proof is not None and not proof.wrong and not proof.not_shown:
         console.print(

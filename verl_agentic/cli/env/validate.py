@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.findings import print_findings
+from verl_agentic.finding import Finding
+
 if TYPE_CHECKING:
     from verl_agentic.data.env_validation.validate_env import Validation
-
-_SHOWN_PROBLEMS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.adapters.rollout.model_codec import load_codec
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.data.env_validation.validate_env import Check, rows_to_validate, validate
+    from verl_agentic.data.env_validation.validate_env import rows_to_validate, validate
     from verl_agentic.data.rows import read_rows
     from verl_agentic.data.tiny_model import make_tiny_tokenizer
     from verl_agentic.env_package import load_env_package
@@ -59,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json)
     with _void_episodes_unlogged(), console.status("rows") as status:
 
-        def on_check(check: Check) -> None:
-            status.update(f"{check.name}: {'fine' if check.ok else 'wrong'}")
+        def on_check(check: Finding) -> None:
+            status.update(f"{check.check}: {check.status}")
 
         found = asyncio.run(validate(package, rows, codec=codec, tokenizer=tokenizer, config=config, on_check=on_check))
     if args.json:
@@ -85,19 +86,10 @@ def _void_episodes_unlogged() -> Iterator[None]:
 
 
 def _show(found: Validation, console: Any, *, title: str) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("check", "result", "detail", title=title, title_justify="left")
-    for check in found.checks:
-        result = Text("ok", style="green") if check.ok else Text(f"{len(check.problems)} wrong", style="bold red")
-        table.add_row(check.name, result, Text(check.detail))
-    console.print(table)
-    for check in found.checks:
-        for problem in check.problems[:_SHOWN_PROBLEMS]:
-            console.print(Text(f"{check.name}: {problem}", style="red"))
-        if len(check.problems) > _SHOWN_PROBLEMS:
-            console.print(Text(f"{check.name}: and {len(check.problems) - _SHOWN_PROBLEMS} more", style="red"))
+    console.print(Text(title, style="italic"))
+    print_findings(console, found.checks)
     figures = found.figures
     times = ", ".join(
         f"{kind} {1e3 * figures[f'{kind}_s_median']:.1f} ms (p95 {1e3 * figures[f'{kind}_s_p95']:.1f} ms)"

@@ -7,6 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_agentic.cli.findings import print_findings
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
@@ -95,17 +96,15 @@ def _show(args: argparse.Namespace, found: RewardAudit) -> None:
         for name in columns:
             table.add_column(name, justify="left" if name == "kind" else "right")
         for term in terms:
-            is_bad = any(problem.component == term.name for problem in found.problems)
+            is_bad = any(problem.evidence["component"] == term.name for problem in found.problems)
             table.add_row(*cells_of(term), style="red" if is_bad else None)
         if terms:
             console.print(table)
     for line in _notes(found):
         console.print(Text(line, style="dim"), soft_wrap=True)
-    for problem in found.problems:
-        console.print(Text(problem.message, style="red"), soft_wrap=True)
-    for line in _examples(found):
-        console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
-    if found.is_fine:
+    if found.problems:
+        print_findings(console, found.problems)
+    else:
         console.print(Text("no threshold is passed", style="green"))
 
 
@@ -148,16 +147,3 @@ def _notes(found: RewardAudit) -> list[str]:
             rewritten = f", rewritten as in {term.gold.family}" if term.gold.family else ", no rewriting is accepted"
             notes.append(f"{term.name}: answers were given {term.gold.form}{rewritten}")
     return notes
-
-
-def _examples(found: RewardAudit) -> list[str]:
-    wrong = {(problem.component, problem.what) for problem in found.problems}
-    lines: list[str] = []
-    for term in found.terms:
-        if wrong & {(term.name, "unearned")}:
-            lines += term.unearned.examples
-        if wrong & {(term.name, "false_positives"), (term.name, "false_negatives")}:
-            lines += term.gold.examples
-        if wrong & {(term.name, "unstable"), (term.name, "failed")}:
-            lines += term.repeats.examples
-    return lines

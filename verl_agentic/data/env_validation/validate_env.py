@@ -19,23 +19,11 @@ from verl_agentic.data.rows import read_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding
 from verl_agentic.types import Message
 
 _MIN_EXAMPLES = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    problems: tuple[str, ...] = ()
-    detail: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True when nothing is wrong."""
-        return not self.problems
+_SHOWN_PROBLEMS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +32,19 @@ class Validation:
 
     env_id: str
     num_rows: int
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
+    """One per check. The evidence has all `problems`, and the `detail` of what was looked at."""
     figures: Mapping[str, float]
     """Times in seconds, and how many child processes there were at most while 16 episodes were under way."""
 
     @property
     def ok(self) -> bool:
         """True when every check is."""
-        return all(check.ok for check in self.checks)
+        return all(check.status == "ok" for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as plain JSON values."""
-        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail, "problems": list(c.problems)} for c in self.checks]
+        checks = [{"name": check.check, "ok": check.status == "ok", **check.evidence} for check in self.checks]
         return {
             "env": self.env_id,
             "ok": self.ok,
@@ -90,7 +79,7 @@ async def validate(
     codec: Codec,
     tokenizer: Any,
     config: Mapping[str, Any] | None = None,
-    on_check: Callable[[Check], None] = lambda check: None,
+    on_check: Callable[[Finding], None] = lambda check: None,
 ) -> Validation:
     """Returns what is right and wrong with an environment.
 
@@ -107,7 +96,7 @@ async def validate(
     """
     rig = Rig(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
     examination = _Examination(rig=rig, before=copy.deepcopy(rig.rows))
-    checks: list[Check] = []
+    checks: list[Finding] = []
     for name, look in examination.looks().items():
         try:
             problems, detail = await look()
@@ -115,7 +104,7 @@ async def validate(
             raise
         except Exception as error:  # foreign code: whatever it raises is the finding
             problems, detail = [f"{type(error).__name__}: {error}"], ""
-        checks.append(Check(name=name, problems=tuple(problems), detail=detail))
+        checks.append(_finding(name, problems, detail))
         on_check(checks[-1])
     return Validation(
         env_id=package.env_id, num_rows=len(rig.rows), checks=tuple(checks), figures=rig.stopwatch.figures()
@@ -124,6 +113,15 @@ async def validate(
 
 _Findings = tuple[list[str], str]
 """Problems, and what was looked at."""
+
+
+def _finding(name: str, problems: list[str], detail: str) -> Finding:
+    evidence = {"detail": detail, "problems": problems}
+    if not problems:
+        return Finding(check=name, status="ok", found=detail, evidence=evidence)
+    hidden = len(problems) - _SHOWN_PROBLEMS
+    shown = [*problems[:_SHOWN_PROBLEMS], *([f"and {hidden} more"] if hidden > 0 else [])]
+    return Finding(check=name, status="fail", found="\n".join(shown), evidence=evidence)
 
 
 @dataclass(kw_only=True)

@@ -23,6 +23,7 @@ from verl_agentic.data.reward_audit.counterfactuals import PLAIN
 from verl_agentic.data.reward_audit.reward_statistics import is_constant, variance_shares
 from verl_agentic.data.reward_audit.single_term import Bench, Unit
 from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.finding import Finding
 from verl_agentic.rewards.component import Kind
 from verl_agentic.rewards.rubric import Rubric, Term
 from verl_agentic.rewards.sample import Sample
@@ -73,18 +74,6 @@ class TermAudit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
-    """A figure past its threshold."""
-
-    component: str
-    """Empty for the rubric as a whole."""
-    what: str
-    """`unearned`, `false_positives`, `false_negatives`, `unstable`, `failed`, `dead`, `dominant`, `outcome_share` or
-    `slow`."""
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class RewardAudit:
     """What was found out about a rubric."""
 
@@ -99,7 +88,9 @@ class RewardAudit:
     outcome_variance_share: float | None
     """Of the reward's variance inside of groups."""
     terms: tuple[TermAudit, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
+    """Figures past their threshold: `unearned`, `false_positives`, `false_negatives`, `unstable`, `failed`, `dead`,
+    `dominant`, `outcome_share` or `slow`. The evidence names the component, but for the rubric as a whole."""
 
     @property
     def is_fine(self) -> bool:
@@ -108,7 +99,8 @@ class RewardAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as plain JSON values."""
-        return {"ok": self.is_fine, **dataclasses.asdict(self)}
+        problems = [{"component": p.evidence["component"], "what": p.check, "message": p.found} for p in self.problems]
+        return {"ok": self.is_fine, **dataclasses.asdict(self), "problems": problems}
 
 
 async def audit(
@@ -206,36 +198,45 @@ async def _try_other_episodes(bench: Bench, units: Sequence[Unit], *, most: floa
     return unearned, await look_at_gold(bench, rows, form=form, most=most)
 
 
-def _problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thresholds) -> Iterator[Problem]:
+def _problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thresholds) -> Iterator[Finding]:
     for term in terms:
-        for what, message in _problems_of(term, limits):
-            yield Problem(component=term.name, what=what, message=f"{term.name}: {message}")
+        for what, message, examples in _problems_of(term, limits):
+            yield _problem(what, f"{term.name}: {message}", component=term.name, look_at=examples)
     dead = [term.name for term in terms if term.is_dead]
     if len(dead) > limits.max_dead:
         for name in dead:
-            yield Problem(component=name, what="dead", message=f"{name}: never differs inside of a group")
+            yield _problem("dead", f"{name}: never differs inside of a group", component=name)
     if of_outcome is not None and of_outcome < limits.min_outcome_share - 1e-9:
         message = f"the outcome has {of_outcome:.1%} of the variance inside of groups, less than "
-        yield Problem(component="", what="outcome_share", message=f"{message}{limits.min_outcome_share:.1%}")
+        yield _problem("outcome_share", f"{message}{limits.min_outcome_share:.1%}")
 
 
-def _problems_of(term: TermAudit, limits: Thresholds) -> Iterator[tuple[str, str]]:
+def _problem(what: str, message: str, *, component: str = "", look_at: tuple[str, ...] = ()) -> Finding:
+    evidence = {"component": component}
+    return Finding(check=what, status="fail", found=message, evidence=evidence, look_at=look_at)
+
+
+def _problems_of(term: TermAudit, limits: Thresholds) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Returns name, message and examples of every figure past its threshold."""
     repeats, unearned, gold = term.repeats, term.unearned, term.gold
     for name, earned in (("silence beside tool output", unearned.silent), ("the prompt, given back,", unearned.echo)):
         if earned > limits.max_unearned + 1e-9:
-            yield "unearned", f"{name} earns up to {earned:.3g} of the range"
+            yield "unearned", f"{name} earns up to {earned:.3g} of the range", unearned.examples
     if gold.false_positives > limits.max_false_positives * gold.num_wrong:
-        yield "false_positives", f"{gold.false_positives} of {gold.num_wrong} wrong answers are taken for right"
+        message = f"{gold.false_positives} of {gold.num_wrong} wrong answers are taken for right"
+        yield "false_positives", message, gold.examples
     if gold.false_negatives > limits.max_false_negatives * gold.num_right:
-        yield "false_negatives", f"{gold.false_negatives} of {gold.num_right} right answers are taken for wrong"
+        message = f"{gold.false_negatives} of {gold.num_right} right answers are taken for wrong"
+        yield "false_negatives", message, gold.examples
     if repeats.unstable > limits.max_unstable * repeats.checks:
-        yield "unstable", f"says different things of {repeats.unstable} of {repeats.checks} samples in 5 runs"
+        message = f"says different things of {repeats.unstable} of {repeats.checks} samples in 5 runs"
+        yield "unstable", message, repeats.examples
     if repeats.failed > limits.max_failed * repeats.checks:
-        yield "failed", f"fails on {repeats.failed} of {repeats.checks} samples"
+        yield "failed", f"fails on {repeats.failed} of {repeats.checks} samples", repeats.examples
     if repeats.p95_s is not None and repeats.p95_s > limits.max_p95_s:
-        yield "slow", f"5 % of the checks take longer than {repeats.p95_s:.3g} s"
+        yield "slow", f"5 % of the checks take longer than {repeats.p95_s:.3g} s", ()
     if term.kind == "shaping" and (term.variance_share or 0.0) > limits.max_share:
-        yield "dominant", f"has {term.variance_share:.1%} of the variance inside of groups and is not the outcome"
+        yield "dominant", f"has {term.variance_share:.1%} of the variance inside of groups and is not the outcome", ()
 
 
 @contextlib.contextmanager

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
 from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
+from verl_agentic.finding import Finding, warn
 
 _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"
 
 
 @alarm(reads=(f"{_NEVER}|{_OUTCOME}",), also=(_OUTCOME, _SEEN), patience=5)
-def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, window: int = 10) -> Seen | None:
+def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, window: int = 10) -> Finding | None:
     """No task, or hardly any, has ever been solved: there is nothing that could be learnt from.
 
     Args:
@@ -29,8 +30,8 @@ def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, 
         if outcome is None or best > 0:
             return None
         told, evidence = f"the outcome of all episodes so far is {best:g} (limit: above 0)", {"outcome": best}
-    return Seen(
-        what=f"base too weak: {told}",
+    return warn(
+        found=f"base too weak: {told}",
         evidence=evidence,
         advice="see that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from a "
         "model that solves some tasks (SFT), bring easier ones (data.curriculum), or reward partial success "

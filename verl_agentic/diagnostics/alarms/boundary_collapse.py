@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.finding import Finding, warn
 
 _MEAN, _BEST = "val-*/mean@*", "val-*/best@*/mean"
 
 
 @alarm(reads=(_MEAN, _BEST), patience=2)
-def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1) -> Seen | None:
+def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1) -> Finding | None:
     """In validation one attempt has become better, and the best of several worse than before training.
 
     Needs trainer.val_before_train and actor_rollout_ref.rollout.val_kwargs.n above 1.
@@ -28,8 +29,8 @@ def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1
         if one_before is None or one_now is None or many_before is None or many_now is None:
             continue
         if one_now > one_before and many_now < many_before - margin:
-            return Seen(
-                what=f"the boundary of what the policy can do has shrunk: {one} rose from {one_before:.3g} to "
+            return warn(
+                found=f"the boundary of what the policy can do has shrunk: {one} rose from {one_before:.3g} to "
                 f"{one_now:.3g}, but {many} fell from {many_before:.3g} to {many_now:.3g} (margin {margin:g})",
                 evidence={
                     "metric": prefix,
@@ -40,6 +41,6 @@ def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1
                 },
                 advice="keep more entropy (actor_rollout_ref.actor.clip_ratio_high=0.28), mix in episodes from outside "
                 "the policy (actor_rollout_ref.rollout.custom.agentic.external_sessions), or stop earlier",
-                kind=prefix,
+                check=prefix,
             )
     return None

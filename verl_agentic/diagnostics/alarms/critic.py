@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
+from verl_agentic.finding import Finding, warn
 
 _EXPLAINED = first_of("credit/explained_variance", "critic/vf_explained_var")
 
 
 @alarm(reads=("credit/explained_variance|critic/vf_explained_var",), patience=5)
-def critic(history: History, *, least: float = 0.0, warmup: int = 20, window: int = 10) -> Seen | None:
+def critic(history: History, *, least: float = 0.0, warmup: int = 20, window: int = 10) -> Finding | None:
     """The critic explains no more of the returns' variance than a constant would.
 
     Args:
@@ -20,9 +21,9 @@ def critic(history: History, *, least: float = 0.0, warmup: int = 20, window: in
     now = history.level(_EXPLAINED, window)
     if now is None or len(history.first(_EXPLAINED, warmup + window)) < warmup + window or now > least:
         return None
-    return Seen(
-        what=f"the critic explains {now:.2f} of the returns' variance (limit {least:g}): baselines without it would be "
-        "as good",
+    return warn(
+        found=f"the critic explains {now:.2f} of the returns' variance (limit {least:g}): baselines without it "
+        "would be as good",
         evidence={"explained_variance": now},
         advice="warm it up (trainer.critic_warmup), raise critic.optim.lr or critic.ppo_epochs, see that "
         "critic.model.path is a model of the policy's family; or an estimator without critic (algorithm.adv_estimator)",

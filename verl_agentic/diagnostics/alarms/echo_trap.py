@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Quantity, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Quantity, alarm, first_of
 from verl_agentic.diagnostics.health.collapse_signs import CollapseWatch
+from verl_agentic.finding import Finding, warn
 
 _STD = "batch/within_group_std"
 _SERIES: dict[str, Quantity] = {
@@ -28,7 +29,7 @@ def echo_trap(
     risen_to: float = 2.0,
     gain: float = 0.25,
     solved: float = 0.9,
-) -> Seen | None:
+) -> Finding | None:
     """The rewards of siblings have become alike and the reward has not risen, or entropy fell while gradients grew.
 
     Args:
@@ -62,8 +63,8 @@ def echo_trap(
     halves = {name: (values[:window], values[window:]) for name, values in series.items()}
     told = {name: (statistics.median(before), statistics.median(now)) for name, (before, now) in halves.items()}
     listed = ", ".join(f"{name} {before:.3g} to {now:.3g}" for name, (before, now) in told.items())
-    return Seen(
-        what=f"siblings become alike and nothing is gained: {listed} (limits: fallen to {fallen_to:.0%}, risen to "
+    return warn(
+        found=f"siblings become alike and nothing is gained: {listed} (limits: fallen to {fallen_to:.0%}, risen to "
         f"{risen_to:g} times, gain of {gain:g} standard deviations)",
         evidence={f"{name}_before": before for name, (before, _) in told.items()}
         | {f"{name}_now": now for name, (_, now) in told.items()},

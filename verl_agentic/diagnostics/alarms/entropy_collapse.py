@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt
+from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, first_of, gain, has_learnt
 from verl_agentic.diagnostics.thresholds import ENTROPY_FLOOR, ENTROPY_LEFT, ENTROPY_SOLVED
+from verl_agentic.finding import Finding, warn
 
 _ENTROPY = "actor/entropy"
 
@@ -16,7 +17,7 @@ def entropy_collapse(
     floor: float = ENTROPY_FLOOR,
     solved: float = ENTROPY_SOLVED,
     window: int = 10,
-) -> Seen | None:
+) -> Finding | None:
     """The entropy of the policy has fallen and nothing was gained by it, or no entropy is left to learn with.
 
     Entropy falls in every run that learns: surety is what it is paid for. It is a collapse where the reward has not
@@ -39,8 +40,8 @@ def entropy_collapse(
         return None
     of_reward = history.level(first_of(*REWARD), window)
     limit = f"{fallen_to:.0%} of what it was" if has_fallen else f"{floor:g} with an outcome below {solved:g}"
-    return Seen(
-        what=f"the policy's entropy went from {before:.3g} to {now:.3g} (limit {limit}) while the reward "
+    return warn(
+        found=f"the policy's entropy went from {before:.3g} to {now:.3g} (limit {limit}) while the reward "
         + (f"changed by {rise:+.2g}" if rise is not None else "is not known"),
         evidence={
             "entropy_before": before,
@@ -51,5 +52,5 @@ def entropy_collapse(
         advice="clip higher (actor_rollout_ref.actor.clip_ratio_high=0.28), pay for entropy "
         "(actor_rollout_ref.actor.entropy_coeff=0.001), raise actor_rollout_ref.rollout.temperature towards 1, or "
         "lower actor_rollout_ref.actor.optim.lr",
-        kind="collapsed" if has_fallen else "gone",
+        check="collapsed" if has_fallen else "gone",
     )

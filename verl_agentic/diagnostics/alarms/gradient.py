@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.finding import Finding, warn
 
 _NORM = "actor/grad_norm"
 _LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "actor/entropy", "critic/grad_norm", "critic/vf_loss")
 
 
 @alarm(reads=(_NORM,), also=_LOSSES, patience=1)
-def gradient(history: History, *, times: float = 10.0, window: int = 20, recent: int = 3) -> Seen | None:
+def gradient(history: History, *, times: float = 10.0, window: int = 20, recent: int = 3) -> Finding | None:
     """The gradient, or a loss, is not a finite number, or the gradient's norm has exploded.
 
     Args:
@@ -24,13 +25,13 @@ def gradient(history: History, *, times: float = 10.0, window: int = 20, recent:
     row = history.now
     bad = [name for name in (_NORM, *_LOSSES) if name in row and not math.isfinite(row[name])]
     if bad:
-        return Seen(
-            what=f"{', '.join(bad)} must be finite, and is {row[bad[0]]}",
+        return warn(
+            found=f"{', '.join(bad)} must be finite, and is {row[bad[0]]}",
             evidence={name: str(row[name]) for name in bad},
             advice="resume from the checkpoint before it; look for rewards and log-probs that are not finite "
             "(verl-agentic diagnose), lower actor_rollout_ref.actor.optim.lr and "
             "actor_rollout_ref.actor.optim.clip_grad, compute log-probs in float32",
-            kind="non_finite",
+            check="non_finite",
         )
     norms = history.last(_NORM, window + recent)
     if len(norms) < window + recent:
@@ -38,11 +39,11 @@ def gradient(history: History, *, times: float = 10.0, window: int = 20, recent:
     before, now = statistics.median(norms[:window]), statistics.median(norms[window:])
     if now < times * before or not before:
         return None
-    return Seen(
-        what=f"the gradient's norm is {now:.3g}, {now / before:.0f} times that of the {window} steps before "
+    return warn(
+        found=f"the gradient's norm is {now:.3g}, {now / before:.0f} times that of the {window} steps before "
         f"({before:.3g}, limit {times:g} times)",
         evidence={"grad_norm_before": before, "grad_norm_now": now},
         advice="lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.optim.clip_grad; look at the "
         "advantages (critic/advantages/max) and at the ratio of trainer to rollout (rollout_mismatch)",
-        kind="exploding",
+        check="exploding",
     )

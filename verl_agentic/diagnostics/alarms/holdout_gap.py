@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Quantity, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, Quantity, alarm, first_of
+from verl_agentic.finding import Finding, warn
 
 _DEFAULT = "episode/reward/holdout*"
 
@@ -10,7 +11,7 @@ _DEFAULT = "episode/reward/holdout*"
 @alarm(reads=("{train}", "{holdout}"))
 def holdout_gap(
     history: History, *, tau: float = 0.1, train: str = "episode/acc", holdout: str = _DEFAULT, window: int = 5
-) -> Seen | None:
+) -> Finding | None:
     """The grader that is trained on pays more than one that is held out.
 
     A held-out grader is a part of the rubric that earns nothing, under a name that begins with `holdout`.
@@ -27,9 +28,9 @@ def holdout_gap(
     true = history.level(held, window)
     if paid is None or true is None or paid - true < tau:
         return None
-    return Seen(
-        what=f"the grader that is trained on gives {paid:.3g}, the held-out one {true:.3g}: a gap of {paid - true:.2g} "
-        f"(limit {tau:g})",
+    return warn(
+        found=f"the grader that is trained on gives {paid:.3g}, the held-out one {true:.3g}: a gap of "
+        f"{paid - true:.2g} (limit {tau:g})",
         evidence={"train": paid, "holdout": true, "gap": paid - true, "holdout_metric": names[0]},
         advice="read episodes that only the trained grader likes (verl-agentic view), close the hole (verl-agentic "
         "reward audit), and add the held-out grader to reward.rubric.components",

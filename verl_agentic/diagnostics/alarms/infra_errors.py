@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
 from verl_agentic.diagnostics.thresholds import VOID
+from verl_agentic.finding import Finding, warn
 
 _VOID = first_of("episode/void", "credit/void_session_frac", "batch/void_session_frac")
 _ADVICE = {
@@ -25,7 +26,7 @@ _TIME = (
     reads=("episode/void|credit/void_session_frac|batch/void_session_frac",),
     also=("episode/error/*", "episode/stop/timeout", "episode/retries"),
 )
-def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 0.5, window: int = 5) -> Seen | None:
+def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 0.5, window: int = 5) -> Finding | None:
     """Many episodes are void, or had to be retried: environment, sandbox, server or scorer fail, or time runs out.
 
     Args:
@@ -46,8 +47,8 @@ def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 
     listed = ", ".join(f"{name.split('/', 1)[1]} {value:.1%}" for name, value in kinds.items() if value) or "not known"
     told = f"{share:.1%} of the episodes are void (limit {void:.0%})" if is_void else f"{again:.2g} retries per episode"
     told += "" if is_void else f" (limit {retries:g})"
-    return Seen(
-        what=f"{told}; by what failed: {listed}",
+    return warn(
+        found=f"{told}; by what failed: {listed}",
         evidence={"void_share": share, "retries": again or 0.0, **kinds},
         advice=_TIME if worst == "episode/stop/timeout" else _ADVICE.get(worst.rsplit("/", 1)[-1], _ADVICE["env"]),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, ratio, total
+from verl_agentic.diagnostics.health.alarm import History, alarm, ratio, total
 from verl_agentic.diagnostics.thresholds import UNKNOWN_TOOL
+from verl_agentic.finding import Finding, warn
 
 _UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "in_reasoning", "unclosed", "empty", "too_many")
 _KINDS = ("unknown_tool", *_UNREADABLE)
@@ -30,7 +31,7 @@ _ELSE = (
 )
 def invalid_calls(
     history: History, *, unknown_tool: float = UNKNOWN_TOOL.warn, invalid: float = 0.3, window: int = 10
-) -> Seen | None:
+) -> Finding | None:
     """Many calls name no tool that there is, or cannot be read.
 
     Args:
@@ -50,10 +51,10 @@ def invalid_calls(
         return None
     worst = "unknown_tool" if is_unknown else max(shares, key=lambda kind: shares[kind])
     limit = f"unknown tools {unknown_tool:.0%}" if is_unknown else f"all kinds {invalid:.0%}"
-    return Seen(
-        what=f"{of_all:.0%} of the tool calls are invalid, most of all {worst} with {shares[worst]:.0%} (limit: "
+    return warn(
+        found=f"{of_all:.0%} of the tool calls are invalid, most of all {worst} with {shares[worst]:.0%} (limit: "
         f"{limit})",
         evidence={"invalid_rate": of_all, **{f"call_error/{kind}": share for kind, share in shares.items() if share}},
         advice=_ADVICE.get(worst, _ELSE),
-        kind="unknown_tool" if is_unknown else "invalid",
+        check="unknown_tool" if is_unknown else "invalid",
     )

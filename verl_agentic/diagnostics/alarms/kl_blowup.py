@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
 from verl_agentic.diagnostics.thresholds import KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
+from verl_agentic.finding import Finding, warn
 
 _REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
 _SLOWER = (
@@ -27,7 +28,7 @@ def kl_blowup(
     update: float = KL_UPDATE.warn,
     rollout: float = KL_ROLLOUT.warn,
     window: int = 5,
-) -> Seen | None:
+) -> Finding | None:
     """The policy is far from its reference, from itself before the update, or from what the samples came from.
 
     Args:
@@ -57,9 +58,9 @@ def kl_blowup(
         "rollout": "what the samples came from",
     }
     listed = ", ".join(f"{value:.3g} from {named[name]} (limit {limit:g})" for name, (value, limit) in over.items())
-    return Seen(
-        what=f"the policy is at a KL per token of {listed}",
+    return warn(
+        found=f"the policy is at a KL per token of {listed}",
         evidence={f"kl_{name}": value for name, (value, _) in found.items() if value is not None},
         advice=_ADVICE[kind],
-        kind=kind,
+        check=kind,
     )

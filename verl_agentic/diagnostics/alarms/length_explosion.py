@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Seen, alarm, first_of, gain, has_learnt, total
+from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, first_of, gain, has_learnt, total
+from verl_agentic.finding import Finding, warn
 
 _LENGTH = first_of("episode/model_tokens", "response_length/mean")
 _CUT = total(["episode/stop/max_tokens", "episode/stop/context_full"])
@@ -21,7 +22,7 @@ def length_explosion(
     wrong_to_right: float = 2.0,
     cut: float = 0.2,
     window: int = 10,
-) -> Seen | None:
+) -> Finding | None:
     """Responses have grown much longer, and length is paid for, or nothing is gained by it.
 
     Growth alone is no fault: a policy that learns to reason writes more. It is one where reward goes with length among
@@ -59,8 +60,8 @@ def length_explosion(
         reasons.append(f"the reward has changed by {rise:+.2g} only")
     if not reasons:
         return None
-    return Seen(
-        what=f"responses are {now / before:.1f} times as long as they were ({before:.0f} to {now:.0f} tokens, limit "
+    return warn(
+        found=f"responses are {now / before:.1f} times as long as they were ({before:.0f} to {now:.0f} tokens, limit "
         f"{growth:g} times), and {', '.join(reasons)}",
         evidence=evidence,
         advice="mean the loss over tokens without the length of the row (algorithm.adv_estimator=dr_grpo, "

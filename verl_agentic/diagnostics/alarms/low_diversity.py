@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.finding import Finding, warn
 
 _TEXTS, _ACTIONS = "batch/distinct_share", "batch/distinct_action_share"
 
@@ -10,7 +11,7 @@ _TEXTS, _ACTIONS = "batch/distinct_share", "batch/distinct_action_share"
 @alarm(reads=(f"{_TEXTS}|{_ACTIONS}",), also=("episode/acc",))
 def low_diversity(
     history: History, *, share: float = 0.1, fallen_to: float = 0.3, solved: float = 0.9, window: int = 5
-) -> Seen | None:
+) -> Finding | None:
     """The sessions of a group are hardly distinct: in what they say, or, as they were not before, in what they do.
 
     There may be few things to do (a task of yes and no): alike actions count only where they have become alike.
@@ -36,12 +37,12 @@ def low_diversity(
         kind, now, told = "actions", actions, f"do what another one does ({1 - before:.0%} at the beginning)"
     else:
         return None
-    return Seen(
-        what=f"{1 - now:.0%} of the siblings that could differ {told} (limit {1 - share:.0%})",
+    return warn(
+        found=f"{1 - now:.0%} of the siblings that could differ {told} (limit {1 - share:.0%})",
         evidence={"distinct_share": now, **({"outcome": outcome} if outcome is not None else {})},
         advice="raise actor_rollout_ref.rollout.temperature towards 1, clip higher "
         "(actor_rollout_ref.actor.clip_ratio_high=0.28), pay for entropy "
         "(actor_rollout_ref.actor.entropy_coeff=0.001), lower actor_rollout_ref.actor.optim.lr, or go back to the "
         "checkpoint before it began",
-        kind=kind,
+        check=kind,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
 from verl_agentic.diagnostics.thresholds import MEMORY_GROWTH, MEMORY_MIN_GB, MEMORY_STEADINESS, MEMORY_WINDOW
+from verl_agentic.finding import Finding, warn
 
 _HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"
 
@@ -19,7 +20,7 @@ def memory_growth(
     least_gb: float = MEMORY_MIN_GB,
     steadiness: float = MEMORY_STEADINESS,
     window: int = MEMORY_WINDOW,
-) -> Seen | None:
+) -> Finding | None:
     """Memory of a machine or device grows step by step.
 
     Args:
@@ -42,8 +43,8 @@ def memory_growth(
     if worst is None:
         return None
     gained, name, values = worst
-    return Seen(
-        what=f"{name} grew by {gained:.3g} GB in {window} steps, to {values[-1]:.3g} GB (limit {growth:.0%} and "
+    return warn(
+        found=f"{name} grew by {gained:.3g} GB in {window} steps, to {values[-1]:.3g} GB (limit {growth:.0%} and "
         f"{least_gb:g} GB)",
         evidence={"metric": name, "grown_gb": gained, "now_gb": values[-1], "gb_per_step": gained / (window - 1)},
         advice=(
@@ -52,7 +53,7 @@ def memory_growth(
             if name.endswith("cpu_memory_used_gb")
             else "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, or cap data.max_response_length"
         ),
-        kind=name,
+        check=name,
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, ratio
+from verl_agentic.diagnostics.health.alarm import History, alarm, ratio
+from verl_agentic.finding import Finding, warn
 
 _CALLS = ratio("episode/duplicate_calls", "episode/tool_calls")
 _TEXT = "episode/repeated_ngrams"
 
 
 @alarm(reads=("episode/duplicate_calls|episode/repeated_ngrams",), also=("episode/tool_calls", _TEXT))
-def repetition(history: History, *, calls: float = 0.2, text: float = 0.2, window: int = 5) -> Seen | None:
+def repetition(history: History, *, calls: float = 0.2, text: float = 0.2, window: int = 5) -> Finding | None:
     """The policy repeats a call that has just been answered, or long passages of what it wrote.
 
     Args:
@@ -28,8 +29,8 @@ def repetition(history: History, *, calls: float = 0.2, text: float = 0.2, windo
         evidence["repeated_ngrams"] = of_text
     if not parts:
         return None
-    return Seen(
-        what=" and ".join(parts),
+    return warn(
+        found=" and ".join(parts),
         evidence=evidence,
         advice="see in the viewer what is repeated; add the components tool_outcomes or repetition "
         "(reward.rubric.components), raise actor_rollout_ref.rollout.temperature, or lower "

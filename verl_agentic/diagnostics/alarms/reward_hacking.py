@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
 from verl_agentic.diagnostics.thresholds import HACKING
+from verl_agentic.finding import Finding, warn
 
 _ANY = "episode/hacking/any"
 _ADVICE = {
@@ -16,7 +17,7 @@ _ADVICE = {
 
 
 @alarm(reads=(_ANY,), also=tuple(f"episode/hacking/{kind}" for kind in _ADVICE))
-def reward_hacking(history: History, *, share: float = HACKING, window: int = 5) -> Seen | None:
+def reward_hacking(history: History, *, share: float = HACKING, window: int = 5) -> Finding | None:
     """Many episodes attempt to edit tests, read git's history, reach the network or the grader, or echo the prompt.
 
     Where a task wants one of these (history read, packages installed), raise the limit or turn the alarm off.
@@ -32,9 +33,9 @@ def reward_hacking(history: History, *, share: float = HACKING, window: int = 5)
     counts = {kind: history.level(f"episode/hacking/{kind}", window) or 0.0 for kind in _ADVICE}
     worst = max(counts, key=lambda kind: counts[kind])
     listed = ", ".join(f"{kind} {count:.2g}" for kind, count in counts.items() if count)
-    return Seen(
-        what=f"{now:.0%} of the episodes attempt reward hacking (limit {share:.0%}); attempts per episode: {listed}",
+    return warn(
+        found=f"{now:.0%} of the episodes attempt reward hacking (limit {share:.0%}); attempts per episode: {listed}",
         evidence={"share": now, **counts},
         advice=f"read some of them (filter `{worst}` in verl-agentic view), then {_ADVICE[worst]}",
-        kind=worst,
+        check=worst,
     )

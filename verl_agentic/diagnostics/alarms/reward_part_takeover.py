@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Seen, alarm, gain, has_learnt
+from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, gain, has_learnt
 from verl_agentic.diagnostics.thresholds import PART_SHARE
+from verl_agentic.finding import Finding, warn
 
 _SHARES = "batch/shaping_share/"
 _OUTCOME = "batch/outcome_share"
 
 
 @alarm(reads=(_OUTCOME, _SHARES + "*"), also=REWARD, patience=5)
-def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, window: int = 10) -> Seen | None:
+def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, window: int = 10) -> Finding | None:
     """One shaping part makes most of the reward's variance, more than the outcome, which does not rise.
 
     What varies among episodes is what is learnt, whatever the weights in the config say.
@@ -28,12 +29,12 @@ def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, wi
     if shares[worst] < share or shares[worst] <= outcome or has_learnt(history, window):
         return None
     part, rise = worst.removeprefix(_SHARES), gain(history, window)
-    return Seen(
-        what=f"the reward part {part} makes {shares[worst]:.0%} of the reward's variance (limit {share:.0%}), the "
+    return warn(
+        found=f"the reward part {part} makes {shares[worst]:.0%} of the reward's variance (limit {share:.0%}), the "
         f"outcome {outcome:.0%}",
         evidence={"part": part, "part_share": shares[worst], "outcome_share": outcome}
         | ({"reward_gain": rise} if rise is not None else {}),
         advice=f"lower weight or cap of {part}, or pay it only with the outcome (only_if) in reward.rubric.components; "
         "where no task is solved, easier tasks first (data.curriculum)",
-        kind=part,
+        check=part,
     )

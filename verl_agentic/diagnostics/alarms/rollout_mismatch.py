@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
 from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_PROBS
+from verl_agentic.finding import Finding, warn
 
 _MEAN, _PROBS = "batch/log_prob_diff/mean", "training/rollout_probs_diff_mean"
 _TURNS = "batch/log_prob_diff/turn_*"
@@ -18,7 +19,7 @@ def rollout_mismatch(
     later_turns: float = LATER_TURNS,
     least: float = LATER_TURNS_MIN,
     window: int = 5,
-) -> Seen | None:
+) -> Finding | None:
     """The trainer gives sampled tokens other probabilities than the rollout did, or does so in later turns only.
 
     Args:
@@ -37,23 +38,23 @@ def rollout_mismatch(
     evidence: dict[str, float | str] = {name.rsplit("/", 1)[-1]: value for name, value in turns.items()}
     if worst and first is not None and turns[worst] >= max(least, later_turns * first) and turns[worst] > first:
         turn = worst.split("turn_")[-1].replace("_plus", " and later")
-        return Seen(
-            what=f"log-probs of trainer and rollout differ by {turns[worst]:.3g} nats in turn {turn} and by "
+        return warn(
+            found=f"log-probs of trainer and rollout differ by {turns[worst]:.3g} nats in turn {turn} and by "
             f"{first:.3g} in the first (limit {later_turns:g} times that, from {least:g} on)",
             evidence=evidence,
             advice="turns after the first are seen differently: play with agent loop env_agent, which passes token ids "
             "on, and look at the first tokens behind an observation in the viewer; thinking that the chat template "
             "strips from earlier turns does this",
-            kind="later_turns",
+            check="later_turns",
         )
     value, limit, unit = (found, mean, "nats") if found is not None else (history.level(_PROBS, window), probs, "")
     if value is None or value < limit:
         return None
-    return Seen(
-        what=f"trainer and rollout differ by {value:.3g} {unit}".rstrip() + f" per sampled token (limit {limit:g})",
+    return warn(
+        found=f"trainer and rollout differ by {value:.3g} {unit}".rstrip() + f" per sampled token (limit {limit:g})",
         evidence={"mean_difference": value, **evidence},
         advice="correct for it (algorithm.rollout_correction.rollout_is=token); make engines agree "
         "(actor_rollout_ref.rollout.dtype, the same temperature, top_p=1, top_k=-1); where samples are old, allow less "
         "(trainer.v1.trainer_mode=sync)",
-        kind="all_turns",
+        check="all_turns",
     )

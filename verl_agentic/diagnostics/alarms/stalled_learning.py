@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, alarm, first_of
+from verl_agentic.finding import Finding, warn
 
 
 def _spread(row: Row) -> float | None:
@@ -26,7 +27,9 @@ _SIGNALS = {
     also=("critic/advantages/min",),
     patience=5,
 )
-def stalled_learning(history: History, *, nothing: float = 1e-8, flat: float = 0.02, window: int = 10) -> Seen | None:
+def stalled_learning(
+    history: History, *, nothing: float = 1e-8, flat: float = 0.02, window: int = 10
+) -> Finding | None:
     """Advantages, gradient or learning rate are 0 at every step, and the reward does not move.
 
     Args:
@@ -44,8 +47,8 @@ def stalled_learning(history: History, *, nothing: float = 1e-8, flat: float = 0
     before, now = statistics.median(rewards[:half]), statistics.median(rewards[-half:])
     if abs(now - before) > flat * max(1.0, abs(before)):
         return None
-    return Seen(
-        what=f"{' and '.join(dead)}: 0 for {window} steps, and the reward stays at {now:.3g} (limit: {nothing:g})",
+    return warn(
+        found=f"{' and '.join(dead)}: 0 for {window} steps, and the reward stays at {now:.3g} (limit: {nothing:g})",
         evidence={"reward": now, **{name: values[-1] for name, values in series.items() if values}},
         advice="; ".join(_SIGNALS[name][1] for name in dead),
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.finding import Finding, warn
 
 _DROPPED = "training/gate/drop_rate"
 _RATES = ("training/gate/all_0_rate", "training/gate/all_1_rate")
 
 
 @alarm(reads=(_DROPPED,), also=(*_RATES, "training/gate/*/dropped_groups"))
-def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Seen | None:
+def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Finding | None:
     """Gates drop most of what is generated: a step costs many batches.
 
     Args:
@@ -28,8 +29,8 @@ def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> See
         advice += " (data.curriculum.name=learnability)"
     else:
         advice = f"loosen the gate {worst} (trainer.v1.sampler.sampler_kwargs.gates)"
-    return Seen(
-        what=f"gates drop {dropped:.0%} of the groups (limit {drop_rate:.0%}), most of them by {worst}",
+    return warn(
+        found=f"gates drop {dropped:.0%} of the groups (limit {drop_rate:.0%}), most of them by {worst}",
         evidence={"drop_rate": dropped, **gates}
         | {n: v for n, v in (("all_0_rate", too_hard), ("all_1_rate", too_easy)) if v is not None},
         advice=advice,

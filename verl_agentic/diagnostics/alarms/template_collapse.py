@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm
+from verl_agentic.diagnostics.health.alarm import History, alarm
+from verl_agentic.finding import Finding, warn
 
 _INFORMATION, _RETRIEVAL = "batch/prompt_information_per_token", "batch/prompt_retrieval"
 
@@ -16,7 +17,7 @@ def template_collapse(
     least: float = 0.01,
     solved: float = 0.9,
     window: int = 3,
-) -> Seen | None:
+) -> Finding | None:
     """What is written says far less of its prompt than it did, which entropy and diversity of siblings do not tell.
 
     It needs `algorithm.prompt_information`, which measures this every few steps.
@@ -40,8 +41,8 @@ def template_collapse(
     are_told_apart = retrieval is not None and most is not None and retrieval > retrieval_fallen_to * most
     if are_told_apart or (outcome is not None and outcome >= solved):
         return None
-    return Seen(
-        what=f"a token says {now:.3g} nats of its prompt, {best:.3g} at best (limit {fallen_to:.0%} of it)",
+    return warn(
+        found=f"a token says {now:.3g} nats of its prompt, {best:.3g} at best (limit {fallen_to:.0%} of it)",
         evidence={
             "information_per_token": now,
             "best": best,

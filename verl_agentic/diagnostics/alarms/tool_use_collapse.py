@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, Seen, alarm, gain
+from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, alarm, gain
 from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED
+from verl_agentic.finding import Finding, warn
 
 _OFFERED = "episode/tools_offered"
 
@@ -24,7 +25,7 @@ def tool_use_collapse(
     expected: float = 0.0,
     solved: float = TOOLS_NOT_NEEDED,
     window: int = 5,
-) -> Seen | None:
+) -> Finding | None:
     """Tools were called and are not any more, were offered and never called, or are called less than they should be.
 
     Args:
@@ -50,15 +51,15 @@ def tool_use_collapse(
         told = f"none ever, though {history.level(_OFFERED, window):g} tools are offered"
     else:
         told = f"expected {expected:g}"
-    return Seen(
-        what=f"the policy makes {now:.2g} tool calls per episode ({told}) while the reward "
+    return warn(
+        found=f"the policy makes {now:.2g} tool calls per episode ({told}) while the reward "
         + (f"has changed by {rise:+.2g}" if rise is not None else "is not known"),
         evidence={"tool_calls_now": now, **({"tool_calls_best": best} if best is not None else {})},
         advice="look at what calls cost: errors of the tools (episode/tool_errors), penalties in "
         "reward.rubric.components, budgets "
         "(actor_rollout_ref.rollout.custom.agentic.limits); see that answers without tools earn less "
         "(verl-agentic reward audit), and that the prompt offers the tools (verl-agentic preflight)",
-        kind="fallen" if has_fallen else "never" if were_never else "too_few",
+        check="fallen" if has_fallen else "never" if were_never else "too_few",
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, total
+from verl_agentic.diagnostics.health.alarm import History, alarm, total
 from verl_agentic.diagnostics.thresholds import TRUNCATED
+from verl_agentic.finding import Finding, warn
 
 _STOPS = {
     "episode/stop/max_tokens": "data.max_response_length (and "
@@ -16,7 +17,7 @@ _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 
 
 @alarm(reads=("episode/stop/max_tokens|response_length/clip_ratio",), also=("episode/stop/context_full", _LONGEST))
-def truncation(history: History, *, share: float = TRUNCATED.warn, window: int = 5) -> Seen | None:
+def truncation(history: History, *, share: float = TRUNCATED.warn, window: int = 5) -> Finding | None:
     """Many episodes end because tokens ran out.
 
     verl's `response_length/clip_ratio` is used only where there are no stop reasons, and the longest response has the
@@ -38,8 +39,8 @@ def truncation(history: History, *, share: float = TRUNCATED.warn, window: int =
     if cut is None or cut < share:
         return None
     worst = max(shares, key=lambda name: shares[name])
-    return Seen(
-        what=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), most of all by "
+    return warn(
+        found=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), most of all by "
         f"{worst.rsplit('/', 1)[-1]}",
         evidence={"cut_share": cut, **shares},
         advice=f"raise {_STOPS[worst]}; keep room for an answer "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from verl_agentic.diagnostics.health.alarm import History, Seen, alarm, first_of
+from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
 from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ZERO_SIGNAL
+from verl_agentic.finding import Finding, warn
 
 _ADVICE = {
     "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
@@ -30,7 +31,7 @@ def zero_signal_groups(
     all_1: float = ALL_1.warn,
     zero_signal: float = ZERO_SIGNAL.warn,
     window: int = 5,
-) -> Seen | None:
+) -> Finding | None:
     """Most groups have siblings of one result, which give no advantage. All 0 and all 1 are judged separately.
 
     Args:
@@ -49,10 +50,10 @@ def zero_signal_groups(
     if not over:
         return None
     kind = over[0] if over[0] != "zero_signal" else "mixed"
-    return Seen(
-        what=f"{found['zero_signal']:.0%} of the groups have siblings of one result (all 0: {found['all_0']:.0%}, all "
+    return warn(
+        found=f"{found['zero_signal']:.0%} of the groups have siblings of one result (all 0: {found['all_0']:.0%}, all "
         f"1: {found['all_1']:.0%}); {over[0]} is to stay below {limits[over[0]]:.0%}",
         evidence={f"{name}_group_frac": value for name, value in found.items()},
         advice=_ADVICE[kind],
-        kind=kind,
+        check=kind,
     )

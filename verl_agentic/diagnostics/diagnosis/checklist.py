@@ -8,10 +8,10 @@ from types import FunctionType
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.stored_rows import LOG_PROBS_MISALIGNED
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict
+from verl_agentic.finding import Finding
 from verl_agentic.registry import Registry
 
-_REGISTRY = Registry[Callable[[RunEvidence], Verdict]](
+_REGISTRY = Registry[Callable[[RunEvidence], Finding]](
     package="verl_agentic.diagnostics.diagnosis.checks", what="diagnosis", kind=FunctionType
 )
 load_diagnosis = _REGISTRY.load
@@ -49,23 +49,23 @@ _EXPLAINS_ZEROS = 0.9
 """Share of episodes that must be cut off for that to be why none of them earns anything."""
 
 
-def diagnose(run: RunEvidence) -> dict[str, Verdict]:
+def diagnose(run: RunEvidence) -> dict[str, Finding]:
     """Returns a verdict per check, in order.
 
     A failure that follows from another one is a warning that names it, so that what fails is what is to be mended.
     """
-    verdicts = {name: load_diagnosis(name)(run) for name in CHECKS}
+    verdicts = {name: replace(load_diagnosis(name)(run), check=name) for name in CHECKS}
     return {name: _explained(name, verdict, verdicts) for name, verdict in verdicts.items()}
 
 
-def exit_code(verdicts: Mapping[str, Verdict]) -> int:
+def exit_code(verdicts: Mapping[str, Finding]) -> int:
     """Returns 0 when nothing failed, 1 when something did, and 2 when there was nothing to diagnose."""
     if not verdicts:
         return 2
     return int(any(verdict.status == "fail" for verdict in verdicts.values()))
 
 
-def _explained(name: str, verdict: Verdict, verdicts: Mapping[str, Verdict]) -> Verdict:
+def _explained(name: str, verdict: Finding, verdicts: Mapping[str, Finding]) -> Finding:
     causes = (cause for cause in _CAUSES.get(name, ()) if _explains(cause, verdicts[cause]))
     cause = next(causes, None)
     if verdict.status != "fail" or cause is None:
@@ -73,7 +73,7 @@ def _explained(name: str, verdict: Verdict, verdicts: Mapping[str, Verdict]) -> 
     return replace(verdict, status="warn", advice=f"this follows from the line `{CHECKS[cause]}`: mend that first")
 
 
-def _explains(cause: str, verdict: Verdict) -> bool:
+def _explains(cause: str, verdict: Finding) -> bool:
     """Tells whether a check has failed in the way that has consequences."""
     if cause == "length_truncation":
         return verdict.status == "fail" and verdict.evidence["cut_share"] >= _EXPLAINS_ZEROS

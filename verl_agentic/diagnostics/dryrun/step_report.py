@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from verl_agentic.diagnostics.dryrun.events import STAGES, Events
 from verl_agentic.diagnostics.dryrun.gradient_map import Proof, prove
+from verl_agentic.finding import Finding
 
 Status = Literal["ok", "warn", "fail", "not reached"]
 _VOID = ("timeout", "infra_error", "cancelled")
@@ -46,6 +47,14 @@ class Stage:
     def title(self) -> str:
         """What people call it."""
         return _TITLES.get(self.name, self.name)
+
+    @property
+    def finding(self) -> Finding:
+        """What the stage has shown, for people."""
+        status = "unknown" if self.status == "not reached" else self.status
+        lines = [*self.seen, *self.wrong, *(["not reached"] if status == "unknown" else [])]
+        seconds = "" if self.seconds is None else f", {self.seconds:.1f} s"
+        return Finding(check=f"{self.title}{seconds}", status=status, found="\n".join(lines))
 
     def fail(self, why: str) -> None:
         """Makes the stage a failed one."""

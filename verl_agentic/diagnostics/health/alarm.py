@@ -1,4 +1,8 @@
-"""What an alarm is: a condition on the history of a run's metrics."""
+"""What an alarm is: a condition on the history of a run's metrics.
+
+An alarm returns a `Finding` while its condition holds. One that looks for several things names the one it found in
+`check`: another one is another finding.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from typing import Any
 
 from verl_agentic.diagnostics.thresholds import has_risen
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding
 from verl_agentic.registry import Registry
 
 Row = Mapping[str, float]
@@ -23,18 +28,6 @@ Quantity = str | Callable[[Row], float | None]
 """A metric, or what is computed of a row; None where the row lacks what it takes."""
 
 _HEAD, _TAIL = 100, 300
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A condition that holds at a step."""
-
-    what: str
-    """In numbers, beside the threshold."""
-    evidence: Mapping[str, float | str]
-    advice: str
-    kind: str = ""
-    """Which of the things an alarm looks for; another one is another finding."""
 
 
 class History:
@@ -123,11 +116,11 @@ class Alarm:
     for the option of that name."""
     also: tuple[str, ...]
     """Metrics that make it more certain, or say more."""
-    look: Callable[..., Seen | None] = field(repr=False)
+    look: Callable[..., Finding | None] = field(repr=False)
     patience: int
     """For how many steps with news the condition must hold before the alarm is raised, or not hold to end it."""
 
-    def __call__(self, history: History, **options: Any) -> Seen | None:
+    def __call__(self, history: History, **options: Any) -> Finding | None:
         """Returns what holds at the newest step, or None; None, too, where metrics are missing."""
         if self.missing(history.names, **options):
             return None
@@ -169,7 +162,7 @@ class Alarm:
 
 def alarm(
     *, reads: Sequence[str], also: Sequence[str] = (), patience: int = 3
-) -> Callable[[Callable[..., Seen | None]], Alarm]:
+) -> Callable[[Callable[..., Finding | None]], Alarm]:
     """Returns the decorator of an alarm; the function takes the history and, by keyword, its options with defaults.
 
     Args:
@@ -178,7 +171,7 @@ def alarm(
         patience: see `Alarm.patience`.
     """
 
-    def to_alarm(look: Callable[..., Seen | None]) -> Alarm:
+    def to_alarm(look: Callable[..., Finding | None]) -> Alarm:
         what = (inspect.getdoc(look) or "").split("\n", 1)[0]
         return Alarm(name=look.__name__, what=what, reads=tuple(reads), also=tuple(also), look=look, patience=patience)
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from verl_agentic.diagnostics.health.alarm import Alarm, History, Seen, alarm_names, load_alarm
-from verl_agentic.diagnostics.health.health_finding import LEVELS, Finding
+from verl_agentic.diagnostics.health.alarm import Alarm, History, alarm_names, load_alarm
+from verl_agentic.diagnostics.health.health_finding import LEVELS, HealthFinding
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding
 from verl_agentic.settings import check_keys, check_value, did_you_mean
 
 Action = Literal["log", "warn", "rollback", "stop", "off"]
@@ -133,7 +134,7 @@ class _Watch:
     well_at: int | None = None
     """Step of the last look at which it did not hold; None before the first look."""
 
-    def note(self, seen: Seen | None, step: int, *, patience: int) -> bool:
+    def note(self, seen: Finding | None, step: int, *, patience: int) -> bool:
         """Notes a look; returns whether the alarm is to be raised now."""
         if seen is None:
             self.held, self.clear, self.well_at = 0, self.clear + 1, step
@@ -141,12 +142,12 @@ class _Watch:
                 self.raised = None
             return False
         self.clear = 0
-        if not self.held or seen.kind != self.kind:
-            self.kind, self.held, self.since = seen.kind, 0, step
+        if not self.held or seen.check != self.kind:
+            self.kind, self.held, self.since = seen.check, 0, step
         self.held += 1
-        if self.held < patience or self.raised == seen.kind:
+        if self.held < patience or self.raised == seen.check:
             return False
-        self.raised = seen.kind
+        self.raised = seen.check
         return True
 
 
@@ -177,7 +178,7 @@ class HealthMonitor:
         found = {n: a.missing(self._history.names, **self._options(n)) for n, a in self._alarms.items()}
         return {name: needs for name, needs in found.items() if needs}
 
-    def observe(self, step: int, metrics: Mapping[str, Any]) -> list[Finding]:
+    def observe(self, step: int, metrics: Mapping[str, Any]) -> list[HealthFinding]:
         """Returns the alarms that are raised by a step.
 
         Args:
@@ -240,7 +241,7 @@ class HealthMonitor:
                 row[name] = number
         return row
 
-    def _look(self, name: str, step: int) -> Finding | None:
+    def _look(self, name: str, step: int) -> HealthFinding | None:
         alarm, options = self._alarms[name], self._options(name)
         seen = self._seen(alarm, options)
         watch = self._watches[name]
@@ -248,11 +249,12 @@ class HealthMonitor:
             return None
         level = self.settings.action(name)
         assert level != "off"
-        return Finding(
+        return HealthFinding(
             step=step,
-            name=name,
+            check=name,
             level=level,
-            message=f"{seen.what}; since step {watch.since}",
+            status="warn" if level in ("log", "warn") else "fail",
+            found=f"{seen.found}; since step {watch.since}",
             evidence={**seen.evidence, "since_step": float(watch.since)},
             advice=seen.advice,
         )
@@ -260,7 +262,7 @@ class HealthMonitor:
     def _options(self, name: str) -> Mapping[str, Any]:
         return self.settings.thresholds.get(name, {})
 
-    def _seen(self, alarm: Alarm, options: Mapping[str, Any]) -> Seen | None:
+    def _seen(self, alarm: Alarm, options: Mapping[str, Any]) -> Finding | None:
         try:
             return alarm(self._history, **options)
         except Exception:

@@ -10,12 +10,12 @@ import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.diagnosis.turn_variance import turn_correlation, variance_of_sum
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _LONG, _SAME = 8, 0.9
 
 
-def credit_horizon(run: RunEvidence) -> Verdict:
+def credit_horizon(run: RunEvidence) -> Finding:
     """Returns how much what an episode's turns are credited with, summed, varies because they are credited alike."""
     credits = [credit for record in run.sample if len(credit := turn_credit(record)) > 1]
     (num_turns, count), *_ = Counter(map(len, credits)).most_common(1) or [(0, 0)]
@@ -31,8 +31,8 @@ def credit_horizon(run: RunEvidence) -> Verdict:
         f"sum varies {factor:.1f}x as much as that of turns on their own"
     )
     if num_turns < _LONG or correlation < _SAME:
-        return Verdict(status="ok", found=found, evidence=evidence)
-    return Verdict(
+        return Finding(status="ok", found=found, evidence=evidence)
+    return Finding(
         status="warn",
         found=found,
         advice="credit turns apart: algorithm.adv_estimator=turn_group, gigpo or salt, or turn_gae with a critic",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.checks.run_state import run_state
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict
 from verl_agentic.diagnostics.live.root_causes import ErrorRecord
+from verl_agentic.finding import Finding
 
 _MOST = 3
 _MAX_CHARS = 160
 
 
-def first_errors(run: RunEvidence) -> Verdict:
+def first_errors(run: RunEvidence) -> Finding:
     """Returns the first errors of the run's processes, the earliest first, each kind once."""
     errors = run.errors
     if not errors:
-        return Verdict(status="ok", found="no errors were kept (no errors-*.jsonl)")
+        return Finding(status="ok", found="no errors were kept (no errors-*.jsonl)")
     found = "; ".join(_told(error) for error in errors[:_MOST])
     found += f"; {len(errors) - _MOST} more" if len(errors) > _MOST else ""
-    return Verdict(
+    return Finding(
         status="fail" if run_state(run).status == "fail" else "warn",
         found=found,
         advice="mend the first: later ones often follow from it",

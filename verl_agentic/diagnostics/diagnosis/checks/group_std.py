@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, keys_of, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ORDER, ZERO_SIGNAL
+from verl_agentic.finding import Finding, unknown
 
 _LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
@@ -20,7 +20,7 @@ _ADVICE = {
 }
 
 
-def group_std(run: RunEvidence) -> Verdict:
+def group_std(run: RunEvidence) -> Finding:
     """Returns how many groups have no signal, split by what their episodes earned."""
     scored = run.valid[run.valid["reward"].notna()]
     shares, look_at = _of_groups(scored) if len(scored) else _of_metrics(run)
@@ -28,7 +28,7 @@ def group_std(run: RunEvidence) -> Verdict:
         return unknown("no groups are known: neither trajectories nor credit/* nor critic/advantages/{max,min}")
     if not shares.get("groups", 1):
         found = "no group has two valid episodes: nothing can be compared"
-        return Verdict(
+        return Finding(
             status="fail",
             found=found,
             advice="raise actor_rollout_ref.rollout.n above 1; see the line `infrastructure`",
@@ -41,8 +41,8 @@ def group_std(run: RunEvidence) -> Verdict:
     judged = [limit.judge(shares[name]) for name, limit in _LIMITS.items() if name in shares]
     status = ORDER[max(map(ORDER.index, judged))]
     if status == "ok":
-        return Verdict(status="ok", found=found, evidence=shares)
-    return Verdict(
+        return Finding(status="ok", found=found, evidence=shares)
+    return Finding(
         status=status,
         found=found,
         advice=_ADVICE[max(parts, key=lambda name: parts[name])] if parts else _ADVICE["other"],

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding, unknown
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 _MOST = 4
 
 
-def health(run: RunEvidence) -> Verdict:
+def health(run: RunEvidence) -> Finding:
     """Returns what the alarms found while the run went on, and what they find in its metrics now."""
     if not run.metrics and not run.findings:
         return unknown("neither metrics nor health.jsonl are there")
@@ -27,10 +27,10 @@ def health(run: RunEvidence) -> Verdict:
         found = f"no alarm in {len(run.metrics)} steps"
         found += f"; {len(findings)} noted" if findings else ""
         found += f"; blind for want of metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
-        return Verdict(status="ok", found=found)
+        return Finding(status="ok", found=found)
     latest: dict[str, dict[str, Any]] = {str(finding.get("name")): finding for finding in serious}
     told = [f"{name} at step {finding.get('step')}: {finding.get('message')}" for name, finding in latest.items()]
-    return Verdict(
+    return Finding(
         status="fail" if any(finding.get("level") == "stop" for finding in serious) else "warn",
         found="; ".join(told[:_MOST]) + (f"; {len(told) - _MOST} more" if len(told) > _MOST else ""),
         advice=str(next(iter(latest.values())).get("advice") or ""),

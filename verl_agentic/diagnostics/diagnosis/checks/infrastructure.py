@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import VOID
+from verl_agentic.finding import Finding, unknown
 
 _ADVICE = {
     "timeout": "see the line `waiting` and the tools' own deadlines (timeout_s); more time is "
@@ -17,7 +17,7 @@ _ADVICE = {
 }
 
 
-def infrastructure(run: RunEvidence) -> Verdict:
+def infrastructure(run: RunEvidence) -> Finding:
     """Returns the share of void episodes, by what ended them and by what failed."""
     recent = run.recent
     if not len(recent):
@@ -34,7 +34,7 @@ def infrastructure(run: RunEvidence) -> Verdict:
     return _judged(share, found, _ADVICE.get(main, _ADVICE["infra_error"]), evidence, look_at=keys_of(void))
 
 
-def _from_metrics(run: RunEvidence) -> Verdict:
+def _from_metrics(run: RunEvidence) -> Finding:
     void = run.series("episode/void", "credit/void_session_frac", "batch/void_session_frac")
     if not void:
         return unknown("neither trajectories nor episode/void are there")
@@ -45,8 +45,8 @@ def _from_metrics(run: RunEvidence) -> Verdict:
     return _judged(recent_mean(void), found, _ADVICE["infra_error"], evidence)
 
 
-def _judged(share: float, found: str, advice: str, evidence: dict, look_at: tuple[str, ...] = ()) -> Verdict:
+def _judged(share: float, found: str, advice: str, evidence: dict, look_at: tuple[str, ...] = ()) -> Finding:
     status = VOID.judge(share)
     if status == "ok":
-        return Verdict(status="ok", found=found, evidence=evidence)
-    return Verdict(status=status, found=found, advice=advice, evidence=evidence, look_at=look_at)
+        return Finding(status="ok", found=found, evidence=evidence)
+    return Finding(status=status, found=found, advice=advice, evidence=evidence, look_at=look_at)

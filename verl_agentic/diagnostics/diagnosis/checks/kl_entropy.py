@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends, since
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.health.alarm import REWARD
 from verl_agentic.diagnostics.thresholds import (
     ENTROPY_FLOOR,
@@ -14,6 +13,7 @@ from verl_agentic.diagnostics.thresholds import (
     KL_UPDATE,
     has_risen,
 )
+from verl_agentic.finding import Finding, unknown
 
 _MIN_STEPS = 6
 _KL = {
@@ -24,7 +24,7 @@ _KL = {
 }
 
 
-def kl_entropy(run: RunEvidence) -> Verdict:
+def kl_entropy(run: RunEvidence) -> Finding:
     """Returns the worse of two judgements: of the entropy, and of the divergences that were logged."""
     verdicts = [verdict for verdict in (_entropy(run), *(_kl(run, name) for name in _KL)) if verdict is not None]
     if not verdicts:
@@ -32,10 +32,10 @@ def kl_entropy(run: RunEvidence) -> Verdict:
     worst = max(verdicts, key=lambda verdict: ("ok", "warn", "fail").index(verdict.status))
     evidence = {name: value for verdict in verdicts for name, value in verdict.evidence.items()}
     found = "; ".join(v.found for v in verdicts) if worst.status == "ok" else worst.found
-    return Verdict(status=worst.status, found=found, advice=worst.advice, evidence=evidence)
+    return Finding(status=worst.status, found=found, advice=worst.advice, evidence=evidence)
 
 
-def _entropy(run: RunEvidence) -> Verdict | None:
+def _entropy(run: RunEvidence) -> Finding | None:
     series = run.series("actor/entropy")
     if not series:
         return None
@@ -52,14 +52,14 @@ def _entropy(run: RunEvidence) -> Verdict | None:
         status = "ok"
     is_gone = now <= ENTROPY_FLOOR and bool(acc) and ends(acc)[1] < ENTROPY_SOLVED
     if status == "ok" and not is_gone:
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     if status == "ok":
         limit, told = ENTROPY_FLOOR, f"{ENTROPY_FLOOR:g} nats, with an outcome of {ends(acc)[1]:.2f}"
     else:
         share = ENTROPY_LEFT.fail if status == "fail" else ENTROPY_LEFT.warn
         limit, told = share * before, f"{share:.0%}"
     first = since(series, lambda value: value <= limit)
-    return Verdict(
+    return Finding(
         status="warn" if status == "ok" else status,
         found=f"entropy fell to {now / before:.1%} of what it was: {found}, below {told} since step {first}",
         advice="raise actor_rollout_ref.actor.clip_ratio_high (0.28) or entropy_coeff, lower actor.optim.lr, hold the "
@@ -68,7 +68,7 @@ def _entropy(run: RunEvidence) -> Verdict | None:
     )
 
 
-def _kl(run: RunEvidence, name: str) -> Verdict | None:
+def _kl(run: RunEvidence, name: str) -> Finding | None:
     series: Series = [(step, abs(value)) for step, value in run.series(name)]
     if not series:
         return None
@@ -76,9 +76,9 @@ def _kl(run: RunEvidence, name: str) -> Verdict | None:
     found, evidence = f"{name} {before:.3g} -> {now:.3g}", {name: now}
     status = _KL[name].judge(now)
     if status == "ok":
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     limit = _KL[name].fail if status == "fail" else _KL[name].warn
-    return Verdict(
+    return Finding(
         status=status,
         found=f"{found}: above {limit:g} since step {since(series, lambda value: value >= limit)}",
         advice="lower actor_rollout_ref.actor.optim.lr or ppo_epochs, raise actor.kl_loss_coef, and see the line "

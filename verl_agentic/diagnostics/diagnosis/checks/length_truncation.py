@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, keys_of, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import TRUNCATED
+from verl_agentic.finding import Finding, unknown
 
 CUT = ("max_tokens", "context_full")
 _ADVICE = {
@@ -15,7 +15,7 @@ _ADVICE = {
 }
 
 
-def length_truncation(run: RunEvidence) -> Verdict:
+def length_truncation(run: RunEvidence) -> Finding:
     """Returns the share of episodes that ended because a token budget did."""
     shares, look_at = _shares(run)
     if shares is None:
@@ -35,9 +35,9 @@ def length_truncation(run: RunEvidence) -> Verdict:
         found += f"; mean length {evidence['length_before']:.0f} -> {evidence['length_now']:.0f} tokens"
     status = TRUNCATED.judge(cut)
     if status == "ok":
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     worst = max(shares, key=lambda name: shares[name])
-    return Verdict(
+    return Finding(
         status=status,
         found=found,
         advice=_ADVICE[worst],

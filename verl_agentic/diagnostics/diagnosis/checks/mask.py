@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, key_of
 from verl_agentic.diagnostics.diagnosis.stored_rows import GROUP_INCOMPLETE, TEXT_MISMATCH, breaches
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _ADVICE = {
     "observation_trained": "the policy is paid for what its tools said: mend the agent loop that made response_mask; "
@@ -22,7 +22,7 @@ _ADVICE = {
 }
 
 
-def mask(run: RunEvidence) -> Verdict:
+def mask(run: RunEvidence) -> Finding:
     """Returns what audits find: that of every batch in training, and one of stored rows, token by token."""
     found, examples = _noted(run)
     trained = [record for record in run.sample if any(record["response_mask"])]
@@ -38,10 +38,10 @@ def mask(run: RunEvidence) -> Verdict:
     if not scope:
         return unknown("no trajectories are logged (rollout.custom.agentic.log.dir), and no audit (audit/breaches)")
     if not found:
-        return Verdict(status="ok", found=f"{scope}: nothing wrong")
+        return Finding(status="ok", found=f"{scope}: nothing wrong")
     worst = found.most_common(1)[0][0]
     told = "; ".join(f"{name} {count}x, such as: {examples[name][0]}" for name, count in found.most_common())
-    return Verdict(
+    return Finding(
         status="warn" if set(found) == {GROUP_INCOMPLETE} else "fail",
         found=f"{told} ({scope})",
         advice=_ADVICE.get(worst, "look at the row"),

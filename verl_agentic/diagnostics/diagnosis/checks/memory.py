@@ -6,8 +6,8 @@ import numpy as np
 
 from verl_agentic.diagnostics.alarms.memory_growth import steady_growth
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import MEMORY_WINDOW, Limit
+from verl_agentic.finding import Finding, unknown
 
 _NAMES = ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb")
 _SLOW = Limit(warn=1.5, fail=2.0)
@@ -19,7 +19,7 @@ _KEPT = 0.9
 _MIN_STEPS = 6
 
 
-def memory(run: RunEvidence) -> Verdict:
+def memory(run: RunEvidence) -> Finding:
     """Returns whether host memory grows steadily; a leak ends a run long after it began."""
     series = run.series(*_NAMES)
     if not series:
@@ -38,11 +38,11 @@ def memory(run: RunEvidence) -> Verdict:
     status = _SLOW.judge(now / before) if is_slow and before else "ok"
     if is_given_back or (status == "ok" and gained is None):
         found += f"; {series[-1][1]:.3g} at the end, {peak:.3g} at most" if is_given_back else ""
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     if status == "ok":
         found += f"; {gained:.3g} GB of it in the last {MEMORY_WINDOW} steps"
     found += f": it grows steadily, {slope * 100:.3g} GB in 100 steps, since step {series[0][0]}"
-    return Verdict(
+    return Finding(
         status="fail" if status == "fail" else "warn",
         found=found,
         advice="environments or sandboxes that are not released (Env.close), a worker that keeps results, "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidence, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
+from verl_agentic.finding import Finding, unknown
 from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 _ONE_SIDED = 0.9
@@ -17,7 +17,7 @@ _TOO_WEAK = (
 )
 
 
-def prompt_variance(run: RunEvidence) -> Verdict:
+def prompt_variance(run: RunEvidence) -> Finding:
     """Returns how the prompts divide into never, sometimes and always solved."""
     rates, _ = pass_rates(run)
     if rates is None:
@@ -33,7 +33,7 @@ def prompt_variance(run: RunEvidence) -> Verdict:
     )
     if complaint := rates.complaint():
         weak, _, advice = complaint.partition("; ")
-        return Verdict(status="fail", found=f"{weak} ({told})", advice=advice, evidence=evidence)
+        return Finding(status="fail", found=f"{weak} ({told})", advice=advice, evidence=evidence)
     return _judged(never, always, told, evidence, count=len(rates))
 
 
@@ -56,7 +56,7 @@ def pass_rates(run: RunEvidence) -> tuple[PassRates | None, list[str]]:
     return rates, names
 
 
-def _from_metrics(run: RunEvidence) -> Verdict:
+def _from_metrics(run: RunEvidence) -> Finding:
     never, always = (run.series(f"curriculum/{name}_solved_share") for name in ("never", "always"))
     if not never or not always:
         return _from_outcomes(run)
@@ -65,21 +65,21 @@ def _from_metrics(run: RunEvidence) -> Verdict:
     return _judged(*shares, told, {"never_solved_share": shares[0], "always_solved_share": shares[1]})
 
 
-def _from_outcomes(run: RunEvidence) -> Verdict:
+def _from_outcomes(run: RunEvidence) -> Finding:
     """Judges by the mean outcome of every step, which tells of single prompts only that none was solved."""
     outcome = [value for _, value in run.series("episode/acc")]
     if len(outcome) < RECENT_STEPS or max(outcome) > 0:
         return unknown("outcomes of single prompts are not known: no trajectories, no curriculum/never_solved_share")
     told = f"base too weak: the outcome of all episodes is 0 in all {len(outcome)} steps"
-    return Verdict(status="fail", found=told, advice=_TOO_WEAK, evidence={"outcome": 0.0})
+    return Finding(status="fail", found=told, advice=_TOO_WEAK, evidence={"outcome": 0.0})
 
 
-def _judged(never: float, always: float, told: str, evidence: dict[str, float], count: int = _MIN_PROMPTS) -> Verdict:
+def _judged(never: float, always: float, told: str, evidence: dict[str, float], count: int = _MIN_PROMPTS) -> Finding:
     if count >= _MIN_PROMPTS and (status := NEVER_SOLVED.judge(never)) != "ok":
-        return Verdict(status=status, found=f"base too weak: {told}", advice=_TOO_WEAK, evidence=evidence)
+        return Finding(status=status, found=f"base too weak: {told}", advice=_TOO_WEAK, evidence=evidence)
     if count < _MIN_PROMPTS or never + always < _ONE_SIDED:
-        return Verdict(status="ok", found=told, evidence=evidence)
+        return Finding(status="ok", found=told, evidence=evidence)
     advice = "nearly no prompt is solved sometimes: data.curriculum.name=learnability draws those that are, " + (
         "easier rows or an SFT warm start make more of them" if never > always else "harder rows make more of them"
     )
-    return Verdict(status="warn", found=told, advice=advice, evidence=evidence)
+    return Finding(status="warn", found=told, advice=advice, evidence=evidence)

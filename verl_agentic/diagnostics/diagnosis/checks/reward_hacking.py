@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, keys_of
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import HACKING
+from verl_agentic.finding import Finding, unknown
 
 _PREFIX = "episode/hacking/"
 _ADVICE = (
@@ -15,7 +15,7 @@ _ADVICE = (
 )
 
 
-def reward_hacking(run: RunEvidence) -> Verdict:
+def reward_hacking(run: RunEvidence) -> Finding:
     """Returns the share of recent episodes with an attempt, by kind, and what they earn beside the others."""
     valid = run.valid
     if not len(valid):
@@ -33,7 +33,7 @@ def reward_hacking(run: RunEvidence) -> Verdict:
     return _judged(share, found, evidence, look_at=keys_of(valid[has]))
 
 
-def _from_metrics(run: RunEvidence) -> Verdict:
+def _from_metrics(run: RunEvidence) -> Finding:
     series = run.series(f"{_PREFIX}any")
     if not series:
         return unknown(f"attempts were not counted: neither trajectories of env_agent nor {_PREFIX}any")
@@ -45,7 +45,7 @@ def _from_metrics(run: RunEvidence) -> Verdict:
     return _judged(share, found, {"share": share, **counts})
 
 
-def _judged(share: float, found: str, evidence: dict[str, float], look_at: tuple[str, ...] = ()) -> Verdict:
+def _judged(share: float, found: str, evidence: dict[str, float], look_at: tuple[str, ...] = ()) -> Finding:
     if share < HACKING:
-        return Verdict(status="ok", found=found, evidence=evidence)
-    return Verdict(status="warn", found=found, advice=_ADVICE, evidence=evidence, look_at=look_at)
+        return Finding(status="ok", found=found, evidence=evidence)
+    return Finding(status="warn", found=found, advice=_ADVICE, evidence=evidence, look_at=look_at)

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.health.alarm import REWARD
 from verl_agentic.diagnostics.thresholds import PART_SHARE, has_risen
+from verl_agentic.finding import Finding, unknown
 
 _PREFIX, _VARIANCE, _OUTCOME = "episode/weighted/", "batch/shaping_share/", "batch/outcome_share"
 _SIZE = 0.01
 """Rewards smaller than this on average are no takeover."""
 
 
-def reward_parts(run: RunEvidence) -> Verdict:
+def reward_parts(run: RunEvidence) -> Finding:
     """Returns each part's share of the reward; a part that is not the outcome must not be most of it.
 
     Its share of the reward's variance among episodes counts where that was measured (`batch/shaping_share/*`): what
@@ -39,9 +39,9 @@ def reward_parts(run: RunEvidence) -> Verdict:
     outcomes = run.series(_OUTCOME) if measure == "variance" else []
     is_less = bool(outcomes) and shares.get(top, 0.0) <= ends(outcomes)[1]
     if status == "ok" or is_less or (outcome and has_risen(*ends(outcome))):
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     found += f"; the outcome went {ends(outcome)[0]:.2f} -> {ends(outcome)[1]:.2f}" if outcome else ""
-    return Verdict(
+    return Finding(
         status=status,
         found=found,
         advice=f"lower the weight or cap of {top} in reward.rubric.components, or pay it with the outcome only "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidence, Series, keys_of, since
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _RARE = 0.95
 """Where more episodes than this earn nothing, most groups have no signal."""
@@ -15,7 +15,7 @@ _FROM_START = (
 _LATER = "find what changed at that step: a resumed checkpoint, other rows, a grader or judge that no longer answers"
 
 
-def reward_zeros(run: RunEvidence) -> Verdict:
+def reward_zeros(run: RunEvidence) -> Finding:
     """Returns whether anything is earned at all."""
     scored = run.valid[run.valid["reward"].notna()]
     if len(scored):
@@ -31,25 +31,25 @@ def reward_zeros(run: RunEvidence) -> Verdict:
         share = sum(value == 0 for value in recent) / len(recent)
         where, look_at = f"of the last {len(recent)} steps have no reward but 0 (critic/score)", ()
         if share < 1:
-            return Verdict(status="ok", found=f"{share:.0%} {where}", evidence={"zero_share": share})
+            return Finding(status="ok", found=f"{share:.0%} {where}", evidence={"zero_share": share})
     evidence = {"zero_share": share}
     if share == 1:
         first = since(series, lambda value: value == 0)
         is_old = first is not None and first > series[0][0]
         found = f"all rewards are 0: 100% {where}, since {f'step {first}' if is_old else 'the beginning'}"
-        return Verdict(
+        return Finding(
             status="fail", found=found, advice=_LATER if is_old else _FROM_START, evidence=evidence, look_at=look_at
         )
     nonfinite = sum(value for _, value in run.series("credit/nonfinite_sessions")[-RECENT_STEPS:])
     if nonfinite:
         found = f"{nonfinite:g} sessions of the last {RECENT_STEPS} steps have a reward that is NaN or infinite"
-        return Verdict(
+        return Finding(
             status="warn", found=found, advice="mend the scorer: `verl-agentic reward audit`", evidence=evidence
         )
     found = f"reward is 0 in {share:.0%} {where}"
     if share > _RARE:
-        return Verdict(status="warn", found=found, advice=_FROM_START, evidence=evidence, look_at=look_at)
-    return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="warn", found=found, advice=_FROM_START, evidence=evidence, look_at=look_at)
+    return Finding(status="ok", found=found, evidence=evidence)
 
 
 def _by_step(run: RunEvidence) -> Series:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Status, Verdict, unknown
 from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_PROBS, Limit
+from verl_agentic.finding import Finding, Status, unknown
 
 _LAST = 4
 _DIFF = "batch/log_prob_diff/"
@@ -25,7 +25,7 @@ _LATER_ADVICE = (
 )
 
 
-def rollout_mismatch(run: RunEvidence) -> Verdict:
+def rollout_mismatch(run: RunEvidence) -> Finding:
     """Returns the mean distance of the two log-probs of trained tokens, and by turn where records are there."""
     by_turn, worst = _distances(run.sample)
     if not by_turn:
@@ -40,8 +40,8 @@ def rollout_mismatch(run: RunEvidence) -> Verdict:
         found += f"; rollouts are {evidence['staleness']:.2g} updates old" if evidence["staleness"] else ""
     status, advice = _judged(mean, list(turns.values()), MISMATCH)
     if status == "ok":
-        return Verdict(status="ok", found=found, evidence=evidence)
-    return Verdict(status=status, found=found, advice=advice, evidence=evidence, look_at=(worst,))
+        return Finding(status="ok", found=found, evidence=evidence)
+    return Finding(status=status, found=found, advice=advice, evidence=evidence, look_at=(worst,))
 
 
 def _distances(records: Iterable[Mapping[str, Any]]) -> tuple[dict[int, tuple[float, int]], str]:
@@ -68,7 +68,7 @@ def _distances(records: Iterable[Mapping[str, Any]]) -> tuple[dict[int, tuple[fl
     return dict(by_turn), worst
 
 
-def _from_metrics(run: RunEvidence) -> Verdict:
+def _from_metrics(run: RunEvidence) -> Finding:
     series, limit = run.series(f"{_DIFF}mean"), MISMATCH
     name = "mean |log pi_trainer - log pi_rollout|"
     if not series:
@@ -82,8 +82,8 @@ def _from_metrics(run: RunEvidence) -> Verdict:
     found += "".join(f", {turn} {value:.2g}" for turn, value in turns.items())
     status, advice = _judged(now, [turns[name] for name in sorted(turns)], limit)
     if status == "ok":
-        return Verdict(status="ok", found=found, evidence={**evidence, **turns})
-    return Verdict(status=status, found=found, advice=advice, evidence={**evidence, **turns})
+        return Finding(status="ok", found=found, evidence={**evidence, **turns})
+    return Finding(status=status, found=found, advice=advice, evidence={**evidence, **turns})
 
 
 def _judged(mean: float, turns: Sequence[float], limit: Limit) -> tuple[Status, str]:

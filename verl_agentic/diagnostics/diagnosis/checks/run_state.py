@@ -6,7 +6,7 @@ import re
 
 from verl_agentic.diagnostics.diagnosis import run_folder
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _QUIET_S = 120.0
 """A run that has written nothing for longer, and for longer than three of its steps, is not running."""
@@ -17,7 +17,7 @@ _STEP_S = ("timing_s/step", "perf/time_per_step")
 _ERROR = re.compile(r"^\S*(?:Error|Exception|Killed)\b.*$", re.MULTILINE)
 
 
-def run_state(run: RunEvidence) -> Verdict:
+def run_state(run: RunEvidence) -> Finding:
     """Returns whether the run ended, is running or died, and by what that is known."""
     if run.touched is None:
         return unknown("the folder is empty")
@@ -25,16 +25,16 @@ def run_state(run: RunEvidence) -> Verdict:
     step = f"step {run.last_step}" + (f" of {total}" if total else "")
     evidence = {"step": run.last_step, "total_steps": total, "quiet_s": quiet_s}
     if _has_ended(run):
-        return Verdict(status="ok", found=f"ended at {step}", evidence={**evidence, "state": "ended"})
+        return Finding(status="ok", found=f"ended at {step}", evidence={**evidence, "state": "ended"})
     if is_running(run):
         found = f"running: {step}, last file written {quiet_s:.0f} s ago"
-        return Verdict(status="ok", found=found, evidence={**evidence, "state": "running"})
+        return Finding(status="ok", found=found, evidence={**evidence, "state": "running"})
     signs = _signs_of_death(run)
     ago = f"{quiet_s / 60:.0f} min ago"
     if not signs:
         found = f"stopped at {step}, {ago}; whether that is its end is not known (no ended.jsonl says so)"
-        return Verdict(status="unknown", found=found, evidence={**evidence, "state": "stopped"})
-    return Verdict(
+        return Finding(status="unknown", found=found, evidence={**evidence, "state": "stopped"})
+    return Finding(
         status="fail",
         found=f"died at {step}, {ago}: {'; '.join(signs)}",
         advice="see the line `first errors`; without any it was killed from outside: memory (dmesg), a time limit, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _PREFIX = "episode/stop/"
 _OUT_OF_TURNS = 0.5
@@ -14,7 +14,7 @@ _ADVICE = {
 }
 
 
-def stop_reasons(run: RunEvidence) -> Verdict:
+def stop_reasons(run: RunEvidence) -> Finding:
     """Returns the share of every reason among recent episodes; they sum to 1."""
     shares, look_at = fractions(run), ()
     if not shares:
@@ -24,8 +24,8 @@ def stop_reasons(run: RunEvidence) -> Verdict:
     for name, advice in _ADVICE.items():
         if shares.get(name, 0.0) > _OUT_OF_TURNS:
             look_at = keys_of(run.recent[run.recent["stop_reason"] == name])
-            return Verdict(status="warn", found=found, advice=advice, evidence=shares, look_at=look_at)
-    return Verdict(status="ok", found=found, evidence=shares)
+            return Finding(status="warn", found=found, advice=advice, evidence=shares, look_at=look_at)
+    return Finding(status="ok", found=found, evidence=shares)
 
 
 def fractions(run: RunEvidence) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, recent_mean
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _LEDGER, _TIMERS = "time/", "timing_s/"
 _MOSTLY = 0.5
@@ -19,7 +19,7 @@ _ADVICE = {
 }
 
 
-def time_spent(run: RunEvidence) -> Verdict:
+def time_spent(run: RunEvidence) -> Finding:
     """Returns the greatest shares of a step's time, and whether steps became slower."""
     steps = run.series("timing_s/step", "perf/time_per_step")
     parts = _parts(run)
@@ -35,15 +35,15 @@ def time_spent(run: RunEvidence) -> Verdict:
         found += f"; slowest tool {max(slowest)[1]}, p95 {max(slowest)[0]:.3g} s"
     top = listed[0][0] if listed else ""
     if top in _ADVICE and shares[top] > _MOSTLY:
-        return Verdict(status="warn", found=found, advice=_ADVICE[top], evidence=evidence)
+        return Finding(status="warn", found=found, advice=_ADVICE[top], evidence=evidence)
     before, now = ends(steps)
     if len(steps) >= 6 and now > _SLOWED * before:
         found += f"; steps became slower, {before:.3g} -> {now:.3g} s"
         longer, later = ends(run.series("episode/response_tokens", "response_length/mean") or [(0, 1.0)])
         found += f" (response length {longer:.0f} -> {later:.0f})" if later > longer else ""
         advice = f"{top} is most of it: longer responses cost more; else see the lines `memory` and `infrastructure`"
-        return Verdict(status="warn", found=found, advice=advice, evidence=evidence)
-    return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="warn", found=found, advice=advice, evidence=evidence)
+    return Finding(status="ok", found=found, evidence=evidence)
 
 
 def _parts(run: RunEvidence) -> dict[str, float]:

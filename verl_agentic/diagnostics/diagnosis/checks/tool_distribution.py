@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, highest, key_of, recent_mean, since
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
 from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED, UNKNOWN_TOOL
+from verl_agentic.finding import Finding, unknown
 from verl_agentic.trajectory_log.secrets import WITHHELD
 
 _ERRORS = 0.5
@@ -21,7 +21,7 @@ _UNREADABLE = "(unreadable)"
 _OFFERED = re.compile(r'"name"\s*:\s*"([\w.-]+)"\s*,\s*"(?:description|parameters)"')
 
 
-def tool_distribution(run: RunEvidence) -> Verdict:
+def tool_distribution(run: RunEvidence) -> Finding:
     """Returns how calls divide over tools, how many name a tool that is not there, and whether they stopped."""
     calls, unknown_names, look_at = _calls(run.sample)
     offered = _offered(run)
@@ -33,10 +33,10 @@ def tool_distribution(run: RunEvidence) -> Verdict:
         evidence["calls_before"], evidence["calls_now"] = ends(series)
     for judged in (_unused(run, calls, offered), _stopped(run), _hallucinated(run, calls, unknown_names, offered)):
         if judged is not None:
-            return Verdict(**{"look_at": look_at, **judged, "evidence": evidence})
+            return Finding(**{"look_at": look_at, **judged, "evidence": evidence})
     if not calls:
         now = f"{recent_mean(series):.3g} calls per episode" if series else "no calls"
-        return Verdict(status="ok", found=f"{now}; single calls are not known", evidence=evidence)
+        return Finding(status="ok", found=f"{now}; single calls are not known", evidence=evidence)
     share, entropy = spread(calls, num_tools=len(offered) or len(calls))
     evidence |= {"top_share": share, "entropy": entropy}
     top = calls.most_common(1)[0][0]
@@ -44,11 +44,11 @@ def tool_distribution(run: RunEvidence) -> Verdict:
     errors = _error_share(run)
     if errors is not None and errors > _ERRORS:
         found += f"; {errors:.0%} of recent calls fail"
-        return Verdict(status="warn", found=found, advice=_ERROR_ADVICE, evidence=evidence, look_at=look_at)
+        return Finding(status="warn", found=found, advice=_ERROR_ADVICE, evidence=evidence, look_at=look_at)
     if len(offered) > 1 and share > _ONE_SIDED:
         advice = f"only {top} of {sorted(offered)} is used: see that the prompt and data need the others"
-        return Verdict(status="warn", found=found, advice=advice, evidence=evidence)
-    return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="warn", found=found, advice=advice, evidence=evidence)
+    return Finding(status="ok", found=found, evidence=evidence)
 
 
 def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import pass_at_k, pass_hat_k
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, Series
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict, unknown
+from verl_agentic.finding import Finding, unknown
 
 _SUCCESS = 1.0 - 1e-9
 _FALLEN = 0.1
 """Below its best by more than this, validation has turned."""
 
 
-def validation(run: RunEvidence) -> Verdict:
+def validation(run: RunEvidence) -> Finding:
     """Returns the last validation's success: pass@k and pass^k, and whether it is below its best."""
     rows = run.rows
     played = rows[
@@ -31,13 +31,13 @@ def validation(run: RunEvidence) -> Verdict:
         evidence, found = {name: series[-1][1]}, f"step {series[-1][0]}: {name} {series[-1][1]:.3g}"
     best = max(series, key=lambda point: point[1])
     if series[-1][1] >= best[1] - _FALLEN:
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     found += f"; it was {best[1]:.3g} at step {best[0]}"
     advice = (
         "go back to the checkpoint of that step; if training rewards still rise, the policy learns what only the "
         "training grader or rows pay for: see the line `reward parts`"
     )
-    return Verdict(status="warn", found=found, advice=advice, evidence={**evidence, "best": best[1]})
+    return Finding(status="warn", found=found, advice=advice, evidence={**evidence, "best": best[1]})
 
 
 def pass_k(played: Frame) -> dict[str, float]:

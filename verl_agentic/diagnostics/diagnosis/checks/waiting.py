@@ -6,8 +6,8 @@ from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.checks.run_state import is_running
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.diagnosis.verdict import Verdict
 from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions, describe, is_fresh
+from verl_agentic.finding import Finding
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
 _TIMES = 5.0
@@ -20,7 +20,7 @@ _DEADLINES = (
 )
 
 
-def waiting(run: RunEvidence) -> Verdict:
+def waiting(run: RunEvidence) -> Finding:
     """Returns the episodes that have waited longest, with what for and since when."""
     is_alive = is_running(run)
     # Of a run that is not alive, those count that held when it ended.
@@ -28,10 +28,10 @@ def waiting(run: RunEvidence) -> Verdict:
     episodes = _oldest_first(run, reports, is_alive=is_alive)
     if not episodes:
         why = f"{len(run.waiting)} reports are old: of workers that are gone" if run.waiting else "no waiting-*.json"
-        return Verdict(status="ok", found=f"no episode waits ({why})")
+        return Finding(status="ok", found=f"no episode waits ({why})")
     if not is_alive:
         found = f"the run is not alive; {len(episodes)} episodes waited when it ended: {describe(episodes[0])}"
-        return Verdict(status="ok", found=found, evidence={"waiting": len(episodes), "oldest": episodes[0]})
+        return Finding(status="ok", found=found, evidence={"waiting": len(episodes), "oldest": episodes[0]})
     limit_s = run.setting(f"{_SECTION}.stuck_after_s") or WaitingOptions().stuck_after_s
     oldest, blocked = episodes[0], [r for r in reports if r.get("loop_lag_s", 0.0) > _BLOCKED_S]
     found = f"{len(episodes)} episodes wait: {'; '.join(describe(episode) for episode in episodes[:_MOST])}"
@@ -40,11 +40,11 @@ def waiting(run: RunEvidence) -> Verdict:
         frames = "; ".join(str(frame).strip() for frame in list(blocked[0].get("blocked_by") or ())[-2:])
         found += f"; the event loop of process {blocked[0].get('pid')} is blocked ({frames})"
         advice = "code of an environment or reward blocks the worker's event loop: await it, or give it a thread"
-        return Verdict(status="fail", found=found, advice=advice, evidence=evidence)
+        return Finding(status="fail", found=found, advice=advice, evidence=evidence)
     if oldest["age_s"] < limit_s:
-        return Verdict(status="ok", found=found, evidence=evidence)
+        return Finding(status="ok", found=found, evidence=evidence)
     status = "fail" if oldest["age_s"] >= _TIMES * limit_s else "warn"
-    return Verdict(status=status, found=found, advice=_DEADLINES, evidence=evidence)
+    return Finding(status=status, found=found, advice=_DEADLINES, evidence=evidence)
 
 
 def _oldest_first(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _DEFAULT = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
-def agent_names(run: PlannedRun) -> list[Verdict]:
+def agent_names(run: PlannedRun) -> list[Finding]:
     """Returns rows that no loop, or not the intended one, would play."""
-    found: list[Verdict] = []
+    found: list[Finding] = []
     for split, rows in (("train", run.rows), ("val", run.val_rows)):
         if rows is not None:
             found += _of_split(run, split, rows.agent_names)
     return found or [ok(f"rows are played by {', '.join(sorted(run.agent_loops))}")]
 
 
-def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> list[Verdict]:
+def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> list[Finding]:
     known, named = run.registered.get("agent_loop", frozenset()), dict(names)
     default = run.get(_DEFAULT)
     if not named:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _FSDP = ("fsdp", "fsdp2")
 
 
-def batch_sizes(run: PlannedRun) -> list[Verdict]:
+def batch_sizes(run: PlannedRun) -> list[Finding]:
     """Returns sizes that do not divide each other, and what padding would cost."""
     if run.problems.get("verl"):
         return []  # verl has refused sizes already, in words of its own
@@ -37,7 +37,7 @@ def data_parallel(run: PlannedRun) -> int | None:
     return max(1, run.num_gpus // sequence_parallel(run))
 
 
-def _of_sampling(run: PlannedRun) -> list[Verdict]:
+def _of_sampling(run: PlannedRun) -> list[Finding]:
     size, steps = run.number("data.train_batch_size", 1), run.parameter_sync_step
     found = []
     if size % steps:
@@ -56,7 +56,7 @@ def _of_sampling(run: PlannedRun) -> list[Verdict]:
     return found
 
 
-def _of_ranks(run: PlannedRun) -> list[Verdict]:
+def _of_ranks(run: PlannedRun) -> list[Finding]:
     found, n = [], int(run.number(f"{_ROLLOUT}.n", 1))
     server = int(run.number(f"{_ROLLOUT}.tensor_model_parallel_size", 1)) * int(
         run.number(f"{_ROLLOUT}.data_parallel_size", 1) * run.number(f"{_ROLLOUT}.pipeline_model_parallel_size", 1)
@@ -86,7 +86,7 @@ def _of_ranks(run: PlannedRun) -> list[Verdict]:
     return found
 
 
-def _of_micro_batches(run: PlannedRun) -> list[Verdict]:
+def _of_micro_batches(run: PlannedRun) -> list[Finding]:
     ranks, n = data_parallel(run), int(run.number(f"{_ROLLOUT}.n", 1))
     if ranks is None:
         return []
@@ -123,7 +123,7 @@ def _of_micro_batches(run: PlannedRun) -> list[Verdict]:
     return found
 
 
-def _of_token_budgets(run: PlannedRun) -> list[Verdict]:
+def _of_token_budgets(run: PlannedRun) -> list[Finding]:
     total = run.number(f"{_ROLLOUT}.prompt_length") + run.number(f"{_ROLLOUT}.response_length")
     budgets = {
         f"{_ACTOR}.ppo_max_token_len_per_gpu": sequence_parallel(run),
@@ -140,7 +140,7 @@ def _of_token_budgets(run: PlannedRun) -> list[Verdict]:
     ]
 
 
-def _of_separate(run: PlannedRun) -> list[Verdict]:
+def _of_separate(run: PlannedRun) -> list[Finding]:
     if run.trainer_mode != "separate_async":
         return []
     size, mini = run.number("data.train_batch_size", 1), run.number(f"{_ACTOR}.ppo_mini_batch_size", 1)
@@ -166,7 +166,7 @@ def _of_separate(run: PlannedRun) -> list[Verdict]:
     return found
 
 
-def _of_padding(run: PlannedRun) -> list[Verdict]:
+def _of_padding(run: PlannedRun) -> list[Finding]:
     """verl fills a batch with rows of padding until mini-batches fit."""
     samples, padded = _samples(run), padded_samples(run)
     if padded == samples:

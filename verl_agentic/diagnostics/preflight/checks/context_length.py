@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def context_length(run: PlannedRun) -> list[Verdict]:
+def context_length(run: PlannedRun) -> list[Finding]:
     """Returns lengths that are too long for the model, the server, or a training batch."""
     prompt = run.number(f"{_ROLLOUT}.prompt_length", run.number("data.max_prompt_length"))
     response = run.number(f"{_ROLLOUT}.response_length", run.number("data.max_response_length"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned_run import MISSING, PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -148,7 +148,7 @@ KNOBS = (
 )
 
 
-def dead_knobs(run: PlannedRun) -> list[Verdict]:
+def dead_knobs(run: PlannedRun) -> list[Finding]:
     """Returns the keys that were set and change nothing."""
     if run.get("trainer.use_v1") is False:
         return [warn("trainer.use_v1=false: verl's deprecated trainer, which none of our adapters serves", "unset it")]
@@ -172,7 +172,7 @@ def _at(tree: Any, path: str) -> Any:
     return tree
 
 
-def _verdict(knob: Knob, run: PlannedRun) -> Verdict:
+def _verdict(knob: Knob, run: PlannedRun) -> Finding:
     value = _at(run.config, knob.path)
     found = (
         f"{knob.path}={value} changes nothing: {knob.why}"

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from verl_agentic.algorithms.advantage import Step, is_advantage, load_advantage
 from verl_agentic.algorithms.credit.discounting import discount_complaint
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding, ok, warn
 
 _OF_TOKENS = {"gae", "reinforce_plus_plus"}
 """Estimators of verl's that discount by `algorithm.gamma`, token by token."""
 _OPTIONS = "algorithm.credit.options"
 
 
-def discount(run: PlannedRun) -> list[Verdict]:
+def discount(run: PlannedRun) -> list[Finding]:
     """Returns what the discount leaves of an outcome; nothing for estimators that do not discount."""
     name, gamma = str(run.get("algorithm.adv_estimator")), run.number("algorithm.gamma", 1.0)
     found = []

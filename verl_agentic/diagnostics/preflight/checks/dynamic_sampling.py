@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _FILTER = "algorithm.filter_groups"
 _SAMPLER = "trainer.v1.sampler"
 _REWARD = "reward"
 
 
-def dynamic_sampling(run: PlannedRun) -> list[Verdict]:
+def dynamic_sampling(run: PlannedRun) -> list[Finding]:
     """Returns filters that would wait for ever, or filter by a shaped reward."""
-    found: list[Verdict] = []
+    found: list[Finding] = []
     gates = run.get(f"{_SAMPLER}.sampler_kwargs.gates")
     if run.get(f"{_FILTER}.enable") and not run.get(f"{_SAMPLER}.custom_sampler.path"):
         found += _of_metric(run)
     return found or [ok("groups are filtered" if gates or run.get(f"{_FILTER}.enable") else "no group is filtered")]
 
 
-def _of_metric(run: PlannedRun) -> list[Verdict]:
+def _of_metric(run: PlannedRun) -> list[Finding]:
     metric = run.get(f"{_FILTER}.metric")
     if metric is None:
         return [fail(f"{_FILTER}.enable is set without a metric", f"set {_FILTER}.metric=acc")]

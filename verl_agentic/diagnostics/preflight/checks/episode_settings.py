@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from verl_agentic.agent_loops.loop_settings import LoopSettings
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding, ok, warn
 
 SECTION = "actor_rollout_ref.rollout.custom.agentic"
 
@@ -23,7 +23,7 @@ def loop_settings(run: PlannedRun) -> LoopSettings:
     )
 
 
-def episode_settings(run: PlannedRun) -> list[Verdict]:
+def episode_settings(run: PlannedRun) -> list[Finding]:
     """Returns what every episode would refuse, and budgets that contradict each other."""
     if "env_agent" not in run.agent_loops:
         section = run.get(SECTION, {})

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding, fail, ok
 
 _OF_OUR_TRAINERS = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 """Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainer.trainers` does."""
 _ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
 
 
-def estimator(run: PlannedRun) -> list[Verdict]:
+def estimator(run: PlannedRun) -> list[Finding]:
     """Returns what an estimator lacks."""
     name, n = run.get("algorithm.adv_estimator"), run.number("actor_rollout_ref.rollout.n", 1)
     found = []
@@ -35,7 +35,7 @@ def estimator(run: PlannedRun) -> list[Verdict]:
     return found or [ok(f"{name}, {n} samples a prompt")]
 
 
-def _of_ours(run: PlannedRun, name: str) -> Verdict | None:
+def _of_ours(run: PlannedRun, name: str) -> Finding | None:
     # It imports torch.
     from verl_agentic.algorithms.advantage import advantage_names, is_advantage, load_advantage
 

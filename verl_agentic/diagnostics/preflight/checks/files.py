@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 
-def files(run: PlannedRun) -> list[Verdict]:
+def files(run: PlannedRun) -> list[Finding]:
     """Returns what is not there, or cannot be read."""
     found = [fail(message, "mend the path") for message in run.problems.get("files", ())]
     found += [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, ok, warn
+from verl_agentic.finding import Finding, ok, warn
 
 
-def holdout(run: PlannedRun) -> list[Verdict]:
+def holdout(run: PlannedRun) -> list[Finding]:
     """Returns which files, or rows, are both trained on and validated with."""
     train, val = (_files(run.get(f"data.{name}_files")) for name in ("train", "val"))
     if not train or not val:

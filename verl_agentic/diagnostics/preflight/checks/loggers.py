@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _PACKAGES = {
     "wandb": "wandb",
@@ -20,7 +20,7 @@ _PACKAGES = {
 }
 
 
-def loggers(run: PlannedRun) -> list[Verdict]:
+def loggers(run: PlannedRun) -> list[Finding]:
     """Returns loggers that verl does not know, or that cannot be imported or logged in to."""
     named = run.get("trainer.logger", [])
     names = [named] if isinstance(named, str) else list(named)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned_run import MISSING, PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail
+from verl_agentic.finding import Finding, fail
 
 _ALWAYS = {"actor_rollout_ref.rollout.name"}
 
 
-def missing_values(run: PlannedRun) -> list[Verdict]:
+def missing_values(run: PlannedRun) -> list[Finding]:
     """Returns the keys that still have to be given."""
     missing = [path for path, value in _leaves(run.config) if value == MISSING]
     # verl's own configuration leaves open what only some runs need.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 
-def plugin(run: PlannedRun) -> list[Verdict]:
+def plugin(run: PlannedRun) -> list[Finding]:
     """Returns what the plugin's own guard says: missing adapters, platform, critic, options of estimators."""
     refused = run.problems.get("plugin", ())
     return [fail(message, "") for message in refused] or [ok("the plugin takes this configuration")]

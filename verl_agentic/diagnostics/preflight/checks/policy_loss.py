@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding, fail, ok
 
 _ACTOR = "actor_rollout_ref.actor"
 _MODE = f"{_ACTOR}.policy_loss.loss_mode"
 
 
-def policy_loss(run: PlannedRun) -> list[Verdict]:
+def policy_loss(run: PlannedRun) -> list[Finding]:
     """Returns a loss that nobody knows, and columns that a loss of ours would not get."""
     name, known = str(run.get(_MODE, "vanilla")), run.registered.get("policy_loss", frozenset())
     if known and name not in known and not is_policy_loss(name):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 
-def prompt(run: PlannedRun) -> list[Verdict]:
+def prompt(run: PlannedRun) -> list[Finding]:
     """Returns whether it can be rendered, and fits."""
     failed = run.problems.get("prompt", ())
     if failed:

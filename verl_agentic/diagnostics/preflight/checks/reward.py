@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
 from verl_agentic.errors import AgenticError
+from verl_agentic.finding import Finding, fail, ok, warn
 from verl_agentic.rewards.rubric import Rubric
 
 _FULL = 1 - 1e-6
 
 
-def reward(run: PlannedRun) -> list[Verdict]:
+def reward(run: PlannedRun) -> list[Finding]:
     """Returns rewards that cannot be made, and right answers that do not earn theirs."""
     found = [fail(message, "mend the section reward") for message in run.problems.get("reward", ())]
     if run.get("reward.reward_manager.name") == "rubric":
@@ -23,7 +23,7 @@ def reward(run: PlannedRun) -> list[Verdict]:
     return [_of_trial(trial) for trial in run.gold] or [ok("there are no solutions to try the reward with")]
 
 
-def _of_rubric(run: PlannedRun) -> list[Verdict]:
+def _of_rubric(run: PlannedRun) -> list[Finding]:
     try:
         rubric = Rubric.from_config(run.get("reward", {}))
     except AgenticError:
@@ -39,7 +39,7 @@ def _of_rubric(run: PlannedRun) -> list[Verdict]:
     return []
 
 
-def _of_trial(trial: GoldTrial) -> Verdict:
+def _of_trial(trial: GoldTrial) -> Finding:
     row = f"row {trial.row}"
     if trial.outcome is None:
         return warn(f"{row}: the right answer could not be tried: {trial.why}", "see that it can be, where the run is")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 
-def rows(run: PlannedRun) -> list[Verdict]:
+def rows(run: PlannedRun) -> list[Finding]:
     """Returns what is wrong with the data as a whole, and with its first row."""
     found = [fail(message, "mend the row; `verl-agentic prepare ENV --check FILE` shows all of them")
              for message in run.problems.get("rows", ())]  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def sampling(run: PlannedRun) -> list[Verdict]:
+def sampling(run: PlannedRun) -> list[Finding]:
     """Returns what makes the samples of a prompt equal; at temperature 0, their log-probs have no gradient either."""
     temperature, top_p = run.number(f"{_ROLLOUT}.temperature", 1.0), run.number(f"{_ROLLOUT}.top_p", 1.0)
     found = []

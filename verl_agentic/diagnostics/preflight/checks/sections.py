@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 
-def sections(run: PlannedRun) -> list[Verdict]:
+def sections(run: PlannedRun) -> list[Finding]:
     """Returns what their readers refuse: unknown keys, values of a wrong type or out of range, what does not go
     together."""
     refused = run.problems.get("sections", ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _TURNS = "actor_rollout_ref.rollout.multi_turn"
 _LIMITS = "actor_rollout_ref.rollout.custom.agentic.limits"
@@ -12,7 +12,7 @@ _CHARACTERS_PER_TOKEN = 4
 _TOKEN_KEYS = ("data.max_response_length", "data.max_prompt_length")
 
 
-def tool_limits(run: PlannedRun) -> list[Verdict]:
+def tool_limits(run: PlannedRun) -> list[Finding]:
     """Returns limits that cut more, or less, than they seem to."""
     if run.is_ours:
         return _of_ours(run)
@@ -21,7 +21,7 @@ def tool_limits(run: PlannedRun) -> list[Verdict]:
     return [*_of_length(run), *_of_calls(run), *_of_turns(run)] or [ok("the limits of tools are plausible")]
 
 
-def _of_ours(run: PlannedRun) -> list[Verdict]:
+def _of_ours(run: PlannedRun) -> list[Finding]:
     """env_agent reads neither of verl's two."""
     instead = {"max_tool_response_length": "max_observation_tokens", "max_parallel_calls": "max_calls_per_turn"}
     return [
@@ -35,7 +35,7 @@ def _of_ours(run: PlannedRun) -> list[Verdict]:
     ]
 
 
-def _of_length(run: PlannedRun) -> list[Verdict]:
+def _of_length(run: PlannedRun) -> list[Finding]:
     key = f"{_TURNS}.max_tool_response_length"
     limit = run.number(key, 256)
     tokens = int(limit / _CHARACTERS_PER_TOKEN)
@@ -49,7 +49,7 @@ def _of_length(run: PlannedRun) -> list[Verdict]:
     return []
 
 
-def _of_calls(run: PlannedRun) -> list[Verdict]:
+def _of_calls(run: PlannedRun) -> list[Finding]:
     key = f"{_TURNS}.max_parallel_calls"
     limit = run.number(key, 1)
     if limit < 1:
@@ -64,7 +64,7 @@ def _of_calls(run: PlannedRun) -> list[Verdict]:
     return []
 
 
-def _of_turns(run: PlannedRun) -> list[Verdict]:
+def _of_turns(run: PlannedRun) -> list[Finding]:
     turns = [run.get(f"{_TURNS}.{key}") for key in ("max_assistant_turns", "max_user_turns")]
     if turns[0] == 1:
         return [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 _FORMAT = "actor_rollout_ref.rollout.multi_turn.format"
 
 
-def tool_parser(run: PlannedRun) -> list[Verdict]:
+def tool_parser(run: PlannedRun) -> list[Finding]:
     """Returns whether a call comes back from its tokens as it was."""
     known, name = run.registered.get("tool_parser", frozenset()), run.get(_FORMAT)
     if known and name not in known:

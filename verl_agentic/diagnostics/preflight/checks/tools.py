@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 _TURNS = "actor_rollout_ref.rollout.multi_turn"
 
 
-def tools(run: PlannedRun) -> list[Verdict]:
+def tools(run: PlannedRun) -> list[Finding]:
     """Returns tools that the policy never hears of."""
     found = [fail(f"the tools cannot be loaded: {message}", f"mend {_TURNS}.tool_config_path or function_tool_path")
              for message in run.problems.get("tools", ())]  # fmt: skip
@@ -29,7 +29,7 @@ def tools(run: PlannedRun) -> list[Verdict]:
     return found or ([ok(f"the prompt shows {', '.join(sorted(has))}")] if has else [ok("there are no tools")])
 
 
-def _of_lost(run: PlannedRun, lost: list[str], has: set[str]) -> Verdict | None:
+def _of_lost(run: PlannedRun, lost: list[str], has: set[str]) -> Finding | None:
     """Returns what is wrong with tools that are configured and that the loop of the first row does not have."""
     loop = run.agent_loop
     if loop == "single_turn_agent" and run.rows is not None and not run.rows.agent_names:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
+from verl_agentic.finding import Finding, fail, ok
 
 _OURS = "actor_rollout_ref.rollout.custom.agentic"
 FREE = (
@@ -34,7 +34,7 @@ _TEACHERS = "distillation.teacher_models"
 _CLOSE = 0.8
 
 
-def unknown_keys(run: PlannedRun) -> list[Verdict]:
+def unknown_keys(run: PlannedRun) -> list[Finding]:
     """Returns the keys that neither verl's code nor ours reads, with the key that may have been meant."""
     found = [
         fail(f"nothing reads {path}", _advice(path, siblings))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail
+from verl_agentic.finding import Finding, fail
 
 
-def unresolved(run: PlannedRun) -> list[Verdict]:
+def unresolved(run: PlannedRun) -> list[Finding]:
     """Returns the interpolations that lead nowhere; verl resolves all of them before the first step."""
     return [
         fail(message, "mend the ${...}, or give its key a value of its own")

@@ -7,8 +7,8 @@ from typing import Any
 
 from verl_agentic.diagnostics.preflight.checks.unknown_keys import FREE
 from verl_agentic.diagnostics.preflight.planned_run import MISSING, PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok
 from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding, fail, ok
 from verl_agentic.settings import check_value
 
 _WITHOUT_DEFAULT = {
@@ -28,7 +28,7 @@ _FRACTIONS = {"num_warmup_batches", "esi_redundant_time", "horizon", "ray_wait_r
 """Keys whose default is a whole number and which need none."""
 
 
-def value_types(run: PlannedRun) -> list[Verdict]:
+def value_types(run: PlannedRun) -> list[Finding]:
     """Returns values that were set and have neither the type of verl's default nor that of the class which reads them.
     verl itself checks few of them, and fails where it computes with them."""
     found = [

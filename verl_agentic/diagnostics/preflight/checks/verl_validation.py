@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
-from verl_agentic.diagnostics.preflight.result import Verdict, fail, ok, warn
+from verl_agentic.finding import Finding, fail, ok, warn
 
 
-def verl_validation(run: PlannedRun) -> list[Verdict]:
+def verl_validation(run: PlannedRun) -> list[Finding]:
     """Returns verl's own words."""
     found = [fail(message, "verl refuses this; fix the values it names") for message in run.problems.get("verl", ())]
     found += [

@@ -1,0 +1,45 @@
+"""Prints findings: one table for every command that judges something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from verl_agentic.finding import Finding
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "unknown": "[dim]unknown[/]"}
+
+
+def print_findings(
+    console: Console, findings: Iterable[Finding], *, titles: Mapping[str, str] | None = None, checks: str = "check"
+) -> None:
+    """Prints a row per finding: check, status, what was found, what to try and where to look.
+
+    Args:
+        console: where it is printed.
+        findings: in the order of the rows.
+        titles: what people call the checks; those that are missing are shown by name.
+        checks: head of the first column.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(checks, "", "found, and what to try", box=box.SIMPLE_HEAD)
+    for finding in findings:
+        # Text, because what a model or an exception wrote may hold what rich takes for markup.
+        said = Text(printable(finding.found), overflow="fold")
+        if finding.advice:
+            said.append(f"\ntry: {printable(finding.advice)}", style="cyan")
+        if finding.look_at:
+            said.append(printable("".join(f"\nsee: {place}" for place in finding.look_at)), style="dim")
+        table.add_row(Text((titles or {}).get(finding.check, finding.check)), _MARKS[finding.status], said)
+    console.print(table)
+
+
+def printable(text: str) -> str:
+    """Returns text without characters that steer a terminal or turn its direction."""
+    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text)

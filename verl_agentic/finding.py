@@ -1,0 +1,47 @@
+"""What a check found: the one type of everything that is judged, before, during and after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["ok", "warn", "fail", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that a check found."""
+
+    check: str = ""
+    """Name of the check. A check that is found by its name leaves it out: its caller sets it."""
+    status: Status
+    """`unknown` where there is nothing to judge by; `found` then says what is missing."""
+    found: str
+    """The evidence in words and numbers."""
+    advice: str = ""
+    """The next thing to try, naming the config key; empty when nothing is to be done."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """The same numbers by name."""
+    look_at: tuple[str, ...] = ()
+    """Trajectories that show it, as `split/step/uid/session/index`; the viewer finds them by that."""
+
+
+def ok(found: str) -> Finding:
+    """Returns that something is as it should be."""
+    return Finding(status="ok", found=found)
+
+
+def warn(found: str, advice: str, *, evidence: Mapping[str, Any] | None = None, check: str = "") -> Finding:
+    """Returns what may be meant, and often is not."""
+    return Finding(check=check, status="warn", found=found, advice=advice, evidence=evidence or {})
+
+
+def fail(found: str, advice: str) -> Finding:
+    """Returns what ends or spoils a run, or is ignored by it."""
+    return Finding(status="fail", found=found, advice=advice)
+
+
+def unknown(missing: str) -> Finding:
+    """Returns the finding of a check that has nothing to go by."""
+    return Finding(status="unknown", found=missing)
