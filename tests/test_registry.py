@@ -31,9 +31,9 @@ from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.policy_loss import Loss, policy_loss
 from verl_agentic.diagnostics.health.alarm import alarm
+from verl_agentic.finding import warn
 from verl_agentic.rewards.component import component
 from verl_agentic.sampling.curriculum import curriculum
-from verl_agentic.finding import warn
 from verl_agentic.sampling.gate import Verdict, gate
 
 @component(kind="outcome", inline=True)

@@ -1,10 +1,12 @@
-"""The limits that an alarm and a line of `diagnose` share, so that both judge the same thing by the same number.
+"""What an alarm and a line of `diagnose` that judge the same thing share: limits and advice.
 
-An alarm's default is `warn`: there the alarm is raised and the diagnosis warns. `fail` is for the diagnosis only.
+One text per kind of fault: where an alarm and a line give the same advice, they found the same. An alarm's default is
+`warn`: there the alarm is raised and the diagnosis warns. `fail` is for the diagnosis only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,32 +36,107 @@ KL_UPDATE = Limit(warn=0.1, fail=0.5)
 """Nats per token of one step's updates. PPO's usual targets are 0.01 to 0.02."""
 KL_ROLLOUT = Limit(warn=0.1, fail=0.5)
 """Nats per token from what the samples came from."""
+_SLOWER = (
+    "lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.ppo_epochs, or make mini-batches larger "
+    "(actor_rollout_ref.actor.ppo_mini_batch_size)"
+)
+KL_ADVICE = {
+    "reference": "hold it closer (actor_rollout_ref.actor.kl_loss_coef, actor_rollout_ref.actor.use_kl_loss=true), "
+    + _SLOWER,
+    "update": _SLOWER,
+    "rollout": "see rollout_mismatch: mismatched log-probs look the same; correct for the age of the samples "
+    "(algorithm.rollout_correction.rollout_is=token), or allow less of it (trainer.v1.trainer_mode=sync)",
+}
 ENTROPY_LEFT = Limit(warn=0.3, fail=0.1)
 """Share of the entropy at the beginning, while the reward has not risen."""
 ENTROPY_FLOOR = 0.005
 """Nats per token: a policy that is 99.9 % sure of nearly every token."""
 ENTROPY_SOLVED = 0.95
 """Outcome from which on a policy without entropy is no fault."""
+ENTROPY_ADVICE = (
+    "clip higher (actor_rollout_ref.actor.clip_ratio_high=0.28), reward entropy "
+    "(actor_rollout_ref.actor.entropy_coeff=0.001), hold the policy (actor_rollout_ref.actor.use_kl_loss=true), raise "
+    "actor_rollout_ref.rollout.temperature towards 1, or lower actor_rollout_ref.actor.optim.lr; go back to a "
+    "checkpoint from before that step"
+)
 TRUNCATED = Limit(warn=0.25, fail=0.5)
 """Share of episodes that end because tokens ran out: at a quarter, the batch learns from answers without an end."""
+TRUNCATED_ADVICE = {
+    "max_tokens": "raise data.max_response_length (and "
+    "actor_rollout_ref.rollout.custom.agentic.limits.max_turn_tokens, max_episode_tokens), keep room for an answer "
+    "(limits.answer_reserve_tokens), teach short answers (component overlong in reward.rubric.components), or keep cut "
+    "episodes out of the loss (mask_overlong)",
+    "context_full": "raise actor_rollout_ref.rollout.max_model_len, or shorten old turns "
+    "(actor_rollout_ref.rollout.custom.agentic.compaction) and observations (limits.max_observation_tokens)",
+}
+"""By stop reason."""
 ALL_0 = Limit(warn=0.7, fail=0.95)
 """Share of groups without a success: at 0.7, three groups in ten do all the teaching."""
 ALL_1 = Limit(warn=0.8, fail=0.95)
 """Share of groups without a failure; higher, because a policy that is good gets there by itself."""
 ZERO_SIGNAL = Limit(warn=0.9, fail=0.95)
 """Share of groups whose siblings have one result, whatever it is."""
+SIGNAL_ADVICE = {
+    "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
+    "(actor_rollout_ref.rollout.n) or turns (actor_rollout_ref.rollout.custom.agentic.limits.max_turns), or reward "
+    "progress (reward.rubric.components); the gate zero_variance drops such groups",
+    "all_1": "the tasks are too easy: harder ones (data.curriculum), or end the run here; the gate zero_variance drops "
+    "such groups",
+    "mixed": "drop such groups and refill: trainer.v1.sampler.sampler_kwargs.gates=[void_groups,zero_variance], and "
+    "spread the difficulty (data.curriculum.name=learnability)",
+}
+"""By the result that most of these groups have."""
 UNKNOWN_TOOL = Limit(warn=0.1, fail=0.3)
 """Share of calls that name a tool that does not exist. Small, because the prompt lists the tools."""
+UNKNOWN_TOOL_ADVICE = (
+    "compare these names with the tools in the prompt (verl-agentic preflight): renamed since SFT, or a base that "
+    "knows others by heart? Rename the tool, warm up on its name (SFT), or add the component tool_validity "
+    "(reward.rubric.components)"
+)
 TOOL_CALLS_LEFT = Limit(warn=0.1, fail=0.02)
 """Calls per episode, as a share of the highest level before."""
 TOOL_CALLS_WERE = 0.1
 """Calls per episode that there must have been before; fewer are chance."""
 TOOLS_NOT_NEEDED = 0.9
 """Outcome from which on tools that are never called are no fault."""
+TOOL_USE_ADVICE = {
+    "never": "does the policy try, in another format (actor_rollout_ref.rollout.multi_turn.format)? See that the "
+    "prompt offers the tools (verl-agentic preflight) and that answers without tools earn less (verl-agentic reward "
+    "audit); else warm it up on demonstrations with calls (SFT)",
+    "fallen": "look at what calls cost: errors of the tools (episode/tool_errors), penalties in "
+    "reward.rubric.components, budgets (actor_rollout_ref.rollout.custom.agentic.limits); hold the policy to its start "
+    "(actor_rollout_ref.actor.use_kl_loss=true), or reward the outcome only",
+}
 NEVER_SOLVED = Limit(warn=0.9, fail=0.95)
 """Share of the prompts seen that no attempt has solved."""
+NEVER_SOLVED_ADVICE = (
+    "see that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from a model that "
+    "solves some tasks (SFT), bring easier ones, or reward partial success (reward.rubric.components); a curriculum "
+    "only repeats the few that are solved"
+)
 VOID = Limit(warn=0.05, fail=0.2)
 """Share of void episodes. Slow and hard tasks are void more often, so that the others are a biased choice."""
+VOID_ADVICE = {
+    "env": "fix what the `error` of these trajectories names (verl-agentic view): verl-agentic env validate and "
+    "verl-agentic sandbox backends try it alone; more retries are "
+    "actor_rollout_ref.rollout.custom.agentic.limits.max_retries; custom.agentic.max_void_share ends such a run",
+    "sandbox": "see sandbox limits and the machine's load (verl-agentic doctor); fewer episodes at once "
+    "(actor_rollout_ref.rollout.agent.num_workers, data.train_batch_size)",
+    "policy": "the generation server fails: its log, actor_rollout_ref.rollout.gpu_memory_utilization and max_num_seqs",
+    "scoring": "a scorer fails: reward.rubric.components and its deadline (timeout_s)",
+    "timeout": "see where the time goes (time/*, tool_time/*) and the tools' own deadlines (timeout_s); more time is "
+    "actor_rollout_ref.rollout.custom.agentic.limits.turn_timeout_s or episode_timeout_s",
+    "cancelled": "the server aborted episodes and did not resume them: see partial rollouts in trainer.v1 and its log",
+}
+"""By what failed, or the stop reason; `env` where neither is known."""
+
+
+def void_advice(shares: Mapping[str, float]) -> str:
+    """Returns the advice for the greatest share; its name may have a prefix, as those of metrics do."""
+    worst = max(shares, key=lambda name: shares[name], default="")
+    return VOID_ADVICE.get(worst.rpartition("/")[2] if shares.get(worst) else "", VOID_ADVICE["env"])
+
+
 MISMATCH = Limit(warn=0.05, fail=0.3)
 """Mean of |log pi_train - log pi_rollout| in nats. Engines in bfloat16 that agree differ by 0.005 to 0.03."""
 MISMATCH_PROBS = Limit(warn=0.03, fail=0.1)
@@ -68,10 +145,36 @@ LATER_TURNS = 4.0
 """How many times the first turn's mismatch a later turn may have."""
 LATER_TURNS_MIN = 0.03
 """Nats: smaller mismatches of later turns are noise."""
+MISMATCH_ADVICE = {
+    "all_turns": "make engines agree: the same weights, dtype (actor_rollout_ref.rollout.dtype) and temperature, "
+    "top_p=1, top_k=-1; correct for the rest (algorithm.rollout_correction.rollout_is=token); where samples are old "
+    "(training/off_policy/*), allow less (trainer.v1.trainer_mode=sync)",
+    "later_turns": "only later turns differ: their context is not the one the policy has seen. Pass token ids on and "
+    "do not encode them again (agent loop env_agent); look at the first tokens behind an observation in the viewer. A "
+    "chat template that strips reasoning from earlier turns does this, and another tool parser",
+}
 PART_SHARE = Limit(warn=0.5, fail=0.7)
 """A shaping part's share of the reward while the outcome does not rise."""
+PART_ADVICE = (
+    "lower weight or cap of {part}, or pay it only with the outcome (only_if) in reward.rubric.components; read "
+    "episodes that earn it without the outcome (verl-agentic reward lab); where no task is solved, easier tasks first "
+    "(data.curriculum)"
+)
 HACKING = 0.1
 """Share of episodes that attempt reward hacking. An attempt is no proof, so that the diagnosis only warns."""
+_CLOSE = {
+    "test_edits": "protect tests: put them back before scoring, or refuse patches that touch them",
+    "git_history": "remove the history behind the task's commit from the repository (and its remotes)",
+    "network": "close the sandbox's network, and packages that hold the solution",
+    "harness": "keep the grader out of the process and the file system that the policy's code runs in",
+    "echoed_answer": "make the grader refuse answers that repeat the question (verl-agentic judge probe)",
+}
+HACKING_ADVICE = {
+    kind: f"read some of these episodes (filter `{kind}` in verl-agentic view): is it what the task asks for? If not, "
+    f"{close}; score those episodes 0"
+    for kind, close in _CLOSE.items()
+}
+"""By kind of attempt."""
 MEMORY_GROWTH = 0.2
 """Growth of memory in `MEMORY_WINDOW` steps, as a share of what it was before."""
 MEMORY_MIN_GB = 1.0
@@ -80,6 +183,12 @@ MEMORY_STEADINESS = 0.8
 """Kendall's tau with time: a leak has no relapses; caches that fill, and other users of the machine, do."""
 MEMORY_WINDOW = 30
 """Steps."""
+MEMORY_ADVICE = {
+    "host": "see which process grows (`ray memory`, py-spy): environments or sandboxes that are not released "
+    "(Env.close), tools or workers that keep results, data.dataloader_num_workers, caches of a judge; meanwhile resume "
+    "from a checkpoint (trainer.save_freq) before it is full",
+    "device": "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, or cap data.max_response_length",
+}
 _MIN_GAIN = 0.05
 
 

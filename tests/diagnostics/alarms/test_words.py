@@ -11,6 +11,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
+from verl_agentic.diagnostics import thresholds
 from verl_agentic.diagnostics.health.alarm import alarm_names
 from verl_agentic.diagnostics.health.monitor import ALARMS
 
@@ -46,7 +47,8 @@ def test_keys_that_are_advised_exist() -> None:
     with hydra.initialize_config_dir(str(folder), version_base=None):
         composed = hydra.compose("ppo_trainer")
     known = OmegaConf.to_container(composed, resolve=False)
-    advised = {key for alarm in ALARMS.values() for key in _KEY.findall(_text(inspect.getmodule(alarm.look)))}
+    modules = [thresholds, *(inspect.getmodule(alarm.look) for alarm in ALARMS.values())]
+    advised = {key for module in modules for key in _KEY.findall(_text(module))}
     assert len(advised) > 20
     assert [key for key in sorted(advised) if not key.startswith(_OURS) and not _has(known, key)] == []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, load_diagnosis
+from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, diagnose, load_diagnosis
 from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.checks.group_std import group_std
 from verl_agentic.diagnostics.diagnosis.checks.health import health
@@ -391,6 +391,16 @@ def test_findings_of_a_running_run_and_of_its_metrics_are_told_once(run_of: RunO
     verdict = health(RunEvidence(run.run_dir))
 
     assert verdict.status == "fail" and verdict.evidence == {"alarms": ["infra_errors"], "findings": 1}
+
+
+def test_what_a_line_and_an_alarm_both_found_is_told_in_the_line_only(run_of: RunOf) -> None:
+    found = diagnose(run_of(metrics={"episode/void": [0.5] * 12, "episode/repeated_ngrams": [0.9] * 12}))
+
+    line, alarms = found["infrastructure"], found["health"]
+    assert line.status == "fail" and alarms.evidence["alarms"] == ["infra_errors", "repetition"]
+    assert "see the line `infrastructure`" in alarms.found and "void" not in alarms.found
+    assert "of the text stood in the episode before" in alarms.found
+    assert alarms.advice and alarms.advice != line.advice, "that of the alarm without a line"
 
 
 def _replayed(run: RunEvidence) -> list[dict[str, Any]]:

@@ -121,6 +121,7 @@ def _judged(pair: Pair, value: float, run_of: Callable[..., RunEvidence]) -> tup
     half = _STEPS // 2
     first = pair.metrics(value if pair.before is None else pair.before)
     seen, verdict = _both(pair.alarm, pair.check, [first] * half + [pair.metrics(value)] * half, run_of)
+    assert seen is None or (seen.advice and seen.advice == verdict.advice), "one text for one fault"
     return seen is not None, verdict.status
 
 
@@ -177,6 +178,7 @@ def test_memory_of_a_window_is_judged_alike(gained_gb: float, run_of: Callable[.
 
     seen, verdict = _both("memory_growth", "memory", [{"perf/cpu_memory_used_gb": value} for value in values], run_of)
 
+    assert seen is None or seen.advice == verdict.advice
     # A fifth of 50 GB is 10.
     assert (seen is not None, verdict.status) == ((True, "warn") if gained_gb > 10 else (False, "ok"))
 
@@ -189,6 +191,7 @@ def test_tools_that_were_never_called_are_judged_alike(
 
     seen, verdict = _both("tool_use_collapse", "tool_distribution", [row] * 20, run_of)
 
+    assert seen is None or seen.advice == verdict.advice
     assert (seen is not None, verdict.status) == ((True, "fail") if is_bad else (False, "ok"))
     assert seen is None or ("2 tools are offered" in seen.found and seen.check == "never")
 
@@ -199,6 +202,7 @@ def test_a_policy_without_entropy_is_judged_alike(outcome: float, run_of: Callab
 
     seen, verdict = _both("entropy_collapse", "kl_entropy", [row] * 30, run_of)
 
+    assert seen is None or seen.advice == verdict.advice
     assert (seen is not None, verdict.status) == ((True, "warn") if outcome < 0.95 else (False, "ok"))
 
 
@@ -208,6 +212,7 @@ def test_attempts_at_reward_hacking_are_judged_alike(share: float, run_of: Calla
 
     seen, verdict = _both("reward_hacking", "reward_hacking", [row] * 20, run_of)
 
+    assert seen is None or seen.advice == verdict.advice
     assert (seen is not None, verdict.status) == ((True, "warn") if share > 0.1 else (False, "ok"))
     assert "git_history" in verdict.found and "network" not in verdict.found
     assert seen is None or seen.check == "git_history"
@@ -220,12 +225,14 @@ def test_later_turns_are_judged_alike(later: float, run_of: Callable[..., RunEvi
 
     seen, verdict = _both("rollout_mismatch", "rollout_mismatch", [row] * 20, run_of)
 
+    assert seen is None or seen.advice == verdict.advice
     assert (seen is not None, verdict.status) == ((True, "warn") if later >= 0.04 else (False, "ok"))
 
 
 def test_outcomes_that_are_all_zero_are_judged_alike(run_of: Callable[..., RunEvidence]) -> None:
     seen, verdict = _both("base_too_weak", "prompt_variance", [{"episode/acc": 0.0}] * 20, run_of)
 
+    assert seen is None or seen.advice == verdict.advice
     assert verdict.status == "fail" and seen is not None
 
 

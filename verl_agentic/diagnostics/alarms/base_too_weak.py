@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm
-from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
+from verl_agentic.diagnostics.thresholds import NEVER_SOLVED, NEVER_SOLVED_ADVICE
 from verl_agentic.finding import Finding, warn
 
 _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_share", "episode/acc"
@@ -33,7 +33,5 @@ def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, 
     return warn(
         found=f"base too weak: {told}",
         evidence=evidence,
-        advice="see that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from a "
-        "model that solves some tasks (SFT), bring easier ones (data.curriculum), or reward partial success "
-        "(reward.rubric.components)",
+        advice=NEVER_SOLVED_ADVICE,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, first_of, gain, has_learnt
-from verl_agentic.diagnostics.thresholds import ENTROPY_FLOOR, ENTROPY_LEFT, ENTROPY_SOLVED
+from verl_agentic.diagnostics.thresholds import ENTROPY_ADVICE, ENTROPY_FLOOR, ENTROPY_LEFT, ENTROPY_SOLVED
 from verl_agentic.finding import Finding, warn
 
 _ENTROPY = "actor/entropy"
@@ -49,8 +49,6 @@ def entropy_collapse(
             **({"reward_gain": rise} if rise is not None else {}),
             **({"reward_now": of_reward} if of_reward is not None else {}),
         },
-        advice="clip higher (actor_rollout_ref.actor.clip_ratio_high=0.28), pay for entropy "
-        "(actor_rollout_ref.actor.entropy_coeff=0.001), raise actor_rollout_ref.rollout.temperature towards 1, or "
-        "lower actor_rollout_ref.actor.optim.lr",
+        advice=ENTROPY_ADVICE,
         check="collapsed" if has_fallen else "gone",
     )

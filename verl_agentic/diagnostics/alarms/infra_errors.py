@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
-from verl_agentic.diagnostics.thresholds import VOID
+from verl_agentic.diagnostics.thresholds import VOID, void_advice
 from verl_agentic.finding import Finding, warn
 
 _VOID = first_of("episode/void", "credit/void_session_frac", "batch/void_session_frac")
-_ADVICE = {
-    "sandbox": "see sandbox limits and the machine's load (verl-agentic doctor); fewer episodes at once "
-    "(actor_rollout_ref.rollout.agent.num_workers, data.train_batch_size)",
-    "policy": "the generation server fails: its log, actor_rollout_ref.rollout.gpu_memory_utilization and max_num_seqs",
-    "scoring": "a scorer fails: reward.rubric.components and its deadline (timeout_s)",
-    "env": "the environment fails: `error` in the trajectories (verl-agentic view); more retries "
-    "(actor_rollout_ref.rollout.custom.agentic.limits.max_retries)",
-}
-_TIME = (
-    "see where the time goes (time/* and tool_time/*); raise "
-    "actor_rollout_ref.rollout.custom.agentic.limits.turn_timeout_s or "
-    "episode_timeout_s"
-)
 
 
 @alarm(
@@ -43,12 +30,11 @@ def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 
         return None
     kinds = {name: history.level(name, window) or 0.0 for name in history.matching("episode/error/*")}
     kinds["episode/stop/timeout"] = history.level("episode/stop/timeout", window) or 0.0
-    worst = max(kinds, key=lambda name: kinds[name])
     listed = ", ".join(f"{name.split('/', 1)[1]} {value:.1%}" for name, value in kinds.items() if value) or "not known"
     told = f"{share:.1%} of the episodes are void (limit {void:.0%})" if is_void else f"{again:.2g} retries per episode"
     told += "" if is_void else f" (limit {retries:g})"
     return warn(
         found=f"{told}; by what failed: {listed}",
         evidence={"void_share": share, "retries": again or 0.0, **kinds},
-        advice=_TIME if worst == "episode/stop/timeout" else _ADVICE.get(worst.rsplit("/", 1)[-1], _ADVICE["env"]),
+        advice=void_advice(kinds),
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm, ratio, total
-from verl_agentic.diagnostics.thresholds import UNKNOWN_TOOL
+from verl_agentic.diagnostics.thresholds import UNKNOWN_TOOL, UNKNOWN_TOOL_ADVICE
 from verl_agentic.finding import Finding, warn
 
 _UNREADABLE = ("malformed_json", "not_an_object", "wrong_arguments", "in_reasoning", "unclosed", "empty", "too_many")
 _KINDS = ("unknown_tool", *_UNREADABLE)
 _CALLS = "episode/tool_calls"
 _ADVICE = {
-    "unknown_tool": "the policy calls tools that there are not: see that the prompt lists the tools (verl-agentic "
-    "preflight), add the component tool_validity (reward.rubric.components), or warm up with SFT",
+    "unknown_tool": UNKNOWN_TOOL_ADVICE,
     "wrong_arguments": "see that the tools' schemas are in the prompt and say what is meant; add the component "
     "tool_validity (reward.rubric.components)",
     "too_many": "raise "

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
-from verl_agentic.diagnostics.thresholds import KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
+from verl_agentic.diagnostics.thresholds import KL_ADVICE, KL_REFERENCE, KL_ROLLOUT, KL_UPDATE
 from verl_agentic.finding import Finding, warn
 
 _REFERENCE = ("actor/kl_loss", "actor/reward_kl_penalty")
-_SLOWER = (
-    "lower actor_rollout_ref.actor.optim.lr or actor_rollout_ref.actor.ppo_epochs, or make mini-batches larger "
-    "(actor_rollout_ref.actor.ppo_mini_batch_size)"
-)
-_ADVICE = {
-    "reference": "hold it closer (actor_rollout_ref.actor.kl_loss_coef, actor_rollout_ref.actor.use_kl_loss=true), "
-    + _SLOWER,
-    "update": _SLOWER,
-    "rollout": "see the alarm rollout_mismatch; correct for the age of the samples "
-    "(algorithm.rollout_correction.rollout_is=token), or allow less of it (trainer.v1.trainer_mode=sync)",
-}
 
 
 @alarm(reads=("actor/kl_loss|actor/reward_kl_penalty|actor/ppo_kl|batch/approx_kl",))
@@ -61,6 +50,6 @@ def kl_blowup(
     return warn(
         found=f"the policy is at a KL per token of {listed}",
         evidence={f"kl_{name}": value for name, (value, _) in found.items() if value is not None},
-        advice=_ADVICE[kind],
+        advice=KL_ADVICE[kind],
         check=kind,
     )

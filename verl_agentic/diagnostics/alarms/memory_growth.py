@@ -6,7 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 from verl_agentic.diagnostics.health.alarm import History, alarm
-from verl_agentic.diagnostics.thresholds import MEMORY_GROWTH, MEMORY_MIN_GB, MEMORY_STEADINESS, MEMORY_WINDOW
+from verl_agentic.diagnostics.thresholds import (
+    MEMORY_ADVICE,
+    MEMORY_GROWTH,
+    MEMORY_MIN_GB,
+    MEMORY_STEADINESS,
+    MEMORY_WINDOW,
+)
 from verl_agentic.finding import Finding, warn
 
 _HOST, _DEVICE = "*perf/cpu_memory_used_gb", "*perf/max_memory_allocated_gb"
@@ -47,12 +53,7 @@ def memory_growth(
         found=f"{name} grew by {gained:.3g} GB in {window} steps, to {values[-1]:.3g} GB (limit {growth:.0%} and "
         f"{least_gb:g} GB)",
         evidence={"metric": name, "grown_gb": gained, "now_gb": values[-1], "gb_per_step": gained / (window - 1)},
-        advice=(
-            "see which process grows: environments that keep state, tools that keep "
-            "results, a store that is not emptied; resume from a checkpoint (trainer.save_freq) before it is full"
-            if name.endswith("cpu_memory_used_gb")
-            else "lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, or cap data.max_response_length"
-        ),
+        advice=MEMORY_ADVICE["host" if name.endswith("cpu_memory_used_gb") else "device"],
         check=name,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import REWARD, History, alarm, gain, has_learnt
-from verl_agentic.diagnostics.thresholds import PART_SHARE
+from verl_agentic.diagnostics.thresholds import PART_ADVICE, PART_SHARE
 from verl_agentic.finding import Finding, warn
 
 _SHARES = "batch/shaping_share/"
@@ -34,7 +34,6 @@ def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, wi
         f"outcome {outcome:.0%}",
         evidence={"part": part, "part_share": shares[worst], "outcome_share": outcome}
         | ({"reward_gain": rise} if rise is not None else {}),
-        advice=f"lower weight or cap of {part}, or pay it only with the outcome (only_if) in reward.rubric.components; "
-        "where no task is solved, easier tasks first (data.curriculum)",
+        advice=PART_ADVICE.format(part=part),
         check=part,
     )

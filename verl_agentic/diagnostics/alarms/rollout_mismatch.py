@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm
-from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_PROBS
+from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_ADVICE, MISMATCH_PROBS
 from verl_agentic.finding import Finding, warn
 
 _MEAN, _PROBS = "batch/log_prob_diff/mean", "training/rollout_probs_diff_mean"
@@ -42,9 +42,7 @@ def rollout_mismatch(
             found=f"log-probs of trainer and rollout differ by {turns[worst]:.3g} nats in turn {turn} and by "
             f"{first:.3g} in the first (limit {later_turns:g} times that, from {least:g} on)",
             evidence=evidence,
-            advice="turns after the first are seen differently: play with agent loop env_agent, which passes token ids "
-            "on, and look at the first tokens behind an observation in the viewer; thinking that the chat template "
-            "strips from earlier turns does this",
+            advice=MISMATCH_ADVICE["later_turns"],
             check="later_turns",
         )
     value, limit, unit = (found, mean, "nats") if found is not None else (history.level(_PROBS, window), probs, "")
@@ -53,8 +51,6 @@ def rollout_mismatch(
     return warn(
         found=f"trainer and rollout differ by {value:.3g} {unit}".rstrip() + f" per sampled token (limit {limit:g})",
         evidence={"mean_difference": value, **evidence},
-        advice="correct for it (algorithm.rollout_correction.rollout_is=token); make engines agree "
-        "(actor_rollout_ref.rollout.dtype, the same temperature, top_p=1, top_k=-1); where samples are old, allow less "
-        "(trainer.v1.trainer_mode=sync)",
+        advice=MISMATCH_ADVICE["all_turns"],
         check="all_turns",
     )

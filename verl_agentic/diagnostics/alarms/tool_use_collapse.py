@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import REWARD, History, Row, alarm, gain
-from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED
+from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOL_USE_ADVICE, TOOLS_NOT_NEEDED
 from verl_agentic.finding import Finding, warn
 
 _OFFERED = "episode/tools_offered"
@@ -55,10 +55,7 @@ def tool_use_collapse(
         found=f"the policy makes {now:.2g} tool calls per episode ({told}) while the reward "
         + (f"has changed by {rise:+.2g}" if rise is not None else "is not known"),
         evidence={"tool_calls_now": now, **({"tool_calls_best": best} if best is not None else {})},
-        advice="look at what calls cost: errors of the tools (episode/tool_errors), penalties in "
-        "reward.rubric.components, budgets "
-        "(actor_rollout_ref.rollout.custom.agentic.limits); see that answers without tools earn less "
-        "(verl-agentic reward audit), and that the prompt offers the tools (verl-agentic preflight)",
+        advice=TOOL_USE_ADVICE["never" if were_never and not has_fallen else "fallen"],
         check="fallen" if has_fallen else "never" if were_never else "too_few",
     )
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm, total
-from verl_agentic.diagnostics.thresholds import TRUNCATED
+from verl_agentic.diagnostics.thresholds import TRUNCATED, TRUNCATED_ADVICE
 from verl_agentic.finding import Finding, warn
 
-_STOPS = {
-    "episode/stop/max_tokens": "data.max_response_length (and "
-    "actor_rollout_ref.rollout.custom.agentic.limits.max_turn_tokens, "
-    "max_episode_tokens)",
-    "episode/stop/context_full": "actor_rollout_ref.rollout.max_model_len; or shorten old turns "
-    "(actor_rollout_ref.rollout.custom.agentic.compaction) and observations (limits.max_observation_tokens)",
-}
+_STOPS = tuple(f"episode/stop/{reason}" for reason in TRUNCATED_ADVICE)
 _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 
 
@@ -31,19 +25,17 @@ def truncation(history: History, *, share: float = TRUNCATED.warn, window: int =
     """
     if "episode/stop/max_tokens" in history.names:
         shares = {name: history.level(name, window) or 0.0 for name in _STOPS}
-        cut = history.level(total(list(_STOPS)), window)
+        cut = history.level(total(_STOPS), window)
     else:
         longest = history.last(_LONGEST, window)
         shares = {"episode/stop/max_tokens": history.level(_CLIPPED, window) or 0.0}
         cut = shares["episode/stop/max_tokens"] if len(longest) == window and len(set(longest)) == 1 else None
     if cut is None or cut < share:
         return None
-    worst = max(shares, key=lambda name: shares[name])
+    worst = max(shares, key=lambda name: shares[name]).rpartition("/")[2]
     return warn(
         found=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), most of all by "
-        f"{worst.rsplit('/', 1)[-1]}",
+        f"{worst}",
         evidence={"cut_share": cut, **shares},
-        advice=f"raise {_STOPS[worst]}; keep room for an answer "
-        "(actor_rollout_ref.rollout.custom.agentic.limits.answer_reserve_tokens), or add the component "
-        "overlong (reward.rubric.components)",
+        advice=TRUNCATED_ADVICE[worst],
     )

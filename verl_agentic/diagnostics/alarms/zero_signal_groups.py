@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.health.alarm import History, alarm, first_of
-from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ZERO_SIGNAL
+from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, SIGNAL_ADVICE, ZERO_SIGNAL
 from verl_agentic.finding import Finding, warn
-
-_ADVICE = {
-    "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
-    "(actor_rollout_ref.rollout.n) or turns "
-    "(actor_rollout_ref.rollout.custom.agentic.limits.max_turns), or pay for progress "
-    "(reward.rubric.components)",
-    "all_1": "the tasks are too easy: harder ones (data.curriculum), or end the run here",
-    "mixed": "drop such groups and refill: trainer.v1.sampler.sampler_kwargs.gates=[void_groups,zero_variance], and "
-    "spread the difficulty (data.curriculum.name=learnability)",
-}
 
 
 @alarm(
@@ -54,6 +44,6 @@ def zero_signal_groups(
         found=f"{found['zero_signal']:.0%} of the groups have siblings of one result (all 0: {found['all_0']:.0%}, all "
         f"1: {found['all_1']:.0%}); {over[0]} is to stay below {limits[over[0]]:.0%}",
         evidence={f"{name}_group_frac": value for name, value in found.items()},
-        advice=_ADVICE[kind],
+        advice=SIGNAL_ADVICE[kind],
         check=kind,
     )

@@ -11,7 +11,7 @@ from verl_agentic.diagnostics.diagnosis.stored_rows import LOG_PROBS_MISALIGNED
 from verl_agentic.finding import Finding
 from verl_agentic.registry import Registry
 
-_REGISTRY = Registry[Callable[[RunEvidence], Finding]](
+_REGISTRY = Registry[Callable[..., Finding]](
     package="verl_agentic.diagnostics.diagnosis.checks", what="diagnosis", kind=FunctionType
 )
 load_diagnosis = _REGISTRY.load
@@ -50,12 +50,17 @@ _EXPLAINS_ZEROS = 0.9
 
 
 def diagnose(run: RunEvidence) -> dict[str, Finding]:
-    """Returns a verdict per check, in order.
+    """Returns a finding per check, in order.
 
     A failure that follows from another one is a warning that names it, so that what fails is what is to be mended.
+    What a line and an alarm both found is told in the line only.
     """
-    verdicts = {name: replace(load_diagnosis(name)(run), check=name) for name in CHECKS}
-    return {name: _explained(name, verdict, verdicts) for name, verdict in verdicts.items()}
+    findings: dict[str, Finding] = {}
+    for name in CHECKS:
+        said = {finding.advice: CHECKS[line] for line, finding in findings.items() if finding.advice}
+        options = {"said": said} if name == "health" else {}
+        findings[name] = replace(load_diagnosis(name)(run, **options), check=name)
+    return {name: _explained(name, finding, findings) for name, finding in findings.items()}
 
 
 def exit_code(verdicts: Mapping[str, Finding]) -> int:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, keys_of, recent_mean
-from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ORDER, ZERO_SIGNAL
+from verl_agentic.diagnostics.thresholds import ALL_0, ALL_1, ORDER, SIGNAL_ADVICE, ZERO_SIGNAL
 from verl_agentic.finding import Finding, unknown
 
 _LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
-_ADVICE = {
-    "all_0": "tasks are too hard: easier rows, an SFT warm start, more sessions (actor_rollout_ref.rollout.n) or "
-    "turns; drop such groups with the gate zero_variance (trainer.v1.sampler.sampler_kwargs.gates)",
-    "all_1": "tasks are too easy: harder rows (data.curriculum), or the run is done; drop such groups with the gate "
-    "zero_variance (trainer.v1.sampler.sampler_kwargs.gates)",
-    "other": "every sibling earns the same: does the scorer look at the episode? See reward.rubric, and that siblings "
-    "are sampled (actor_rollout_ref.rollout.temperature above 0)",
-}
+_OTHER_ADVICE = (
+    "every sibling earns the same: does the scorer look at the episode? See reward.rubric, and that siblings are "
+    "sampled (actor_rollout_ref.rollout.temperature above 0)"
+)
 
 
 def group_std(run: RunEvidence) -> Finding:
@@ -45,7 +41,7 @@ def group_std(run: RunEvidence) -> Finding:
     return Finding(
         status=status,
         found=found,
-        advice=_ADVICE[max(parts, key=lambda name: parts[name])] if parts else _ADVICE["other"],
+        advice=SIGNAL_ADVICE.get(max(parts, key=lambda name: parts[name], default="mixed"), _OTHER_ADVICE),
         evidence=shares,
         look_at=look_at,
     )

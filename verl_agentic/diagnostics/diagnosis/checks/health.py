@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
@@ -13,8 +14,13 @@ _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 _MOST = 4
 
 
-def health(run: RunEvidence) -> Finding:
-    """Returns what the alarms found while the run went on, and what they find in its metrics now."""
+def health(run: RunEvidence, *, said: Mapping[str, str] | None = None) -> Finding:
+    """Returns what the alarms found while the run went on, and what they find in its metrics now.
+
+    Args:
+        run: what is diagnosed.
+        said: advice -> title of the line that gives it. Of an alarm with the same advice, only the name is told.
+    """
     if not run.metrics and not run.findings:
         return unknown("neither metrics nor health.jsonl are there")
     monitor = HealthMonitor(_settings(run))
@@ -29,11 +35,17 @@ def health(run: RunEvidence) -> Finding:
         found += f"; blind for want of metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
         return Finding(status="ok", found=found)
     latest: dict[str, dict[str, Any]] = {str(finding.get("name")): finding for finding in serious}
-    told = [f"{name} at step {finding.get('step')}: {finding.get('message')}" for name, finding in latest.items()]
+    lines = {name: (said or {}).get(str(finding.get("advice"))) for name, finding in latest.items()}
+    told = [
+        f"{name} at step {finding.get('step')}: "
+        + (f"see the line `{lines[name]}`" if lines[name] else str(finding.get("message")))
+        for name, finding in latest.items()
+    ]
+    advice = (str(finding.get("advice") or "") for name, finding in latest.items() if not lines[name])
     return Finding(
         status="fail" if any(finding.get("level") == "stop" for finding in serious) else "warn",
         found="; ".join(told[:_MOST]) + (f"; {len(told) - _MOST} more" if len(told) > _MOST else ""),
-        advice=str(next(iter(latest.values())).get("advice") or ""),
+        advice=next(advice, ""),
         evidence={"alarms": sorted(latest), "findings": len(findings)},
     )
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, keys_of, recent_mean
-from verl_agentic.diagnostics.thresholds import VOID
+from verl_agentic.diagnostics.thresholds import VOID, void_advice
 from verl_agentic.finding import Finding, unknown
-
-_ADVICE = {
-    "timeout": "see the line `waiting` and the tools' own deadlines (timeout_s); more time is "
-    "rollout.custom.agentic.limits.{turn,episode}_timeout_s",
-    "infra_error": "mend what the error names (`verl-agentic sandbox backends` and `env validate` try it alone); "
-    "retries are rollout.custom.agentic.limits.max_retries; custom.agentic.max_void_share ends such a run",
-    "cancelled": "the server aborted episodes and did not resume them: see partial rollouts in trainer.v1 and its log",
-}
 
 
 def infrastructure(run: RunEvidence) -> Finding:
@@ -30,8 +22,7 @@ def infrastructure(run: RunEvidence) -> Finding:
     found += f" ({', '.join(f'{name} {count}' for name, count in reasons.most_common())})" if share else ""
     found += f"; {errors.most_common(1)[0][1]}x: {errors.most_common(1)[0][0]}" if errors else ""
     evidence = {"void_share": share, "reasons": dict(reasons), "errors": dict(errors.most_common(5))}
-    main = reasons.most_common(1)[0][0] if reasons else ""
-    return _judged(share, found, _ADVICE.get(main, _ADVICE["infra_error"]), evidence, look_at=keys_of(void))
+    return _judged(share, found, void_advice(reasons), evidence, look_at=keys_of(void))
 
 
 def _from_metrics(run: RunEvidence) -> Finding:
@@ -42,7 +33,7 @@ def _from_metrics(run: RunEvidence) -> Finding:
     found = f"{recent_mean(void):.1%} of recent episodes are void"
     found += "".join(f"; {name} {share:.1%}" for name, share in kinds.items() if share)
     evidence = {"void_share": recent_mean(void), **kinds}
-    return _judged(recent_mean(void), found, _ADVICE["infra_error"], evidence)
+    return _judged(recent_mean(void), found, void_advice(kinds), evidence)
 
 
 def _judged(share: float, found: str, advice: str, evidence: dict, look_at: tuple[str, ...] = ()) -> Finding:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends, since
 from verl_agentic.diagnostics.health.alarm import REWARD
 from verl_agentic.diagnostics.thresholds import (
+    ENTROPY_ADVICE,
     ENTROPY_FLOOR,
     ENTROPY_LEFT,
     ENTROPY_SOLVED,
+    KL_ADVICE,
     KL_REFERENCE,
     KL_ROLLOUT,
     KL_UPDATE,
@@ -17,10 +19,10 @@ from verl_agentic.finding import Finding, unknown
 
 _MIN_STEPS = 6
 _KL = {
-    "actor/ppo_kl": KL_UPDATE,
-    "actor/kl_loss": KL_REFERENCE,
-    "actor/reward_kl_penalty": KL_REFERENCE,
-    "batch/approx_kl": KL_ROLLOUT,
+    "actor/ppo_kl": ("update", KL_UPDATE),
+    "actor/kl_loss": ("reference", KL_REFERENCE),
+    "actor/reward_kl_penalty": ("reference", KL_REFERENCE),
+    "batch/approx_kl": ("rollout", KL_ROLLOUT),
 }
 
 
@@ -62,8 +64,7 @@ def _entropy(run: RunEvidence) -> Finding | None:
     return Finding(
         status="warn" if status == "ok" else status,
         found=f"entropy fell to {now / before:.1%} of what it was: {found}, below {told} since step {first}",
-        advice="raise actor_rollout_ref.actor.clip_ratio_high (0.28) or entropy_coeff, lower actor.optim.lr, hold the "
-        "policy with actor.use_kl_loss; go back to a checkpoint from before that step",
+        advice=ENTROPY_ADVICE,
         evidence=evidence,
     )
 
@@ -74,14 +75,14 @@ def _kl(run: RunEvidence, name: str) -> Finding | None:
         return None
     before, now = ends(series)
     found, evidence = f"{name} {before:.3g} -> {now:.3g}", {name: now}
-    status = _KL[name].judge(now)
+    kind, limit = _KL[name]
+    status = limit.judge(now)
     if status == "ok":
         return Finding(status="ok", found=found, evidence=evidence)
-    limit = _KL[name].fail if status == "fail" else _KL[name].warn
+    passed = limit.fail if status == "fail" else limit.warn
     return Finding(
         status=status,
-        found=f"{found}: above {limit:g} since step {since(series, lambda value: value >= limit)}",
-        advice="lower actor_rollout_ref.actor.optim.lr or ppo_epochs, raise actor.kl_loss_coef, and see the line "
-        "`rollout to trainer`: stale or mismatched log-probs look the same",
+        found=f"{found}: above {passed:g} since step {since(series, lambda value: value >= passed)}",
+        advice=KL_ADVICE[kind],
         evidence=evidence,
     )

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, keys_of, recent_mean
-from verl_agentic.diagnostics.thresholds import TRUNCATED
+from verl_agentic.diagnostics.thresholds import TRUNCATED, TRUNCATED_ADVICE
 from verl_agentic.finding import Finding, unknown
 
-CUT = ("max_tokens", "context_full")
-_ADVICE = {
-    "max_tokens": "raise data.max_response_length (or rollout.custom.agentic.limits.max_turn_tokens), or teach short "
-    "answers: component `overlong` in reward.rubric, or mask_overlong to keep cut episodes out of the loss",
-    "context_full": "raise rollout.max_model_len, cap observations (rollout.custom.agentic.limits."
-    "max_observation_tokens), or shorten the context (rollout.custom.agentic.compaction)",
-}
+CUT = tuple(TRUNCATED_ADVICE)
 
 
 def length_truncation(run: RunEvidence) -> Finding:
@@ -37,13 +31,7 @@ def length_truncation(run: RunEvidence) -> Finding:
     if status == "ok":
         return Finding(status="ok", found=found, evidence=evidence)
     worst = max(shares, key=lambda name: shares[name])
-    return Finding(
-        status=status,
-        found=found,
-        advice=_ADVICE[worst],
-        evidence=evidence,
-        look_at=look_at,
-    )
+    return Finding(status=status, found=found, advice=TRUNCATED_ADVICE[worst], evidence=evidence, look_at=look_at)
 
 
 def _shares(run: RunEvidence) -> tuple[dict[str, float] | None, tuple[str, ...]]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from verl_agentic.diagnostics.alarms.memory_growth import steady_growth
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
-from verl_agentic.diagnostics.thresholds import MEMORY_WINDOW, Limit
+from verl_agentic.diagnostics.thresholds import MEMORY_ADVICE, MEMORY_WINDOW, Limit
 from verl_agentic.finding import Finding, unknown
 
 _NAMES = ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb")
@@ -45,9 +45,7 @@ def memory(run: RunEvidence) -> Finding:
     return Finding(
         status="fail" if status == "fail" else "warn",
         found=found,
-        advice="environments or sandboxes that are not released (Env.close), a worker that keeps results, "
-        "data.dataloader_num_workers, caches of a judge: compare processes (`ray memory`, py-spy); meanwhile "
-        "trainer.save_freq and resume_mode=auto",
+        advice=MEMORY_ADVICE["host"],
         evidence=evidence,
     )
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidence, recent_mean
-from verl_agentic.diagnostics.thresholds import NEVER_SOLVED
+from verl_agentic.diagnostics.thresholds import NEVER_SOLVED, NEVER_SOLVED_ADVICE
 from verl_agentic.finding import Finding, unknown
 from verl_agentic.sampling.prompts.pass_rates import PassRates
 
 _ONE_SIDED = 0.9
 _MIN_PROMPTS = 4
-_TOO_WEAK = (
-    "hardly any prompt teaches: start from a model that solves some (SFT), bring easier prompts, or reward partial "
-    "success (reward.rubric.components); a curriculum only repeats those few that are solved"
-)
 
 
 def prompt_variance(run: RunEvidence) -> Finding:
@@ -71,12 +67,12 @@ def _from_outcomes(run: RunEvidence) -> Finding:
     if len(outcome) < RECENT_STEPS or max(outcome) > 0:
         return unknown("outcomes of single prompts are not known: no trajectories, no curriculum/never_solved_share")
     told = f"base too weak: the outcome of all episodes is 0 in all {len(outcome)} steps"
-    return Finding(status="fail", found=told, advice=_TOO_WEAK, evidence={"outcome": 0.0})
+    return Finding(status="fail", found=told, advice=NEVER_SOLVED_ADVICE, evidence={"outcome": 0.0})
 
 
 def _judged(never: float, always: float, told: str, evidence: dict[str, float], count: int = _MIN_PROMPTS) -> Finding:
     if count >= _MIN_PROMPTS and (status := NEVER_SOLVED.judge(never)) != "ok":
-        return Finding(status=status, found=f"base too weak: {told}", advice=_TOO_WEAK, evidence=evidence)
+        return Finding(status=status, found=f"base too weak: {told}", advice=NEVER_SOLVED_ADVICE, evidence=evidence)
     if count < _MIN_PROMPTS or never + always < _ONE_SIDED:
         return Finding(status="ok", found=told, evidence=evidence)
     advice = "nearly no prompt is solved sometimes: data.curriculum.name=learnability draws those that are, " + (

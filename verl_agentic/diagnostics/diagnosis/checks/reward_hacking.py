@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, keys_of
-from verl_agentic.diagnostics.thresholds import HACKING
+from verl_agentic.diagnostics.thresholds import HACKING, HACKING_ADVICE
 from verl_agentic.finding import Finding, unknown
 
 _PREFIX = "episode/hacking/"
-_ADVICE = (
-    "read some of these episodes (filter `Attempts at reward hacking` in verl-agentic view): is it what the task asks "
-    "for? If not, close the hole (see the alarm reward_hacking), and score those episodes 0"
-)
 
 
 def reward_hacking(run: RunEvidence) -> Finding:
@@ -30,7 +27,7 @@ def reward_hacking(run: RunEvidence) -> Finding:
     if kinds and with_ == with_ and without == without:
         evidence |= {"reward_with": float(with_), "reward_without": float(without)}
         found += f"; their mean reward is {with_:.3g}, that of the others {without:.3g}"
-    return _judged(share, found, evidence, look_at=keys_of(valid[has]))
+    return _judged(share, found, kinds, evidence, look_at=keys_of(valid[has]))
 
 
 def _from_metrics(run: RunEvidence) -> Finding:
@@ -42,10 +39,13 @@ def _from_metrics(run: RunEvidence) -> Finding:
     counts.pop("any", None)
     found = f"{share:.1%} of recent episodes attempt it"
     found += "".join(f"; {kind} {count:.2g} an episode" for kind, count in counts.items() if count)
-    return _judged(share, found, {"share": share, **counts})
+    return _judged(share, found, counts, {"share": share, **counts})
 
 
-def _judged(share: float, found: str, evidence: dict[str, float], look_at: tuple[str, ...] = ()) -> Finding:
+def _judged(
+    share: float, found: str, kinds: Mapping[str, float], evidence: dict[str, float], look_at: tuple[str, ...] = ()
+) -> Finding:
     if share < HACKING:
         return Finding(status="ok", found=found, evidence=evidence)
-    return Finding(status="warn", found=found, advice=_ADVICE, evidence=evidence, look_at=look_at)
+    advice = HACKING_ADVICE.get(max(kinds, key=lambda kind: kinds[kind], default=""), "")
+    return Finding(status="warn", found=found, advice=advice, evidence=evidence, look_at=look_at)

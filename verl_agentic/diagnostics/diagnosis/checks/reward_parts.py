@@ -8,7 +8,7 @@ import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, Series, ends
 from verl_agentic.diagnostics.health.alarm import REWARD
-from verl_agentic.diagnostics.thresholds import PART_SHARE, has_risen
+from verl_agentic.diagnostics.thresholds import PART_ADVICE, PART_SHARE, has_risen
 from verl_agentic.finding import Finding, unknown
 
 _PREFIX, _VARIANCE, _OUTCOME = "episode/weighted/", "batch/shaping_share/", "batch/outcome_share"
@@ -44,8 +44,7 @@ def reward_parts(run: RunEvidence) -> Finding:
     return Finding(
         status=status,
         found=found,
-        advice=f"lower the weight or cap of {top} in reward.rubric.components, or pay it with the outcome only "
-        "(only_if); read episodes that earn it without the outcome: `verl-agentic reward lab`",
+        advice=PART_ADVICE.format(part=top),
         evidence=evidence,
     )
 

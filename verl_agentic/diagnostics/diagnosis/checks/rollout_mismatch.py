@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, key_of, recent_mean
-from verl_agentic.diagnostics.thresholds import LATER_TURNS, LATER_TURNS_MIN, MISMATCH, MISMATCH_PROBS, Limit
+from verl_agentic.diagnostics.thresholds import (
+    LATER_TURNS,
+    LATER_TURNS_MIN,
+    MISMATCH,
+    MISMATCH_ADVICE,
+    MISMATCH_PROBS,
+    Limit,
+)
 from verl_agentic.finding import Finding, Status, unknown
 
 _LAST = 4
 _DIFF = "batch/log_prob_diff/"
-_ADVICE = (
-    "same weights, dtype and temperature on both sides? (actor_rollout_ref.rollout.{dtype,temperature}, "
-    "update_weights); stale rollouts: training/off_policy/*. Correct for it with "
-    "algorithm.rollout_correction.rollout_is=token"
-)
-_LATER_ADVICE = (
-    "only later turns differ: their context is not the one the policy has seen. Token ids must be passed on and not "
-    "re-encoded (chat template, stripped reasoning, another tool parser)"
-)
 
 
 def rollout_mismatch(run: RunEvidence) -> Finding:
@@ -92,4 +90,5 @@ def _judged(mean: float, turns: Sequence[float], limit: Limit) -> tuple[Status, 
     is_later = len(turns) > 1 and most >= max(LATER_TURNS_MIN, LATER_TURNS * turns[0]) and most > turns[0]
     if limit.judge(mean) == "ok" and not is_later:
         return "ok", ""
-    return limit.judge(most) if limit.judge(most) != "ok" else "warn", _LATER_ADVICE if is_later else _ADVICE
+    advice = MISMATCH_ADVICE["later_turns" if is_later else "all_turns"]
+    return limit.judge(most) if limit.judge(most) != "ok" else "warn", advice

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence, ends, highest, key_of, recent_mean, since
-from verl_agentic.diagnostics.thresholds import TOOL_CALLS_LEFT, TOOL_CALLS_WERE, TOOLS_NOT_NEEDED, UNKNOWN_TOOL
+from verl_agentic.diagnostics.thresholds import (
+    TOOL_CALLS_LEFT,
+    TOOL_CALLS_WERE,
+    TOOL_USE_ADVICE,
+    TOOLS_NOT_NEEDED,
+    UNKNOWN_TOOL,
+    UNKNOWN_TOOL_ADVICE,
+)
 from verl_agentic.finding import Finding, unknown
 from verl_agentic.trajectory_log.secrets import WITHHELD
 
@@ -84,16 +91,12 @@ def _unused(run: RunEvidence, calls: Counter[str], offered: list[str]) -> dict[s
             "found": f"no tool was called in {span}, and none is seen in the prompt",
             "advice": advice,
         }
-    advice = (
-        "see one: does the policy try, in another format (actor_rollout_ref.rollout.multi_turn.format)? Else warm it "
-        "up on demonstrations with calls (SFT), and see that the task cannot be guessed"
-    )
     listed = ", ".join(offered) or f"{number:g} tools"
     found = f"no tool was ever called in {span}, though the prompt offers {listed}"
     outcome = run.series("episode/acc")
     if outcome and ends(outcome)[1] >= TOOLS_NOT_NEEDED:
         return {"status": "ok", "found": f"{found}; they are not needed: the outcome is {ends(outcome)[1]:.2f}"}
-    return {"status": "fail", "found": found, "advice": advice, "look_at": _latest(run)}
+    return {"status": "fail", "found": found, "advice": TOOL_USE_ADVICE["never"], "look_at": _latest(run)}
 
 
 def _stopped(run: RunEvidence) -> dict[str, Any] | None:
@@ -106,11 +109,7 @@ def _stopped(run: RunEvidence) -> dict[str, Any] | None:
     limit = TOOL_CALLS_LEFT.fail if status == "fail" else TOOL_CALLS_LEFT.warn
     first = since(series, lambda value: value <= limit * before)
     found = f"the policy stopped to call tools: {before:.2f} -> {now:.3g} calls per episode, since step {first}"
-    advice = (
-        "is a wrong or failing call punished more than none (reward.rubric)? Hold the policy to its start with "
-        "actor_rollout_ref.actor.use_kl_loss, or reward the outcome only; see `infrastructure` for failing tools"
-    )
-    return {"status": status, "found": found, "advice": advice, "look_at": _latest(run)}
+    return {"status": status, "found": found, "advice": TOOL_USE_ADVICE["fallen"], "look_at": _latest(run)}
 
 
 def _hallucinated(
@@ -129,8 +128,7 @@ def _hallucinated(
     return {
         "status": status,
         "found": f"{share:.0%} of calls name a tool that is not there{names}",
-        "advice": "compare these names with the tools in the prompt (`verl-agentic preflight`): renamed since SFT, or "
-        "a base that knows others by heart? Rename the tool, or warm up on its name",
+        "advice": UNKNOWN_TOOL_ADVICE,
     }
 
 
