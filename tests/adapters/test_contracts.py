@@ -209,6 +209,8 @@ _WRITTEN = (
         has="checkpoint_manager, actor_rollout_wg, use_critic, critic_wg, replay_buffer, global_steps, logger, config",
     ),
     Use(adapter="batches/batch_columns", symbol="verl.workers.utils.padding:response_from_nested"),
+    Use(adapter="patching", symbol="verl:"),
+    Use(adapter="patching", symbol="verl:__version__"),
     Use(adapter="plugin_probe", symbol="verl:"),
     Use(adapter="plugin_probe", symbol="verl:__version__"),
     Use(adapter="guard", symbol="verl.utils.device:"),
@@ -837,7 +839,8 @@ def _takes_its_calls(function: Any, ours: list[str]) -> bool:
     """Tells whether a function of ours takes what verl's does: the same names, or stars for the rest."""
     positional = list(itertools.takewhile(lambda name: not name.startswith("*"), ours))
     keywords = {name for name in ours[len(positional) :] if not name.startswith("*")}
-    theirs = _split(_parameters(function))
+    # Ray adds it to the methods of its actors.
+    theirs = [name for name in _split(_parameters(function)) if name != "_ray_trace_ctx"]
     named = [name for name in theirs if not name.startswith("*")]
     takes_rest = any(name.startswith("*") and name != "*" for name in ours)
     rest = [name for name in theirs if name not in (*positional, *keywords)]
