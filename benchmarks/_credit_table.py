@@ -8,7 +8,7 @@ from typing import Any
 
 from _credit_methods import ABLATIONS, METHODS
 
-from verl_agentic.diagnostics.quickstart_report import chart
+from verl_agentic.pages.charts import Series, line_file, metric_points
 
 _TASK, _GAME = "quickstart", "text_game"
 _REFERENCE = "grpo"
@@ -18,7 +18,6 @@ _HEAD = (
     "| groups of equal outcomes | time over GRPO's |"
 )
 _MASKS = ("grpo", "all_tokens")
-_STYLE = "<style>text{font:11px sans-serif}.grid{stroke:#ddd}</style>"
 
 
 class Results:
@@ -120,10 +119,14 @@ def draw(results: Results) -> dict[str, str]:
     drawn: dict[str, str] = {}
     for title, every in {**sets, "curves_masks": _MASKS}.items():
         some = [name for name in every if results.values(_TASK, name, "curve")]
-        curves = {name: (name, colour) for name, colour in zip(some, _COLOURS, strict=False)}
-        svg = chart(results.curves(some), curves)
-        svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{_STYLE}", 1)
-        drawn[title] = svg
+        rows = results.curves(some)
+        drawn[title] = line_file(
+            (
+                Series(label=name, points=metric_points(rows, name), colour=colour)
+                for name, colour in zip(some, _COLOURS, strict=False)
+            ),
+            y="share of episodes solved",
+        )
     return drawn
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.data.rows import read_json_lines
-from verl_agentic.diagnostics.quickstart_report import chart
+from verl_agentic.pages.charts import Series, line_file, metric_points
 
 _COLOURS = ("#0b6e4f", "#1f5fbf", "#7a3e9d", "#b3541e", "#555555")
 _COLUMNS = {
@@ -57,10 +57,14 @@ def _draw(runs: dict[str, Path]) -> str:
         for _, row in read_json_lines(folder / "metrics.jsonl"):
             if row["phase"] == "grpo":
                 steps.setdefault(row["step"], {"step": row["step"]})[label] = row["episode/acc"]
-    curves = {label: (label, colour) for label, colour in zip(runs, _COLOURS, strict=False)}
-    svg = chart([steps[step] for step in sorted(steps)], curves)
-    style = "<style>text{font:11px sans-serif}.grid{stroke:#ddd}</style>"
-    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1)
+    rows = [steps[step] for step in sorted(steps)]
+    return line_file(
+        (
+            Series(label=label, points=metric_points(rows, label), colour=colour)
+            for label, colour in zip(runs, _COLOURS, strict=False)
+        ),
+        y="share of episodes solved",
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What several folders of tests share: one tiny model folder, and the codec of its chat template."""
+"""What several folders of tests share: one tiny model folder, the codec of its chat template, and a browser."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 # A change is tested with the examples that the last one was; `HYPOTHESIS_PROFILE=default` looks for new ones.
 hypothesis.settings.register_profile("same_examples", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same_examples"))
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +47,16 @@ def broken_runs() -> Any:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser without windows. Its loop runs in this thread: a module that has it can have no loop of its own."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"none of {_BROWSERS} is on this machine")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.quickstart_report import Comparison, Curve, chart, draw, write_report
+from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
 
 EVIL = '</pre><script>alert("x")</script><img src=http://evil.example/x.png onerror=alert(1)>'
 
@@ -92,8 +91,24 @@ def html(tmp_path: Path) -> str:
 def test_the_page_loads_nothing_and_runs_nothing(html: str) -> None:
     page = Page(html)
     frame = {"html", "head", "meta", "title", "style", "body"}
-    content = {"h1", "h2", "h3", "p", "div", "b", "pre", "span", "small", "code", "details", "summary", "a"}
-    drawing = {"table", "tr", "td", "svg", "line", "text", "polyline"}
+    content = {
+        "header",
+        "main",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "div",
+        "b",
+        "pre",
+        "span",
+        "small",
+        "code",
+        "details",
+        "summary",
+        "a",
+    }
+    drawing = {"table", "tr", "td", "svg", "line", "text", "polyline", "circle", "figure", "figcaption"}
     assert {tag for tag, _ in page.tags} <= frame | content | drawing
     attributes = {name for tag, attrs in page.tags for name in attrs if tag != "a"}
     assert not attributes & {"src", "href", "onerror", "onload", "srcset", "data", "style", "xlink:href"}
@@ -112,17 +127,17 @@ def test_what_a_model_or_a_tool_wrote_is_shown_as_text(html: str) -> None:
 
 def test_the_result_comes_first_and_the_raw_figures_last(html: str) -> None:
     page = Page(html)
-    assert "".join(page.texts["h1"]) == "From 38 % to 88 % of held-out tasks solved"
+    assert "".join(page.texts["result"]) == "From 38 % to 88 % of held-out tasks solved"
     tiles = [text for text in page.texts["b"] if text[0].isdigit()]
     assert tiles == ["0 %", "38 %", "88 %", "10.5 min", "6.0 GB"]
     assert page.texts["h2"] == [
-        "Success in training",
         "Episodes before and after RL",
         "Every training episode",
         "All figures",
     ]
-    assert html.index("</h1>") < html.index("10.5 min") < html.index("<svg") < html.index("<table")
-    assert "630.000" in page.texts["td"] and "success_rl" in page.texts["td"]
+    assert html.index("</h1>") < html.index("<svg") < html.index("10.5 min") < html.index("<table")
+    assert "success goes from 10 % in step 1 to 50 % in step 5" in html
+    assert "630.000" in page.texts["number"] and "success_rl" in page.texts["td"]
 
 
 def test_tasks_that_changed_from_wrong_to_right_stand_side_by_side(html: str) -> None:
@@ -144,7 +159,7 @@ def test_without_a_change_the_first_tasks_are_shown(tmp_path: Path) -> None:
 
 
 def test_the_reward_that_trains_is_drawn_where_it_is_another_than_the_outcome(tmp_path: Path) -> None:
-    legend = "".join(Page(page_of(tmp_path)).texts["text"])
+    legend = page_of(tmp_path)
     assert "rewards as earned: 0.50" in legend and "reward that trains: 0.25" in legend
     same = [{**row, "critic/score/mean": row["episode/acc"]} for row in METRICS]
     html = page_of(tmp_path, metrics=same)
@@ -159,13 +174,12 @@ def test_a_control_is_drawn_beside_the_run_that_learns(tmp_path: Path, is_contro
     )
     html = page_of(tmp_path, other=theirs, is_control=is_control)
     page = Page(html)
-    legend = "".join(page.texts["text"])
     mine, other = ("control: rewards shuffled", "rewards as earned")[:: 1 if is_control else -1]
-    assert f"{mine}: 0.50" in legend and f"{other}: 0.35" in legend
+    assert f"{mine}: 0.50" in html and f"{other}: 0.35" in html
     assert "40 %" in page.texts["b"] and ("must not learn" in html) is is_control
     # The run that learns has the same colour on both pages.
     lines = [attrs for tag, attrs in page.tags if tag == "polyline"]
-    assert [attrs["stroke"] for attrs in lines][:2] == ["var(--learning)", "var(--control)"]
+    assert [attrs["stroke"] for attrs in lines][:2] == ["var(--series-1)", "var(--series-2)"]
 
 
 def test_without_a_viewer_there_is_no_link(tmp_path: Path) -> None:
@@ -173,31 +187,5 @@ def test_without_a_viewer_there_is_no_link(tmp_path: Path) -> None:
     assert "<a " not in html and "<code>verl-agentic view outputs/quickstart</code>" in html
 
 
-def points(svg: str) -> list[tuple[float, float]]:
-    (line,) = re.findall(r'polyline points="([^"]*)"', svg)
-    return [tuple(map(float, pair.split(","))) for pair in line.split()]  # type: ignore[misc]
-
-
-def curve(*values: tuple[float, float]) -> Curve:
-    return Curve(label="label", points=values, colour="#000")
-
-
-def test_a_curve_rises_from_left_to_right_inside_the_picture() -> None:
-    # The plot is 720 x 260 with 40 left, 12 right, 28 above, 24 below: step 5 of 5 at x = 708, 1.0 at y = 28.
-    assert points(draw([curve((0, 0.0), (5, 1.0))])) == [(40.0, 236.0), (708.0, 28.0)]
-    assert [y for _, y in points(draw([curve((1, -3.0), (2, 7.0))]))] == [236.0, 28.0]
-    assert draw([curve()]) == ""
-
-
-def test_a_chart_of_metrics_leaves_out_what_no_step_has() -> None:
-    metrics = [{"step": 0, "m": 0.0}, {"step": 1, "m": None}, {"step": 5, "m": 1.0}]
-    svg = chart(metrics, {"label": ("m", "#0b6e4f"), "other": ("absent", "#000")})
-    assert points(svg) == [(40.0, 236.0), (708.0, 28.0)]
-    assert 'stroke="#0b6e4f"' in svg and "label: 1.00" in svg and "other" not in svg
-
-
-def test_values_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:
-    values = {1: 0.5, 2: None, 3: float("nan"), 4: 1}
-    html = page_of(tmp_path, metrics=[{"step": step, "episode/acc": value} for step, value in values.items()])
-    assert len(points(html)) == 2
+def test_without_metrics_there_is_no_picture(tmp_path: Path) -> None:
     assert "<svg" not in page_of(tmp_path, metrics=[])

@@ -107,8 +107,8 @@ def _curve(args: argparse.Namespace) -> int:
     """Plays everything once for each number of turns; returns 1 when for one of them no episode counts."""
     import json
 
-    from verl_agentic.diagnostics.quickstart_report import chart
     from verl_agentic.errors import ConfigError
+    from verl_agentic.pages.charts import Series, line_file
 
     try:
         turns = sorted({int(number) for number in args.turns.split(",")})
@@ -124,8 +124,9 @@ def _curve(args: argparse.Namespace) -> int:
             _show(summary)
         success = summary.get("success") or {"mean": None, "stderr": None}
         points.append({"step": number, **success, "episodes": summary["episodes"], "void": summary["void"]})
-    drawn = [{"step": point["step"], "success": point["mean"]} for point in points]
-    (folder / "turns.svg").write_text(chart(drawn, {"success": ("success", "#0b6e4f")}), encoding="utf-8")
+    means = [(point["step"], point["mean"]) for point in points if point["mean"] is not None]
+    drawn = line_file([Series(label="success", points=means, colour="#0b6e4f")], x="max_turns", y="share of episodes")
+    (folder / "turns.svg").write_text(drawn, encoding="utf-8")
     told = [{"max_turns": point.pop("step"), **point} for point in points]
     (folder / "turns.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(told) if args.json else f"success over max_turns: {folder}/turns.json, turns.svg")

@@ -1,8 +1,7 @@
-"""Stored runs, pages that are served, and a browser."""
+"""Stored runs, and pages that are served."""
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,6 @@ from stored_runs import stored_run
 
 from verl_agentic.diagnostics.viewer.run_view import RunView
 from verl_agentic.diagnostics.viewer.viewer_server import PageServer
-
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @pytest.fixture(scope="session")
@@ -54,19 +51,6 @@ def url(view: RunView) -> Iterator[str]:
     """Where the run of 5 steps is served."""
     with served(view) as server:
         yield server.url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A browser without windows. Its loop runs in this thread: a module that has it can have no loop of its own."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"none of {_BROWSERS} is on this machine")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

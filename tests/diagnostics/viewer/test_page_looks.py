@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from looks import FAINT_TEXTS, open_folds
 from stored_runs import HOSTILE
 
 from verl_agentic.diagnostics.viewer.export import newest_rows, spot_check_rows, write_page
@@ -16,47 +17,6 @@ from verl_agentic.diagnostics.viewer.run_view import RunView
 
 HOSTILE_LINK = "#split=train&step=5&uid=g0005-03&session=0&index=0"
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-# Returns every text whose contrast with what lies behind it is below 4.5 (3 where it is large).
-_FAINT = """() => {
-  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const parse = (colour) => {
-    pen.clearRect(0, 0, 1, 1);
-    pen.fillStyle = colour;
-    pen.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
-    return [r, g, b, a / 255];
-  };
-  const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
-  const behind = (element) => {
-    const layers = [];
-    for (let at = element; at; at = at.parentElement) layers.push(parse(getComputedStyle(at).backgroundColor));
-    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 1]);
-  };
-  const light = (colour) => colour.slice(0, 3).map((part) => part / 255)
-    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
-  const faint = [];
-  for (const element of document.querySelectorAll("body *")) {
-    const says = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    if (!says || !element.checkVisibility({ contentVisibilityAuto: true })) continue;
-    const style = getComputedStyle(element);
-    const back = behind(element.closest("svg") ? element.closest("svg") : element);
-    const colour = parse(element instanceof SVGElement ? style.fill : style.color);
-    let opacity = 1;
-    for (let at = element; at; at = at.parentElement) opacity *= Number(getComputedStyle(at).opacity);
-    const front = over([...colour.slice(0, 3), colour[3] * opacity], back);
-    const [high, low] = [light(front), light(back)].sort((a, b) => b - a);
-    const ratio = (high + 0.05) / (low + 0.05);
-    const needed = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
-    if (ratio < needed) faint.push([ratio.toFixed(2), element.className, element.textContent.slice(0, 40)]);
-  }
-  return faint;
-}"""
-
-
-def open_folds(page: Any) -> None:
-    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -70,23 +30,23 @@ def test_every_text_can_be_read(open_page: Callable[..., Any], url: str, scheme:
     open_folds(page)
     for key in "123456":
         page.keyboard.press(key)
-        assert page.evaluate(_FAINT) == [], key
+        assert page.evaluate(FAINT_TEXTS) == [], key
     page.hover(".t >> nth=3")
-    assert page.evaluate(_FAINT) == []
+    assert page.evaluate(FAINT_TEXTS) == []
     for tab in ("curves", "time", "findings"):
         page.click(f"#tab-{tab}")
         page.wait_for_selector(f"#panel-{tab} :is(svg, .finding)")
         page.wait_for_timeout(150)
         open_folds(page)
-        assert page.evaluate(_FAINT) == [], tab
+        assert page.evaluate(FAINT_TEXTS) == [], tab
     page.keyboard.press("?")
-    assert page.evaluate(_FAINT) == []
+    assert page.evaluate(FAINT_TEXTS) == []
 
 
 def test_the_contrast_check_finds_text_that_cannot_be_read(open_page: Callable[..., Any], url: str) -> None:
     page = open_page(url)
     page.evaluate("document.getElementById('run-name').style.color = 'rgb(0 0 0 / 30%)'")
-    assert [found[2] for found in page.evaluate(_FAINT)] == [page.inner_text("#run-name")]
+    assert [found[2] for found in page.evaluate(FAINT_TEXTS)] == [page.inner_text("#run-name")]
 
 
 def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any], url: str) -> None:

@@ -1,0 +1,32 @@
+"""Every report page, made of small records in which a model tries to take the page over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
+
+EVIL = '</pre><script>window.broken = 1</script><img src=http://evil.example/x.png onerror="window.broken = 2">'
+LONG = "an_answer_without_a_space_" * 12
+
+
+def _quickstart(path: Path) -> None:
+    segments = [
+        {"kind": "prompt", "text": f"question {EVIL}"},
+        {"kind": "model", "text": EVIL + LONG},
+        {"kind": "tool", "text": "an observation"},
+    ]
+    episodes = [
+        {"outcome": float(i), "question": f"task {EVIL}", "stop_reason": "answered", "segments": segments}
+        for i in range(2)
+    ]
+    figures: dict[str, Any] = {"success_base": 0.0, "success_sft": 0.375, "success_rl": 0.875, "num_eval_tasks": 256}
+    figures |= {"steps": 40, "wall_s": 630.0, "peak_rss_gb": 6.04, "seed": 3, EVIL: EVIL}
+    metrics = [{"step": s, "episode/acc": 0.4 + s / 90, "critic/score/mean": 0.3 + s / 100} for s in range(1, 41)]
+    control = Comparison(figures=figures, metrics=[{**row, "episode/acc": 0.4} for row in metrics])
+    write_report(path, figures=figures, metrics=metrics, before=episodes, after=episodes[::-1], other=control)
+
+
+PAGES: dict[str, Callable[[Path], None]] = {"quickstart": _quickstart}
