@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.data.reward_audit.compare_page import write_lab_page
+from verl_agentic.data.reward_audit.compare_rubrics import Comparison as Compared
+from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, Paid
 from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
 
 EVIL = '</pre><script>window.broken = 1</script><img src=http://evil.example/x.png onerror="window.broken = 2">'
@@ -29,4 +32,26 @@ def _quickstart(path: Path) -> None:
     write_report(path, figures=figures, metrics=metrics, before=episodes, after=episodes[::-1], other=control)
 
 
-PAGES: dict[str, Callable[[Path], None]] = {"quickstart": _quickstart}
+def _lab(path: Path) -> None:
+    groups = []
+    for number in range(40):
+        paid = [(1.0 * (place < number % 5), 0.8 * (place < number % 4) + 0.05 * place) for place in range(4)]
+        means = [sum(pair[i] for pair in paid) / 4 for i in (0, 1)]
+        samples = tuple(
+            Compared(
+                id=f"task {number} {EVIL}/{place}",
+                answer=EVIL + LONG,
+                old=Paid(reward=old, acc=old, advantage=old - means[0]),
+                new=Paid(reward=new, acc=old, advantage=new - means[1]),
+            )
+            for place, (old, new) in enumerate(paid)
+        )
+        facts = {"step": number // 8, "split": "train", "is_dropped_old": number % 5 in (0, 4), "is_dropped_new": False}
+        groups.append(
+            GroupComparison(name=f"task {number}", samples=samples, old_mean=means[0], new_mean=means[1],
+                            rank_correlation=0.5, **facts)
+        )  # fmt: skip
+    write_lab_page(path, Lab(estimator="grpo", groups=tuple(groups)), title=f"short.yaml on outputs/run {EVIL}")
+
+
+PAGES: dict[str, Callable[[Path], None]] = {"quickstart": _quickstart, "lab": _lab}

@@ -19,8 +19,8 @@ from verl_agentic.pages.charts import (
     part_bars,
 )
 
-# The plot is 560 x 260 with 50 left, 14 right, 28 above, 46 below.
-LEFT, RIGHT, TOP, BOTTOM = 50.0, 546.0, 28.0, 214.0
+# The plot is 560 x 260 with 50 left, 14 right, 34 above, 46 below.
+LEFT, RIGHT, TOP, BOTTOM = 50.0, 546.0, 34.0, 214.0
 
 
 def path(svg: str) -> list[tuple[float, float]]:

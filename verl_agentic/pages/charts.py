@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 260, 50, 14, 28, 46
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 260, 50, 14, 34, 46
 _MAX_MARKED, _KEY_HEIGHT = 12, 18
 _FILE_STYLE = (
     "text{font:11px sans-serif;fill:#585b63}.grid{stroke:#ddd}@media(prefers-color-scheme:dark){text{fill:#a6a9b3}}"
@@ -111,7 +111,7 @@ def bar_chart(series: Sequence[Series], *, title: str, x: str, y: str, width: fl
     middles = [middle for one in series for middle, _ in one.points]
     if not middles:
         return Markup()
-    top = max([height for one in series for _, height in one.points] + [1e-9])
+    top = max(height for one in series for _, height in one.points) or 1.0
     axes = _Axes(min(middles) - width / 2, max(middles) + width / 2, 0.0, top)
     each = width * 0.9 / len(series)
     bars = []

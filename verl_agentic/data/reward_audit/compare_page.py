@@ -2,87 +2,78 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Sequence
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
+from markupsafe import Markup
 
 from verl_agentic.data.reward_audit.compare_rubrics import Comparison, Lab
-from verl_agentic.errors import MissingDependencyError
+from verl_agentic.pages.charts import Series, bar_chart, dot_chart
+from verl_agentic.pages.page import write_page
 
-_OLD, _NEW = "#8a8f98", "#0b6e4f"
-_MOST_CHANGED, _ANSWER_CHARS, _HEIGHT = 40, 400, 420
+_OLD, _NEW = "var(--series-4)", "var(--series-1)"
+_MOST_CHANGED, _ANSWER_CHARS, _NUM_BINS = 40, 400, 24
 
 
 def write_lab_page(path: Path, lab: Lab, *, title: str) -> None:
-    """Writes the page, plotly.js (some MB) included.
-
-    Raises:
-        MissingDependencyError: plotly is not installed.
-    """
-    plots = _figures(lab)
-    parts = [
-        (name, figure.to_html(full_html=False, include_plotlyjs=index == 0, config={"displaylogo": False}))
-        for index, (name, figure) in enumerate(plots)
-    ]
+    """Writes the page."""
     changed = sorted(lab.samples, key=lambda sample: -abs(sample.change))[:_MOST_CHANGED]
-    page = _PAGE.render(
+    summary = lab.summary()
+    both = [(s.old, s.new, s.id) for s in lab.samples if s.old is not None and s.new is not None]
+    correlation = _number(summary["rank_correlation"])
+    write_page(
+        path,
+        Path(__file__).with_suffix(".html"),
         title=title,
-        summary=_lines(lab.summary()),
-        plots=parts,
+        result=f"Mean reward {_pair(summary['reward'])}; {summary['changed_sign']} of {len(both)} samples change the "
+        "sign of their advantage",
+        picture=dot_chart(
+            [(old.reward, new.reward, name) for old, new, name in both],
+            title=f"Reward of each sample: rank correlation {correlation}",
+            x="reward by the old rubric",
+            y="reward by the new rubric",
+        ),
+        summary=summary,
+        charts=_charts(lab, summary),
+        lines=_lines(summary),
         samples=[_shown(sample) for sample in changed if sample.change],
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
 
 
-def _figures(lab: Lab) -> list[tuple[str, Any]]:
-    """Returns title and plot."""
-    try:
-        from plotly import graph_objects as go
-    except ImportError as cause:
-        raise MissingDependencyError(
-            "the page of the reward lab needs plotly, which is not installed; pip install 'verl-agentic[viewer]'"
-        ) from cause
-    both = [s for s in lab.samples if s.old is not None and s.new is not None]
-    means = [g for g in lab.groups if g.old_mean is not None and g.new_mean is not None]
-    rewards = go.Figure(_dots(go, [(s.old.reward, s.new.reward, s.id) for s in both if s.old and s.new]))
-    groups = go.Figure(_dots(go, [(g.old_mean, g.new_mean, g.name) for g in means]))
-    advantages = go.Figure(
-        [
-            go.Histogram(x=[s.old.advantage for s in both if s.old], name="old", marker_color=_OLD, opacity=0.6),
-            go.Histogram(x=[s.new.advantage for s in both if s.new], name="new", marker_color=_NEW, opacity=0.6),
-        ]
-    ).update_layout(barmode="overlay", xaxis_title="advantage", yaxis_title="samples")
-    titles = ("Reward of each sample", "Mean reward of each group", f"Advantages ({lab.estimator})", "Dropped groups")
-    for figure in (rewards, groups):
-        figure.update_layout(xaxis_title="old", yaxis_title="new")
-    figures = (rewards, groups, advantages, _drops(go, lab))
-    for figure in figures:
-        figure.update_layout(template="plotly_white", height=_HEIGHT, margin={"t": 20})
-    return list(zip(titles, figures, strict=True))
+def _charts(lab: Lab, summary: dict[str, Any]) -> Markup:
+    means = [(g.old_mean, g.new_mean, g.name) for g in lab.groups if g.old_mean is not None and g.new_mean is not None]
+    higher = sum(new > old for old, new, _ in means)
+    olds = [s.old.advantage for s in lab.samples if s.old]
+    news = [s.new.advantage for s in lab.samples if s.new]
+    values = [*olds, *news] or [0.0]
+    size = (max(values) - min(values)) / _NUM_BINS or 1.0
+    spread = [Series(label=label, points=_bins(found, min(values), size), colour=colour)
+              for label, found, colour in (("old", olds, _OLD), ("new", news, _NEW))]  # fmt: skip
+    return Markup("{}{}{}").format(
+        dot_chart(means, title=f"Mean reward of each group: higher in {higher} of {len(means)}",
+                  x="by the old rubric", y="by the new rubric"),
+        bar_chart(spread, title=f"Advantages ({lab.estimator}): {_span(olds)} before, {_span(news)} now",
+                  x="advantage", y="samples", width=size),
+        bar_chart(_drops(lab), title=f"Groups that dynamic sampling drops: {_pair(summary['dropped'])}",
+                  x="step", y="share of groups", width=1.0),
+    )  # fmt: skip
 
 
-def _dots(go: Any, points: Sequence[tuple[Any, Any, str]]) -> Any:
-    """Returns old over new; names are escaped, because plotly reads some tags in what it shows."""
-    x, y, names = ([point[i] for point in points] for i in range(3))
-    text = [html.escape(name) for name in names]
-    return go.Scatter(x=x, y=y, text=text, mode="markers", marker={"color": _NEW, "opacity": 0.5, "size": 7})
+def _bins(values: list[float], low: float, size: float) -> list[tuple[float, float]]:
+    """Returns middle and count of each bin that is not empty."""
+    counts = Counter(min(math.floor((value - low) / size), _NUM_BINS - 1) for value in values)
+    return [(low + (place + 0.5) * size, float(count)) for place, count in sorted(counts.items())]
 
 
-def _drops(go: Any, lab: Lab) -> Any:
+def _drops(lab: Lab) -> list[Series]:
     """Returns the share of groups per step that dynamic sampling drops."""
     steps = sorted({group.step for group in lab.groups})
-    of_step = [[group for group in lab.groups if group.step == step] for step in steps]
-    old = [sum(g.is_dropped_old for g in groups) / len(groups) for groups in of_step]
-    new = [sum(g.is_dropped_new for g in groups) / len(groups) for groups in of_step]
-    bars = [
-        go.Bar(x=steps, y=old, name="old", marker_color=_OLD),
-        go.Bar(x=steps, y=new, name="new", marker_color=_NEW),
-    ]
-    return go.Figure(bars).update_layout(xaxis_title="step", yaxis_title="share of groups", yaxis_range=[0, 1])
+    of_step = {step: [group for group in lab.groups if group.step == step] for step in steps}
+    old = [(float(step), sum(g.is_dropped_old for g in groups) / len(groups)) for step, groups in of_step.items()]
+    new = [(float(step), sum(g.is_dropped_new for g in groups) / len(groups)) for step, groups in of_step.items()]
+    return [Series(label="old", points=old, colour=_OLD), Series(label="new", points=new, colour=_NEW)]
 
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -101,36 +92,21 @@ def _shown(sample: Comparison) -> dict[str, str]:
     old, new = sample.old, sample.new
     return {
         "id": sample.id,
-        "rewards": f"{_number(old and old.reward)} → {_number(new and new.reward)}",
-        "advantages": f"{_number(old and old.advantage)} → {_number(new and new.advantage)}",
+        "rewards": _pair({"old": old and old.reward, "new": new and new.reward}),
+        "advantages": _pair({"old": old and old.advantage, "new": new and new.advantage}),
         "answer": sample.answer[:_ANSWER_CHARS],
     }
+
+
+def _pair(values: dict[str, Any]) -> str:
+    return f"{_number(values['old'])} → {_number(values['new'])}"
+
+
+def _span(values: list[float]) -> str:
+    return f"{_number(min(values))} to {_number(max(values))}" if values else "none"
 
 
 def _number(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-_PAGE = Environment(autoescape=True).from_string("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem; color: #1c1e21 }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0 } td, th { padding: .25rem .75rem; text-align: left;
-border-bottom: 1px solid #e3e5e8; vertical-align: top } pre { white-space: pre-wrap; margin: 0; max-width: 30rem;
-overflow-wrap: anywhere }
-</style></head><body>
-<h1>{{ title }}</h1>
-<table><tr><th></th><th>old</th><th>new</th></tr>
-{% for name, old, new in summary %}<tr><td>{{ name }}</td><td>{{ old }}</td><td>{{ new }}</td></tr>
-{% endfor %}</table>
-{% for name, plot in plots %}<h2>{{ name }}</h2>{{ plot|safe }}
-{% endfor %}
-<h2>Samples whose advantage changed most</h2>
-<table><tr><th>sample</th><th>reward</th><th>advantage</th><th>answer</th></tr>
-{% for s in samples %}<tr><td>{{ s.id }}</td><td>{{ s.rewards }}</td><td>{{ s.advantages }}</td>
-<td><pre>{{ s.answer }}</pre></td></tr>
-{% endfor %}</table>
-</body></html>
-""")
