@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from openai_server import choice, refuse, serving
 from services import Service, answering
 
 from verl_agentic.cli import main
+from verl_agentic.data.evaluation import evaluation_log
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env_package import load_env_package
-from verl_agentic.errors import PolicyError
+from verl_agentic.errors import DataError, PolicyError
 from verl_agentic.inference.http_server import Served, make_app
 from verl_agentic.inference.request import Generation, SamplingParams
 
@@ -188,6 +191,32 @@ def test_the_viewer_shows_void_attempts_and_the_last_one_of_several_and_older_re
     assert all(detail["prompt"] and len(detail["turns"]) == 2 for detail in details)
 
 
+def test_the_report_links_every_episode_to_its_place_in_the_viewer_beside_it(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
+) -> None:
+    solver.is_right = lambda product: product % 2 == 0
+    evaluate("--tokenizer", str(tiny_model), "--count", "4", "--samples", "2")
+    html = (tmp_path / "out" / "report.html").read_text()
+    links = [dict(parse_qsl(unescape(link))) for link in re.findall('href="viewer.html#([^"]*)"', html)]
+    blocks = re.findall(r'id="data">(.*?)</script>', (tmp_path / "out" / "viewer.html").read_text(), re.DOTALL)
+    rows = [row for group in json.loads(blocks[0])["groups"] for row in group["rows"]]
+    place = ("split", "step", "uid", "session", "index")
+    assert len(links) == 8
+    assert sorted([link[n] for n in place] for link in links) == sorted([str(row[n]) for n in place] for row in rows)
+
+
+def test_a_report_without_a_viewer_names_the_command_that_shows_the_episodes(
+    evaluate: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse_log(root: Path, into: Path) -> Path:
+        raise DataError("no episode, got none; play some")
+
+    monkeypatch.setattr(evaluation_log, "write_evaluation_run", refuse_log)
+    evaluate("--count", "2")
+    html = (tmp_path / "out" / "report.html").read_text()
+    assert f"<code>verl-agentic view {tmp_path / 'out'}</code>" in html and "viewer.html" not in html
+
+
 def test_several_evaluations_are_shown_together(evaluate: Callable[..., Any], tiny_model: Path, tmp_path: Path) -> None:
     evaluate("--count", "2", "--tokenizer", str(tiny_model), "--turns", "1,2")
     rows, _ = viewed(tmp_path / "out", tmp_path)
@@ -202,6 +231,9 @@ def test_success_is_drawn_over_the_number_of_turns(
     assert [(point["max_turns"], point["mean"]) for point in told] == [(1, 0.0), (2, 1.0), (4, 1.0)]
     assert json.loads((tmp_path / "out" / "turns.json").read_text()) == told
     assert "<polyline" in (tmp_path / "out" / "turns.svg").read_text()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "Success is highest with max_turns=2: 1.00 [" in report
+    assert all((tmp_path / "out" / link).is_file() for link in re.findall('href="([^"]*)"', report))
     assert len(records(tmp_path / "out" / "turns-2")) == 2
     refused = evaluate("--turns", "1,x", code=2)
     assert "--turns must be numbers from 1 on, such as 1,2,4,8, got '1,x'" in refused["error"]

@@ -46,7 +46,8 @@ _TINY_TEXTS = """() => [...document.querySelectorAll("body *")].filter((one) => 
   const says = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
   if (!says || !one.checkVisibility()) return false;
   const matrix = one.getScreenCTM && one.closest("svg") ? one.getScreenCTM() : null;
-  return parseFloat(getComputedStyle(one).fontSize) * (matrix ? matrix.a : 1) < 10.5;
+  const size = parseFloat(getComputedStyle(one).fontSize) * (matrix ? matrix.a : 1);
+  return size > 0 && size < 10.5; // labels for screen readers have size 0
 }).map((one) => one.textContent.slice(0, 40))"""
 WIDTHS = (390, 1300)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.data.evaluation.evaluation_page import write_evaluation_page, write_turns_page
+from verl_agentic.data.evaluation.evaluation_run import summarise
 from verl_agentic.data.reward_audit.compare_page import write_lab_page
 from verl_agentic.data.reward_audit.compare_rubrics import Comparison as Compared
 from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, Paid
@@ -54,4 +56,49 @@ def _lab(path: Path) -> None:
     write_lab_page(path, Lab(estimator="grpo", groups=tuple(groups)), title=f"short.yaml on outputs/run {EVIL}")
 
 
-PAGES: dict[str, Callable[[Path], None]] = {"quickstart": _quickstart, "lab": _lab}
+def _records(samples: int) -> list[dict[str, Any]]:
+    records = []
+    for task in range(60):
+        for sample in range(samples):
+            is_right, is_void = (task * 7 + sample * 3) % 5 > 1, (task, sample) == (3, 0)
+            stop = (
+                "infra_error"
+                if is_void
+                else ("answered", "max_turns", "answered")[task % 3]
+                if is_right
+                else "max_turns"
+            )
+            numbers = dict.fromkeys(("num_turns", "model_tokens", "response_tokens", "tool_calls", "tool_errors"), 2.0)
+            records.append(
+                {"task": f"t{task}", "row": task, "task_id": f"task {task} {EVIL}", "sample": sample, "void": is_void,
+                 "outcome": float(is_right), "stop_reason": stop, "error": f"gone {EVIL}{LONG}" if is_void else None,
+                 "token_ids": "exact", "usage": {}, "numbers": numbers, "trajectories": [{}]}
+            )  # fmt: skip
+    return records
+
+
+def _evaluation(path: Path, samples: int = 4) -> None:
+    records = _records(samples)
+    summary = {"env": f"python_math {EVIL}", "model": "m", "mode": "chat", "out": "o", **summarise(records)}
+    write_evaluation_page(path, summary=summary, records=records, viewer="viewer.html")
+
+
+def _single(path: Path) -> None:
+    _evaluation(path, samples=1)
+
+
+def _turns(path: Path) -> None:
+    points = [
+        {"max_turns": n, "mean": 0.2 + n / 16, "stderr": 0.03, "ci95": [0.1 + n / 16, 0.3 + n / 16], "episodes": 64}
+        for n in (1, 2, 4, 8)
+    ]
+    write_turns_page(path, [{**point, "void": 0} for point in points], title=f"python_math {EVIL} with m")
+
+
+PAGES: dict[str, Callable[[Path], None]] = {
+    "quickstart": _quickstart,
+    "lab": _lab,
+    "evaluation": _evaluation,
+    "single": _single,
+    "turns": _turns,
+}

@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from verl_agentic.env_package import EnvPackage
 
 _MAX_RESPONSE_TOKENS, _MAX_CONTEXT_TOKENS = 8_192, 32_768
+_VIEWER = "viewer.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +109,7 @@ def _curve(args: argparse.Namespace) -> int:
     """Plays everything once for each number of turns; returns 1 when for one of them no episode counts."""
     import json
 
+    from verl_agentic.data.evaluation.evaluation_page import write_turns_page
     from verl_agentic.errors import ConfigError
     from verl_agentic.pages.charts import Series, line_file
 
@@ -129,7 +132,8 @@ def _curve(args: argparse.Namespace) -> int:
     (folder / "turns.svg").write_text(drawn, encoding="utf-8")
     told = [{"max_turns": point.pop("step"), **point} for point in points]
     (folder / "turns.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(told) if args.json else f"success over max_turns: {folder}/turns.json, turns.svg")
+    write_turns_page(folder / "report.html", told, title=f"{args.env} with {args.model}")
+    print(json.dumps(told) if args.json else f"success over max_turns: {folder}/report.html, turns.json, turns.svg")
     return 0 if all(point["episodes"] > point["void"] for point in told) else 1
 
 
@@ -141,6 +145,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
     from verl_agentic.agent_loops.policies.completions import Endpoint
     from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.evaluation.evaluation_page import shown_tasks, write_evaluation_page
     from verl_agentic.data.evaluation.evaluation_run import attempts, evaluate, summarise
     from verl_agentic.data.evaluation.journal import Journal, keep_settings
     from verl_agentic.data.evaluation.policy_backends import take_seats
@@ -174,7 +179,30 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         await endpoint.close()
     summary = {"env": args.env, "model": args.model, "mode": _mode(args), "out": str(out), **summarise(records)}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(records)])
+    write_evaluation_page(out / "report.html", summary=summary, records=records, viewer=viewer)
     return summary
+
+
+def _export_viewer(out: Path, groups: Sequence[tuple[str, int, str]]) -> str:
+    """Writes the viewer with some groups beside the report; returns its name, or nothing where it cannot be made."""
+    import tempfile
+
+    from verl_agentic.data.evaluation.evaluation_log import write_evaluation_run
+    from verl_agentic.diagnostics.viewer.export import newest_rows, write_page
+    from verl_agentic.diagnostics.viewer.query import Query
+    from verl_agentic.diagnostics.viewer.run_view import RunView
+    from verl_agentic.errors import DataError
+
+    with tempfile.TemporaryDirectory(prefix="verl-agentic-evaluate-") as folder:
+        try:
+            view = RunView(write_evaluation_run(out, Path(folder)), shown_as=out)
+            rows = newest_rows(view, limit=sys.maxsize, query=Query(), keys=groups)
+        except DataError as error:
+            print(f"no viewer beside the report: {error}", file=sys.stderr)
+            return ""
+        write_page(out / _VIEWER, view, {row: [] for row in rows})
+    return _VIEWER
 
 
 def _mode(args: argparse.Namespace) -> Mode:
@@ -270,32 +298,18 @@ def _show(summary: Mapping[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from verl_agentic.data.evaluation.evaluation_page import figure_rows
+
     console = Console()
     table = Table(title=f"{summary['env']} with {summary['model']} ({summary['mode']})", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_column("uncertainty", justify="right")
-    for name in ("success", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
-        figure = summary.get(name)
-        if figure is not None:
-            table.add_row(name.replace("_", " "), f"{figure['mean']:.4g}", _uncertainty(figure))
-    for name, title in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):
-        for k, value in summary.get(name, {}).items():
-            table.add_row(f"{title}{k}", f"{value:.4g}", f"{summary['tasks_at_k'][k]} tasks")
-    for reason, count in summary["stop_reasons"].items():
-        table.add_row(f"stopped: {reason}", str(count), "")
-    table.add_row("void", str(summary["void"]), f"of {summary['episodes']}")
+    for row in figure_rows(summary):
+        table.add_row(*row)
     console.print(table)
     for error, count in summary["void_errors"].items():
         console.print(Text(f"{count} void: {error}", style="red"))
     ids = "/".join(summary["token_ids"])
-    console.print(Text(f"{summary['out']}/episodes.jsonl, summary.json; token ids are {ids}", style="dim"))
+    console.print(Text(f"{summary['out']}/report.html, episodes.jsonl, summary.json; token ids are {ids}", style="dim"))
     console.print(Text(f"look at the episodes: verl-agentic view {summary['out']}", style="dim"), soft_wrap=True)
-
-
-def _uncertainty(figure: Mapping[str, Any]) -> str:
-    """Returns the 95 % interval of a proportion, else the standard error; "" where there is neither."""
-    if "ci95" in figure:
-        low, high = figure["ci95"]
-        return f"95 %: {low:.3f} to {high:.3f}"
-    return "" if figure["stderr"] is None else f"s.e. {figure['stderr']:.4g}"

@@ -37,8 +37,9 @@ class Part:
     """A piece of a bar."""
 
     label: str
+    """Empty: the piece is space."""
     amount: float
-    colour: str
+    colour: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,23 +125,24 @@ def bar_chart(series: Sequence[Series], *, title: str, x: str, y: str, width: fl
 
 
 def part_bars(bars: Sequence[Bar], *, title: str) -> Markup:
-    """Returns a figure of bars on one scale, one below the other, each made of parts. Names are HTML text."""
-    total = max([sum(part.amount for part in bar.parts) for bar in bars] + [0.0])
-    if not total:
+    """Returns a figure of bars on one scale, each made of parts, with names as HTML text. Empty without bars."""
+    if not bars:
         return Markup()
+    total = max(sum(part.amount for part in bar.parts) for bar in bars) or 1.0
     rows = []
     for bar in bars:
         at, rects = 0.0, []
         for part in bar.parts:
             size = 100 * part.amount / total
             about = Markup("<title>{}: {}</title>").format(part.label, _number(part.amount))
-            rects.append(_tag("rect", about, x=at, y=0, width=size, height=1, fill=part.colour))
+            if part.label:
+                rects.append(_tag("rect", about, x=at, y=0, width=size, height=1, fill=part.colour))
             at += size
-        said = ", ".join(f"{_number(part.amount)} {part.label}" for part in bar.parts if part.amount)
+        said = ", ".join(f"{_number(part.amount)} {part.label}" for part in bar.parts if part.amount and part.label)
         drawing = _tag("svg", Markup().join(rects), class_="part", viewBox="0 0 100 1", preserveAspectRatio="none",
                        role="img", aria_label=f"{bar.label} {said}".strip())  # fmt: skip
         rows.append(Markup("<tr><th>{}</th><td>{}</td><td>{}</td></tr>").format(bar.label, drawing, bar.note))
-    parts = {part.label: part.colour for bar in bars for part in bar.parts}
+    parts = {part.label: part.colour for bar in bars for part in bar.parts if part.label}
     keys = [Series(label=label, points=(), colour=colour) for label, colour in parts.items()]
     table = Markup('<table class="parts">{}</table>').format(Markup().join(rows))
     return _figure(title, table, _keys(keys, is_line=False))
@@ -230,7 +232,7 @@ def _text(text: str, **attributes: Any) -> Markup:
     return _tag("text", escape(text), **attributes)
 
 
-def _tag(name: str, content: Markup = Markup(), **attributes: Any) -> Markup:  # noqa: B008
+def _tag(name: str, content: Markup = Markup(), /, **attributes: Any) -> Markup:  # noqa: B008
     """Returns an element; underscores in names of attributes stand for hyphens."""
     shown = [
         f'{key.rstrip("_").replace("_", "-")}="{escape(f"{value:.1f}" if isinstance(value, float) else value)}"'

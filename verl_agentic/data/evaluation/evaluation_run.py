@@ -164,6 +164,11 @@ def _record(attempt: Attempt, episode: Episode, seat: Seat, *, wall_s: float) ->
     }
 
 
+def is_success(record: Mapping[str, Any]) -> bool:
+    """Tells whether an episode that is not void has the full outcome."""
+    return record["outcome"] >= _FULL
+
+
 def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the figures of an evaluation as plain JSON values.
 
@@ -185,7 +190,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     tasks: dict[str, list[Mapping[str, Any]]] = {}
     for record in counted:
         tasks.setdefault(record["task"], []).append(record)
-    successes = [[float(r["outcome"] >= _FULL) for r in group] for group in tasks.values()]
+    successes = [[float(is_success(r)) for r in group] for group in tasks.values()]
     means = {
         "success": successes,
         "outcome": [[float(r["outcome"]) for r in group] for group in tasks.values()],
