@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 import yaml
+from markupsafe import escape
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.preflight.compose import compose
 from verl_agentic.cli import main
 from verl_agentic.cli.dryrun.model import make_model
 from verl_agentic.cli.dryrun.plan import Options, Plan, make_plan
+from verl_agentic.cli.dryrun.show import write_page
 from verl_agentic.cli.dryrun.translate import Translation, cpu_settings, translate
 from verl_agentic.data.rows import write_rows
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
+from verl_agentic.diagnostics.dryrun.step_report import Report, Stage
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.paths import recipes_dir
@@ -237,3 +240,11 @@ def test_a_configuration_that_hydra_refuses_is_an_error_of_the_user(
     assert "no_such_key" in capsys.readouterr().err
     assert main(["dryrun", "--config-dir", str(tmp_path), "--config-name", "none", "--out", str(tmp_path)]) == 2
     assert "cannot be composed" in capsys.readouterr().err
+
+
+def test_the_page_has_every_changed_value_under_its_reason(tmp_path: Path) -> None:
+    plan = _plan(tmp_path)
+    write_page(tmp_path / "report.html", plan, Report(stages=[Stage(name="start")], proof=None), seconds=1.0, log="l")
+    html = (tmp_path / "report.html").read_text()
+    assert f"{len(plan.translation.changes)} values are not those of your configuration" in html
+    assert all(str(escape(str(change))) in html for change in plan.translation.changes)

@@ -11,6 +11,9 @@ from verl_agentic.data.evaluation.evaluation_run import summarise
 from verl_agentic.data.reward_audit.compare_page import write_lab_page
 from verl_agentic.data.reward_audit.compare_rubrics import Comparison as Compared
 from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, Paid
+from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
+from verl_agentic.diagnostics.dryrun.gradient_map import KindCount, Proof
+from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, Stage
 from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
 
 EVIL = '</pre><script>window.broken = 1</script><img src=http://evil.example/x.png onerror="window.broken = 2">'
@@ -95,10 +98,36 @@ def _turns(path: Path) -> None:
     write_turns_page(path, [{**point, "void": 0} for point in points], title=f"python_math {EVIL} with m")
 
 
+def _dryrun(path: Path) -> None:
+    took = (22.0, 3.4, None, 0.4, 0.1, None, 1.2, 0.3)
+    names = ("start", "rollout", "reward", "log_probs", "advantage", "gradient", "update", "weights")
+    stages = [Stage(name=name, seconds=s, seen=[f"{name} {EVIL}{LONG}"]) for name, s in zip(names, took, strict=True)]
+    stages[2].fail(f"KeyError: {EVIL}")
+    stages[4].warn("all episodes of every group earned the same")
+    stages[7].status = "not reached"
+    kinds = {
+        "model": KindCount(tokens=120, masked_in=120, with_gradient=96),
+        "tool": KindCount(tokens=64),
+        f"user {EVIL}": KindCount(tokens=9),
+    }
+    error = FirstError(stage="reward", type="KeyError", message=EVIL + LONG, where="env.py:3", trace=EVIL)
+    write_dryrun_page(
+        path,
+        Report(stages=stages, proof=Proof(kinds=kinds, due=96, due_with_gradient=96), error=error),
+        seconds=31.0,
+        model=f"tiny {EVIL}",
+        rows="32 rows of python_math",
+        policy="scripted",
+        changes={f"a CPU has no {EVIL}": [f"trainer.n_gpus_per_node: 8 -> 1 {LONG}"]},
+        log="outputs/dryrun/main_ppo.log",
+    )
+
+
 PAGES: dict[str, Callable[[Path], None]] = {
     "quickstart": _quickstart,
     "lab": _lab,
     "evaluation": _evaluation,
     "single": _single,
     "turns": _turns,
+    "dryrun": _dryrun,
 }

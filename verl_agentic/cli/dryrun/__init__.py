@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.cli.dryrun.launch import launch
     from verl_agentic.cli.dryrun.plan import Options, make_plan
-    from verl_agentic.cli.dryrun.show import as_json, show_plan, show_report
+    from verl_agentic.cli.dryrun.show import as_json, show_plan, show_report, write_page
     from verl_agentic.cli.quickstart.child import termination_as_interrupt
     from verl_agentic.diagnostics.dryrun.events import Events
 
@@ -72,8 +72,10 @@ def run(args: argparse.Namespace) -> int:
         with termination_as_interrupt():
             report = launch(plan, out, timeout_s=args.timeout, on_events=on_events)
     seconds = time.monotonic() - started
-    show_report(console, report, log=str(out / "main_ppo.log"))
-    console.print(f"{seconds:.0f} s; configuration, log and events are in {out}", soft_wrap=True)
+    log = str(out / "main_ppo.log")
+    show_report(console, report, log=log)
+    write_page(out / "report.html", plan, report, seconds=seconds, log=log)
+    console.print(f"{seconds:.0f} s; report.html, configuration, log and events are in {out}", soft_wrap=True)
     if args.json:
         print(json.dumps(as_json(plan, report, seconds=seconds, out=str(out)), indent=2, default=str))
     return 0 if report.is_right else 1

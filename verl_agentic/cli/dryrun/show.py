@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from verl_agentic.cli.dryrun.plan import Plan
 from verl_agentic.cli.findings import print_findings
+from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
 from verl_agentic.diagnostics.dryrun.step_report import Report
 
 _MESSAGE_CHARS = 2_000
@@ -21,11 +23,8 @@ def show_plan(console: Console, plan: Plan) -> None:
     console.print(Text(f"model   {plan.model.said}"))
     console.print(Text(f"rows    {plan.rows}"))
     console.print(Text(f"policy  {plan.policy}"))
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for change in plan.translation.changes:
-        by_reason[change.why].append(str(change))
     console.print(f"changed for this run: {len(plan.translation.changes)} values; all else is yours")
-    for why, lines in by_reason.items():
+    for why, lines in _changes(plan).items():
         console.print(Text(f"  {why}", style="bold"))
         for line in lines:
             console.print(Text(f"    {line}", style="dim"), soft_wrap=True)
@@ -35,12 +34,8 @@ def show_plan(console: Console, plan: Plan) -> None:
 def show_report(console: Console, report: Report, *, log: str) -> None:
     """Prints the stages, what they have shown, and the verdict."""
     print_findings(console, [stage.finding for stage in report.stages], checks="stage")
-    proof = report.proof
-    if proof is not None and not proof.wrong and not proof.not_shown:
-        console.print(
-            f"Shown: the gradient of the loss is exactly 0 on all {proof.num_observed} tokens that the policy did not "
-            f"write, and on {proof.due_with_gradient} of {proof.due} sampled tokens with an advantage it is not."
-        )
+    if report.shown:
+        console.print(report.shown)
     if report.error is not None:
         error = report.error
         console.print(Text(f"{error.type}: {error.message[:_MESSAGE_CHARS]}", style="red"))
@@ -52,6 +47,20 @@ def show_report(console: Console, report: Report, *, log: str) -> None:
         console.print(f"[yellow]nothing is wrong; not everything was shown:[/] {', '.join(unseen)}")
     else:
         console.print("[green]every stage is right[/]")
+
+
+def write_page(path: Path, plan: Plan, report: Report, *, seconds: float, log: str) -> None:
+    """Writes plan and report as an HTML page."""
+    write_dryrun_page(
+        path,
+        report,
+        seconds=seconds,
+        model=plan.model.said,
+        rows=plan.rows,
+        policy=plan.policy,
+        changes=_changes(plan),
+        log=log,
+    )
 
 
 def as_json(plan: Plan, report: Report, *, seconds: float, out: str) -> dict[str, Any]:
@@ -68,3 +77,11 @@ def as_json(plan: Plan, report: Report, *, seconds: float, out: str) -> dict[str
         "proof": None if report.proof is None else asdict(report.proof),
         "error": None if report.error is None else asdict(report.error),
     }
+
+
+def _changes(plan: Plan) -> dict[str, list[str]]:
+    """Returns the changed values by the reason why."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for change in plan.translation.changes:
+        by_reason[change.why].append(str(change))
+    return by_reason

@@ -91,6 +91,17 @@ class Report:
         """Whether every stage was reached and none failed."""
         return self.error is None and all(stage.status in ("ok", "warn") for stage in self.stages)
 
+    @property
+    def shown(self) -> str:
+        """What the gradients show, in one sentence; empty where something is wrong or not shown."""
+        proof = self.proof
+        if proof is None or proof.wrong or proof.not_shown:
+            return ""
+        return (
+            f"Shown: the gradient of the loss is exactly 0 on all {proof.num_observed} tokens that the policy did not "
+            f"write, and on {proof.due_with_gradient} of {proof.due} sampled tokens with an advantage it is not."
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
