@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looks import FAINT_TEXTS, open_folds
+from looks import FAINT_TEXTS, check_looks, open_folds
 from stored_runs import HOSTILE
 
 from verl_agentic.diagnostics.viewer.export import newest_rows, spot_check_rows, write_page
@@ -41,6 +41,23 @@ def test_every_text_can_be_read(open_page: Callable[..., Any], url: str, scheme:
         assert page.evaluate(FAINT_TEXTS) == [], tab
     page.keyboard.press("?")
     assert page.evaluate(FAINT_TEXTS) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_exported_page_opens_with_its_result_and_fits_a_phone(
+    open_page: Callable[..., Any], view: RunView, tmp_path: Path, scheme: str
+) -> None:
+    page = open_page(exported(tmp_path, view), color_scheme=scheme, reduced_motion="reduce")
+    (_, first), *_, (last, value) = view.about()["result"]["points"]
+    result = page.inner_text("#result")
+    assert result.startswith(
+        f"Mean outcome {float(f'{first:.4g}'):g} in step 1, {float(f'{value:.4g}'):g} in step {last}"
+    )
+    assert "81 trajectories in 21 groups" in result and page.locator("#result-picture svg polyline").count() == 1
+    for tab in ("trajectories", "curves", "time", "findings"):
+        page.set_viewport_size({"width": 390, "height": 850})
+        page.click(f"#tab-{tab}")
+        check_looks(page, scheme=scheme)
 
 
 def test_the_contrast_check_finds_text_that_cannot_be_read(open_page: Callable[..., Any], url: str) -> None:

@@ -48,10 +48,25 @@ def test_what_a_run_writes_is_taken_up_by_a_refresh(tmp_path: Path, tiny_model: 
     assert view.list_groups(Query(), offset=0, limit=1)["groups"][0]["uid"] == "new"
 
 
+def test_the_result_is_the_mean_outcome_of_training_per_step_and_without_outcomes_the_reward(tmp_path: Path) -> None:
+    common = {"index": 0, "place": "last", "role": "policy"}
+    rows = [
+        {**common, "split": split, "step": step, "uid": f"{split}{step}", "session": session, "acc": acc, "reward": 0.5}
+        for split, step, session, acc in (("train", 2, 0, 1.0), ("train", 1, 0, 0.0), ("train", 1, 1, 1.0),
+                                          ("train", 1, 2, None), ("val", 1, 0, 0.0))
+    ]  # fmt: skip
+    write_run(tmp_path / "outcomes", trajectories=rows)
+    result = RunView(tmp_path / "outcomes").about()["result"]
+    assert result == {"name": "outcome", "points": [[1, 0.5], [2, 1.0]]}
+    write_run(tmp_path / "rewards", trajectories=[{**row, "acc": None} for row in rows])
+    assert RunView(tmp_path / "rewards").about()["result"] == {"name": "reward", "points": [[1, 0.5], [2, 0.5]]}
+
+
 def test_a_run_that_has_played_nothing_yet_is_shown_and_its_first_trajectory_too(tmp_path: Path) -> None:
     MetricsLog(tmp_path).append(1, {"actor/entropy": 0.5})
     view = RunView(tmp_path)
-    assert view.about()["trajectories"] == 0 and view.about()["metrics"] == ["actor/entropy"]
+    assert view.about()["trajectories"] == 0 and view.about()["result"]["points"] == []
+    assert view.about()["metrics"] == ["actor/entropy"]
     assert view.list_groups(Query(text="x"), offset=0, limit=9)["groups"] == []
     extra = {"uid": "new", "session": 0, "index": 0, "split": "train", "step": 1, "place": "last", "role": "policy"}
     write_run(tmp_path, trajectories=[extra])

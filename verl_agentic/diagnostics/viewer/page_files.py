@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
+from verl_agentic.pages import page
+
 STYLE = "style.css"
 SCRIPTS = (
     "dom.js",
@@ -29,8 +31,9 @@ FILES = (STYLE, *SCRIPTS)
 
 @cache
 def read(name: str) -> str:
-    """Returns one of the files."""
-    return (files("verl_agentic.diagnostics.viewer") / "page" / name).read_text(encoding="utf-8")
+    """Returns one of the files; the style begins with the colours that all pages share."""
+    text = (files("verl_agentic.diagnostics.viewer") / "page" / name).read_text(encoding="utf-8")
+    return page.read(page.COLOURS) + text if name == STYLE else text
 
 
 def index_html() -> str:

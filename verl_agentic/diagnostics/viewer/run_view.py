@@ -91,6 +91,7 @@ class RunView:
                 "revision": self._revision,
                 "trajectories": table.num_rows,
                 "groups": len(self._groups),
+                "result": _result(table),
                 "reward_range": _range(table["reward"]),
                 "splits": _names(table["split"]),
                 "stops": _names(table["stop_reason"]),
@@ -241,6 +242,19 @@ def _range(column: pa.ChunkedArray) -> list[float | None]:
     """Returns the smallest and the largest finite value."""
     found = pc.min_max(column.filter(pc.fill_null(pc.is_finite(column), False))).as_py()
     return [found["min"], found["max"]]
+
+
+def _result(table: pa.Table) -> dict[str, Any]:
+    """Returns the mean outcome of each step, of training where there is one; without outcomes the mean reward."""
+    is_train = pc.equal(table["split"], "train")
+    chosen = table.filter(is_train) if pc.any(is_train).as_py() else table
+    for name, column in (("outcome", "acc"), ("reward", "reward")):
+        known = chosen.filter(pc.fill_null(pc.is_finite(chosen[column]), False))
+        if known.num_rows:
+            means = known.group_by("step").aggregate([(column, "mean")]).sort_by("step")
+            steps, values = means["step"].to_pylist(), means[f"{column}_mean"].to_pylist()
+            return {"name": name, "points": [list(point) for point in zip(steps, values, strict=True)]}
+    return {"name": "reward", "points": []}
 
 
 def _no_summaries() -> pa.Table:

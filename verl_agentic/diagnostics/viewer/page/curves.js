@@ -77,7 +77,7 @@
     };
     return viewer.fill(byId("time"), el("h2", {}, "Where the time of a step went"),
       isOurs ? null : el("p", { class: "note" }, "Timers of verl; they may overlap."),
-      viewer.plots.stack({ steps, parts, width: Math.max(480, byId("time").clientWidth - 30), onStep }),
+      viewer.plots.stack({ steps, parts, width: Math.max(300, byId("time").clientWidth - 30), onStep }),
       el("table", { class: "ledger" }, el("thead", {}, el("tr", {}, ["where", "mean per step", "share", ""].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, all.map(row))));
   };
 

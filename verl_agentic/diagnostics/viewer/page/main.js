@@ -71,7 +71,23 @@
     }
   };
 
+  /** Shows the run's result in one line, and its curve. */
+  const showResult = ({ result, trajectories, groups, findings }) => {
+    const { name, points } = result;
+    const [first, last] = [points[0], points[points.length - 1]];
+    const parts = points.length > 1
+      ? ["Mean " + name + " " + viewer.number(first[1]) + " in step " + first[0] + ", " + viewer.number(last[1]) + " in step " + last[0]]
+      : points.length ? ["Mean " + name + " " + viewer.number(last[1])] : [];
+    parts.push(viewer.number(trajectories) + " trajectories in " + viewer.number(groups) + " groups");
+    if (findings.length) parts.push(findings.length + (findings.length > 1 ? " findings" : " finding"));
+    byId("result").textContent = parts.join(" · ");
+    // Of one step there is no curve: a level line shows its number between 0 and 1.
+    const drawn = points.length === 1 ? [last, [last[0] + 1, last[1]]] : points;
+    viewer.fill(byId("result-picture"), viewer.plots.spark(drawn, "Mean " + name + " of the episodes of each step"));
+  };
+
   const takeUp = (about) => {
+    showResult(about);
     byId("run-name").textContent = viewer.visible(about.name);
     byId("run-name").title = viewer.visible(about.folder);
     document.title = viewer.visible(about.name) + " · verl-agentic";

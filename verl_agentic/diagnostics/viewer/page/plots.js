@@ -148,5 +148,18 @@
     return el("figure", { class: "chart wide" }, drawing, readout);
   };
 
-  viewer.plots = { curve, stack, forget: () => cursors.clear() };
+  /** Returns a small curve of shares over steps, without axes: its label says what it shows; null of less than two. */
+  const spark = (points, label) => {
+    if (points.length < 2) return null;
+    const [width, height] = [180, 30];
+    const [low, high] = [Math.min(0, ...points.map((point) => point[1])), Math.max(1, ...points.map((point) => point[1]))];
+    const [first, last] = [points[0][0], points[points.length - 1][0]];
+    const line = points.map(([step, value]) => ((step - first) / (last - first) * width).toFixed(1) + "," + (height - 1 - (height - 2) * (value - low) / (high - low)).toFixed(1)).join(" ");
+    return svg("svg", { class: "spark", viewBox: "0 0 " + width + " " + height, role: "img", "aria-label": label },
+      svg("title", {}, label),
+      svg("polygon", { class: "area", points: "0," + height + " " + line + " " + width + "," + height }),
+      svg("polyline", { class: "curve", points: line }));
+  };
+
+  viewer.plots = { curve, stack, spark, forget: () => cursors.clear() };
 })();
