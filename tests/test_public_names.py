@@ -23,7 +23,7 @@ NAMES = {
     *("Action", "Message", "Observation", "Reward", "StopReason", "ToolCall", "UNSCORED"),
     *("component", "Sample", "Graded", "ABSTAIN", "Rubric", "Scorer"),
     *("advantage", "Advantages", "CreditBatch", "policy_loss", "Loss", "LossBatch"),
-    *("gate", "Group", "Verdict", "curriculum", "Pool"),
+    *("gate", "Group", "Verdict", "KEEP", "curriculum", "Pool", "alarm", "History", "Finding"),
     *("run_episode", "Episode", "EpisodeLimits", "Setting", "play_rows", "scripted"),
     *("load_run", "read_rows", "write_rows", "write_sft"),
     *("AgenticError", "ConfigError", "DataError", "EnvError"),
@@ -39,6 +39,7 @@ DEEP_IMPORTS = {
     "verl_agentic.data.stored_samples": "a helper of one trainer",
     "verl_agentic.diagnostics.preflight.planned_run": "for checks inside the package",
     "verl_agentic.diagnostics.preflight.result": "for checks inside the package",
+    "verl_agentic.finding": "short forms of findings, for checks inside the package",
     "verl_agentic.sandbox.interface": "sandboxes without an environment",
     "verl_agentic.sandbox.process_pool": "sandboxes without an environment",
 }

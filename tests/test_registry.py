@@ -117,7 +117,7 @@ def _alarm(address: str) -> Any:
     monitor = HealthMonitor(HealthSettings.from_mapping(section))
     assert monitor.observe(1, {"episode/acc": 1.0}) == []
     (found,) = monitor.observe(2, {"episode/acc": 3.0})
-    assert (found.name, found.level, found.message) == ("own_alarm", "stop", "3.0 > 2.0; since step 2")
+    assert (found.check, found.level, found.found) == ("own_alarm", "stop", "3.0 > 2.0; since step 2")
     assert monitor.metrics() == {"health/own_alarm": 1.0}
     return 3
 

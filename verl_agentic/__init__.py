@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.data.rows import write_rows as write_rows
     from verl_agentic.deadlines import in_thread as in_thread
     from verl_agentic.diagnostics import load as _load
+    from verl_agentic.diagnostics.health.alarm import History as History
+    from verl_agentic.diagnostics.health.alarm import alarm as alarm
     from verl_agentic.env import Env as Env
     from verl_agentic.env import EnvRow as EnvRow
     from verl_agentic.env import ToolEnv as ToolEnv
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.errors import ConfigError as ConfigError
     from verl_agentic.errors import DataError as DataError
     from verl_agentic.errors import EnvError as EnvError
+    from verl_agentic.finding import Finding as Finding
     from verl_agentic.rewards.component import ABSTAIN as ABSTAIN
     from verl_agentic.rewards.component import Graded as Graded
     from verl_agentic.rewards.component import component as component
@@ -46,6 +49,7 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.rewards.scorer import Scorer as Scorer
     from verl_agentic.sampling.curriculum import Pool as Pool
     from verl_agentic.sampling.curriculum import curriculum as curriculum
+    from verl_agentic.sampling.gate import KEEP as KEEP
     from verl_agentic.sampling.gate import Group as Group
     from verl_agentic.sampling.gate import Verdict as Verdict
     from verl_agentic.sampling.gate import gate as gate
@@ -74,15 +78,17 @@ _MODULES = {
     "data.datasets.sft": ("write_sft",),
     "data.rows": ("read_rows", "write_rows"),
     "deadlines": ("in_thread",),
+    "diagnostics.health.alarm": ("History", "alarm"),
     "env": ("Env", "EnvRow", "ToolEnv", "Transcript"),
     "env_package": ("EnvPackage", "load_env", "load_env_package"),
     "errors": ("AgenticError", "ConfigError", "DataError", "EnvError"),
+    "finding": ("Finding",),
     "rewards.component": ("ABSTAIN", "Graded", "component"),
     "rewards.rubric": ("Rubric",),
     "rewards.sample": ("Sample",),
     "rewards.scorer": ("Scorer",),
     "sampling.curriculum": ("Pool", "curriculum"),
-    "sampling.gate": ("Group", "Verdict", "gate"),
+    "sampling.gate": ("KEEP", "Group", "Verdict", "gate"),
     "tools.functions": ("tool",),
     "tools.tool": ("Tool", "ToolResult"),
     "types": ("UNSCORED", "Action", "Message", "Observation", "Reward", "StopReason", "ToolCall"),
