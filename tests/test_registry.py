@@ -23,6 +23,7 @@ from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.sampling.curriculum import CurriculumSettings, Pool, load_curriculum
 from verl_agentic.sampling.gate import Group, decide, load_gate, to_gates
 from verl_agentic.sampling.prompts.pass_rates import PassRates
+from verl_agentic.settings import read_settings
 
 SOURCE = '''
 import numpy as np
@@ -103,7 +104,7 @@ def _gate(address: str) -> Any:
 
 
 def _curriculum(address: str) -> Any:
-    settings = CurriculumSettings.from_mapping({"name": address, "options": {"value": 3.0}})
+    settings = CurriculumSettings(name=address, options={"value": 3.0})
     weights: Any = load_curriculum(settings.name)(Pool(rates=PassRates(1)), **settings.options)
     return np.asarray(weights).item()
 
@@ -114,7 +115,7 @@ def _alarm(address: str) -> Any:
         "actions": {"default": "off", "own_alarm": "stop"},
         "thresholds": {"own_alarm": {"limit": 2.0}},
     }
-    monitor = HealthMonitor(HealthSettings.from_mapping(section))
+    monitor = HealthMonitor(read_settings(HealthSettings, section, section="health"))
     assert monitor.observe(1, {"episode/acc": 1.0}) == []
     (found,) = monitor.observe(2, {"episode/acc": 3.0})
     assert (found.check, found.level, found.found) == ("own_alarm", "stop", "3.0 > 2.0; since step 2")
@@ -123,7 +124,7 @@ def _alarm(address: str) -> Any:
 
 
 def _load_alarm(address: str) -> Any:
-    return HealthSettings.from_mapping({"alarms": [address]})
+    return HealthSettings(alarms=[address])
 
 
 KINDS = {
@@ -218,6 +219,6 @@ def test_a_file_that_failed_is_loaded_anew(folder: Path) -> None:
 
 def test_an_alarm_of_the_user_needs_a_name_of_its_own(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"health\.alarms must have other names"):
-        HealthSettings.from_mapping({"alarms": ["own_things:own_alarm", "own_things.py:own_alarm"]})
-    with pytest.raises(ConfigError, match=r"health\.alarms must be a list of text, got 'own_things:own_alarm'"):
-        HealthSettings.from_mapping({"alarms": "own_things:own_alarm"})
+        read_settings(HealthSettings, {"alarms": ["own_things:own_alarm", "own_things.py:own_alarm"]}, section="health")
+    with pytest.raises(ConfigError, match=r"health\.alarms must be a list of texts, got 'own_things:own_alarm'"):
+        read_settings(HealthSettings, {"alarms": "own_things:own_alarm"}, section="health")

@@ -1,7 +1,8 @@
-"""Reads sections of a configuration: unknown keys, missing keys and values of a wrong type are refused by name.
+"""Reads sections of a configuration into frozen dataclasses, and checks options of functions.
 
-A dataclass, or the keyword arguments of a function, says which keys there are and what they hold. So a reader and its
-documentation cannot differ, and every section refuses a slip in the same words.
+A dataclass declares every key of a section once: its type, its default, its bounds (`setting`) and, in the docstring
+below the field, its meaning. `read_settings` refuses unknown keys, missing keys and wrong values, in the same words for
+every section. `docs/configuration.md` is generated from the same classes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import difflib
 import functools
 import inspect
 import math
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,7 +20,70 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from verl_agentic.errors import ConfigError
 
 T = TypeVar("T")
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    type(None): "null",
+    Any: "any value",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """The numbers that a key accepts: never NaN, never infinite."""
+
+    min: float = -math.inf
+    max: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def hold(self, value: float) -> bool:
+        """Tells whether a number is accepted."""
+        return self.min <= value <= self.max and self.above < value < self.below
+
+    def __str__(self) -> str:
+        words = {"min": "at least", "above": "above", "max": "at most", "below": "below"}
+        limits = {name: getattr(self, name) for name in words}
+        parts = [f"{words[name]} {limit}" for name, limit in limits.items() if math.isfinite(limit)]
+        return f"({' and '.join(parts)})" if parts else ""
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    factory: Any = dataclasses.MISSING,
+    read: Callable[..., Any] | None = None,
+    **bounds: float,
+) -> Any:
+    """Declares a key of a section.
+
+    Args:
+        default: its value when the section leaves it out; without one, the key is required.
+        factory: makes the default, when it is mutable.
+        read: `(value, *, name) -> Any` converts what the configuration holds; `name` is the path of the key.
+        bounds: `min`, `max`, `above` and `below`, see `Bounds`; of each number in a list or mapping.
+    """
+    metadata = {"bounds": Bounds(**bounds), "read": read}
+    return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
+
+
+class Settings:
+    """Base of a dataclass that is a section: no object of it has a value of a wrong type or out of bounds."""
+
+    def __post_init__(self) -> None:
+        hints = hints_of(type(self))
+        for item in dataclasses.fields(self):  # pyright: ignore
+            check_value(getattr(self, item.name), hints[item.name], name=item.name, bounds=_bounds(item))
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Checks keys that depend on each other. An error begins with the name of a key.
+
+        Raises:
+            ConfigError: they do not go together.
+        """
 
 
 def read_settings(cls: Callable[..., T], values: Any, *, section: str, **defaults: Any) -> T:
@@ -31,14 +96,11 @@ def read_settings(cls: Callable[..., T], values: Any, *, section: str, **default
         defaults: what it leaves out.
 
     Raises:
-        ConfigError: an unknown or missing key, a value of a wrong type, or what the dataclass refuses.
+        ConfigError: an unknown or missing key, or a value that its key or the whole section cannot have.
     """
-    hints, fields = _hints(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}  # pyright: ignore
+    hints, fields = hints_of(cls), {f.name: f for f in dataclasses.fields(cls) if f.init}  # pyright: ignore
     given = check_keys(values, fields, section=section)
-    for name, value in given.items():
-        check_value(value, hints[name], name=f"{section}.{name}")
-        if isinstance(value, Mapping) and (inner := _dataclass_in(hints[name])) is not None:
-            given[name] = read_settings(inner, value, section=f"{section}.{name}")
+    given = {n: _read(value, hints[n], fields[n], name=f"{section}.{n}") for n, value in given.items()}
     given = {**defaults, **given}
     no_default = (name for name, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING)
     if missing := [name for name in no_default if name not in given]:
@@ -46,9 +108,22 @@ def read_settings(cls: Callable[..., T], values: Any, *, section: str, **default
     try:
         return cls(**given)
     except ConfigError as refused:
-        if section in str(refused):
-            raise
-        raise ConfigError(f"{section}: {refused}") from refused
+        starts_with_key = re.match(r"\w*", str(refused)).group() in fields  # pyright: ignore
+        raise ConfigError(f"{section}{'.' if starts_with_key else ': '}{refused}") from refused
+
+
+def _read(value: Any, kind: Any, field: dataclasses.Field[Any], *, name: str) -> Any:
+    inner, read = dataclass_in(kind), field.metadata.get("read")
+    if read is not None and not (value is None and _fits(None, kind, None)):
+        value = read(value, name=name)
+    elif isinstance(value, Mapping) and inner is not None:
+        value = read_settings(inner, value, section=name)
+    check_value(value, kind, name=name, bounds=_bounds(field))
+    return tuple(value) if get_origin(kind) is tuple else value  # pyright: ignore
+
+
+def _bounds(field: dataclasses.Field[Any]) -> Bounds:
+    return field.metadata.get("bounds") or Bounds()
 
 
 def check_keys(values: Any, known: Any, *, section: str) -> dict[str, Any]:
@@ -93,29 +168,35 @@ def check_options(function: Callable[..., Any], options: Any, *, what: str) -> d
         raise ConfigError(f"{what} has no options {unknown}; it has {sorted(known)}")
     if missing := sorted(n for n, p in known.items() if p.default is p.empty and n not in given):
         raise ConfigError(f"{what} needs the options {missing}, got {sorted(given)}; write them under options")
-    hints = _hints(function)
+    hints = hints_of(function)
     for name, value in given.items():
         check_value(value, hints.get(name, Any), name=f"option {name} of {what}")
     return given
 
 
-def check_value(value: Any, kind: Any, *, name: str) -> None:
+def check_value(value: Any, kind: Any, *, name: str, bounds: Bounds | None = None) -> None:
     """Raises when a value is not of the annotated type; an annotation that no configuration can be checked by passes.
 
-    A whole number is a number, true and false are neither, NaN is none. A section of a dataclass is looked at when it
+    A whole number is a number, true and false are neither, NaN is none. A section of a dataclass is checked when it
     is read.
+
+    Args:
+        value: what a configuration holds.
+        kind: the annotation.
+        name: path of the key.
+        bounds: of its numbers; None accepts infinite ones, too.
 
     Raises:
         ConfigError: naming the key.
     """
-    if not _fits(value, kind):
-        raise ConfigError(f"{name} must be {_in_words(kind)}, got {value!r}; change it")
+    if not _fits(value, kind, bounds):
+        raise ConfigError(f"{name} must be {in_words(kind, bounds)}, got {value!r}; change it")
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: Any, kind: Any, bounds: Bounds | None) -> bool:
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in args)
+        return any(_fits(value, one, bounds) for one in args)
     if origin is Literal:
         return any(type(value) is type(one) and value == one for one in args)
     if kind in (None, type(None)):
@@ -124,12 +205,12 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, kind)
     if kind in (int, float):
         is_number = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-        return is_number and not math.isnan(value)
+        return is_number and not math.isnan(value) and (bounds is None or bounds.hold(value))
     if _is_mapping(kind, origin):
-        return isinstance(value, Mapping) and all(_fits(one, args[1]) for one in value.values() if len(args) == 2)
+        return isinstance(value, Mapping) and all(_fits(v, args[1], bounds) for v in value.values() if len(args) == 2)
     if _is_sequence(kind, origin):
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return is_list and all(_fits(one, args[0]) for one in value if args)
+        return is_list and all(_fits(one, args[0], bounds) for one in value if args)
     if dataclasses.is_dataclass(kind):
         return isinstance(value, Mapping | kind)  # pyright: ignore
     return True
@@ -145,27 +226,37 @@ def _is_sequence(kind: Any, origin: Any) -> bool:
     return isinstance(found, type) and issubclass(found, Sequence) and found is not str
 
 
-def _in_words(kind: Any) -> str:
+def in_words(kind: Any, bounds: Bounds | None = None) -> str:
+    """Returns what values an annotation accepts, such as `a whole number (at least 1) or null`."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return " or ".join(_in_words(one) for one in args)
+        return " or ".join(dict.fromkeys(in_words(one, bounds) for one in args))
     if origin is Literal:
         return f"one of {list(args)}"
     if _is_mapping(kind, origin) or dataclasses.is_dataclass(kind):
-        return "a section of keys"
+        return f"a section of {_several(args[1], bounds, 'keys') if len(args) == 2 else 'keys'}"
     if _is_sequence(kind, origin):
-        return f"a list of {_in_words(args[0])}" if args and args[0] is not Any else "a list"
-    return _WORDS.get(kind, str(kind))
+        return f"a list of {_several(args[0], bounds, 'values') if args else 'values'}"
+    return _WORDS.get(kind, getattr(kind, "__name__", str(kind))) + _limits(kind, bounds)
 
 
-def _dataclass_in(kind: Any) -> Any:
+def _several(kind: Any, bounds: Bounds | None, otherwise: str) -> str:
+    return {int: "whole numbers", float: "numbers", str: "texts"}.get(kind, otherwise) + _limits(kind, bounds)
+
+
+def _limits(kind: Any, bounds: Bounds | None) -> str:
+    return f" {bounds}" if kind in (int, float) and bounds is not None and str(bounds) else ""
+
+
+def dataclass_in(kind: Any) -> Any:
     """Returns the dataclass that an annotation is, or may be."""
     candidates = (kind, *get_args(kind)) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((one for one in candidates if dataclasses.is_dataclass(one) and isinstance(one, type)), None)
 
 
 @functools.lru_cache(maxsize=512)
-def _hints(function: Any) -> dict[str, Any]:
+def hints_of(function: Any) -> dict[str, Any]:
+    """Returns the annotations of a function or of a dataclass, by name."""
     try:
         return get_type_hints(function)
     except NameError:  # names that only a type checker imports: nothing can be said of the types

@@ -284,10 +284,10 @@ def test_adapters_parse_no_section_by_themselves() -> None:
                _calls(ast.parse(file.read_text(encoding="utf-8"))))
     }  # fmt: skip
     assert {file for file in found if not file.endswith("_sections.py")} == {
-        "replay_buffer/gated_buffer.py",  # GateOptions.of, and the rubric
+        "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
-        "replay_buffer/group_replay.py",  # inside GateOptions
         "trainer/implicit_rewards.py",  # check_implicit_reward
+        "trainer/self_teacher.py",  # teacher_tau
         "offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",
         "reward/group_rewards.py",

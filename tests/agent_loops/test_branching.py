@@ -20,7 +20,7 @@ from verl_agentic.agent_loops.attempt.attempt import Play
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, Siblings, run_branching_episode
-from verl_agentic.agent_loops.loop_settings import LoopSettings
+from verl_agentic.agent_loops.loop_settings import LoopSettings, read_loop_settings
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.env import EnvRow
@@ -535,7 +535,7 @@ def test_every_member_ends_whatever_becomes_of_the_others(how: list[str], initia
 
 def test_branching_is_off_unless_it_is_asked_for() -> None:
     def made(**values: Any) -> LoopSettings:
-        return LoopSettings.from_mapping(values, section="s", max_response_tokens=9, max_context_tokens=9)
+        return read_loop_settings(values, section="s", max_response_tokens=9, max_context_tokens=9)
 
     assert made().branching is None and made(branching=None).branching is None
     assert made(branching={}).branching == Branching()

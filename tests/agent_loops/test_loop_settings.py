@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.loop_settings import LoopSettings
+from verl_agentic.agent_loops.loop_settings import LoopSettings, read_loop_settings
 from verl_agentic.errors import ConfigError
 
 
 def read(**values: Any) -> LoopSettings:
-    return LoopSettings.from_mapping(values, section="agentic", max_response_tokens=64, max_context_tokens=128)
+    return read_loop_settings(values, section="agentic", max_response_tokens=64, max_context_tokens=128)
 
 
 def test_schedules_give_the_values_of_a_step() -> None:
@@ -22,7 +22,7 @@ def test_schedules_give_the_values_of_a_step() -> None:
     )
     assert [settings.limits_at(step).max_turns for step in (1, 100, 101)] == [10, 10, 20]
     assert settings.limits.max_turns == 5  # what validation uses
-    found = [settings.exploration_at(step, seed="a") for step in (0, 50, 100)]
+    found = [settings.exploration.at(step, seed="a") for step in (0, 50, 100)]
     assert [(e.epsilon_tool, e.partial_solution) for e in found] == [(0.25, 0.75), (0.25, 0.375), (0.25, 0.0)]
 
 
@@ -31,12 +31,18 @@ def test_schedules_give_the_values_of_a_step() -> None:
     [
         ({"envs": "x"}, r"unknown keys in agentic, got \['envs'\]"),
         ({"exploration": {"epsilon": 1}}, r"unknown keys in agentic.exploration, got \['epsilon'\]"),
-        ({"exploration": {"epsilon_tool": 2}}, "epsilon_tool must be from 0 to 1, got 2"),
+        (
+            {"exploration": {"epsilon_tool": 2}},
+            "agentic.exploration.epsilon_tool must be a number .* at most 1.*, got 2",
+        ),
         ({"max_turns_schedule": 7}, "agentic.max_turns_schedule must be {stages, every}"),
         ({"max_turns_schedule": {"stages": [0, 5], "every": 3}}, "agentic.max_turns_schedule must never be below 1"),
         ({"temperature_schedule": {"start": 1}}, "agentic.temperature_schedule must be a number, {stages, every}"),
         ({"compaction": {"keep_last": 2}}, r"agentic.compaction must have \['strategy'\]"),
         ({"protocol_options": {"repairs": True}}, "unknown keys in agentic.protocol_options"),
+        ({"external_sessions": True}, r"agentic.external_sessions must be a whole number \(at least 0\), got True"),
+        ({"audit": "loud"}, r"agentic.audit must be one of \['stop', 'warn', 'off'\], got 'loud'"),
+        ({"limits": {"answer_reserve_tokens": 64}}, "agentic.limits.answer_reserve_tokens must leave room"),
         ({"limits": {"max_turn": 3}}, r"unknown keys in agentic.limits, got \['max_turn'\]"),
     ],
 )

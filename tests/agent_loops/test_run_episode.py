@@ -20,6 +20,7 @@ from verl_agentic.agent_loops.records.episode import Episode, mean_numbers
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import Transcript
 from verl_agentic.errors import ConfigError, DataError, EnvError, PolicyError, SandboxError
+from verl_agentic.settings import read_settings
 from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason
 
 
@@ -565,7 +566,7 @@ def test_invariants_hold_for_any_script_and_any_budget(
 @pytest.mark.parametrize("bad", [{"max_turn": 3}, {"max_turns": 0}, {"turn_timeout_s": -1.0}])
 def test_limits_refuse_unknown_keys_and_impossible_values(bad: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        EpisodeLimits.from_mapping(bad, max_response_tokens=8, max_context_tokens=16)
+        read_settings(EpisodeLimits, bad, section="limits", max_response_tokens=8, max_context_tokens=16)
 
 
 @pytest.mark.parametrize("error", [EnvError("env"), PolicyError("policy")])

@@ -11,6 +11,7 @@ from verl_agentic.algorithms.advantage import AdvantageType, advantage, load_adv
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
 from verl_agentic.algorithms.estimate import CreditSettings, estimate, scaled_by_source
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.settings import read_settings
 
 Tensor = torch.Tensor
 PLAIN = CreditSettings()
@@ -31,9 +32,11 @@ def giving(advantages_BT: Tensor, returns_BT: Tensor | None = None, **metrics: f
 
 
 def test_settings_are_what_the_section_says() -> None:
-    assert CreditSettings.from_mapping({}) == CreditSettings(clip=None, by_source=False, options={})
+    assert read_settings(CreditSettings, {}, section="credit") == CreditSettings(clip=None, by_source=False, options={})
     given = {"clip": 5, "by_source": True, "options": {"ddof": 0}}
-    assert CreditSettings.from_mapping(given) == CreditSettings(clip=5, by_source=True, options={"ddof": 0})
+    assert read_settings(CreditSettings, given, section="credit") == CreditSettings(
+        clip=5, by_source=True, options={"ddof": 0}
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ def test_settings_are_what_the_section_says() -> None:
 )
 def test_settings_that_cannot_work_are_refused(section, named) -> None:
     with pytest.raises(ConfigError, match=named):
-        CreditSettings.from_mapping(section)
+        read_settings(CreditSettings, section, section="credit")
 
 
 def test_options_reach_the_estimator() -> None:

@@ -125,5 +125,5 @@ def test_rows_with_their_own_seed_do_not_depend_on_their_neighbours() -> None:
     ],
 )
 def test_values_out_of_range_are_named(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"sampling parameter {name} is out of range, got "):
+    with pytest.raises(ConfigError, match=f"^{name} must be .*, got "):
         SamplingParams(**{name: value})

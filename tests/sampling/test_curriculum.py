@@ -16,6 +16,7 @@ from verl_agentic.sampling.curriculum import (
     load_curriculum,
 )
 from verl_agentic.sampling.prompts.pass_rates import PassRates
+from verl_agentic.settings import read_settings
 
 NAMES = ["by_source", "easy_to_hard", "failed_tasks", "hard_only", "hard_to_easy", "learnability", "mix", "value"]
 OPTIONS: dict[str, dict[str, Any]] = {"by_source": {"stages": [{"sources": ["m"]}]}, "mix": {"ratios": {"m": 0.25}}}
@@ -37,7 +38,9 @@ def test_there_are_no_others() -> None:
 
 
 def test_the_section_is_read_with_its_parts() -> None:
-    settings = CurriculumSettings.from_mapping({"name": "learnability", "group_size": {"least": 4, "most": 32}})
+    settings = read_settings(
+        CurriculumSettings, {"name": "learnability", "group_size": {"least": 4, "most": 32}}, section="data.curriculum"
+    )
     assert settings.group_size == GroupSizeSettings(least=4, most=32)
     assert settings.outcome == "acc"
 
@@ -49,11 +52,24 @@ def test_the_section_is_read_with_its_parts() -> None:
         ({"options": {}}, r"data.curriculum must have \['name'\]"),
         ({"name": "learnability", "options": {"shpae": "tent"}}, r"has no options \['shpae'\]; it has \['shape'\]"),
         ({"name": "mix"}, r"curriculum 'mix' needs the options \['ratios'\]"),
-        ({"name": "value", "floor": 1.0}, "data.curriculum.floor must be at least 0 and below 1, got 1.0"),
-        ({"name": "value", "group_size": {"least": 1, "most": 4}}, "2 <= least <= most, got 1 and 4"),
+        (
+            {"name": "value", "floor": 1.0},
+            r"curriculum.floor must be a number \(at least 0 and below 1\), got 1.0",
+        ),
+        (
+            {"name": "value", "group_size": {"least": 1, "most": 4}},
+            r"group_size.least must be .* \(at least 2\), got 1",
+        ),
+        (
+            {"name": "value", "group_size": {"least": 4, "most": 2}},
+            "group_size.least must be at most .*, got 4 and 2",
+        ),
         ({"name": "value", "group_size": {"min": 1}}, r"unknown keys in data.curriculum.group_size, got \['min'\]"),
         ({"name": "value", "group_size": 4}, "data.curriculum.group_size must be a section of keys or null, got 4"),
-        ({"name": "value", "task_set": {"proposals": "p", "check": "f"}}, "check=module:function"),
+        (
+            {"name": "value", "task_set": {"proposals": "p", "check": "f"}},
+            "task_set.check must be module:function, got",
+        ),
         (
             {"name": "value", "task_set": {"proposals": "p", "check": "m:f", "value_bounds": [0.05, 1.5]}},
             r"data.curriculum.task_set.value_bounds must be \[low, high\] .*, got \[0.05, 1.5\]",
@@ -62,4 +78,4 @@ def test_the_section_is_read_with_its_parts() -> None:
 )
 def test_what_cannot_work_is_refused_with_its_key(section: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        CurriculumSettings.from_mapping(section)
+        read_settings(CurriculumSettings, section, section="data.curriculum")

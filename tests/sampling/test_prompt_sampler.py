@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.sampling.curriculum import CurriculumSettings
 from verl_agentic.sampling.prompt_sampler import PromptColumns, PromptSampler, spread_draws
+from verl_agentic.settings import read_settings
 
 
 def sampler(
@@ -33,7 +34,9 @@ def sampler(
         source_N=None if source is None else np.array(source),
         pass_rate_N=None if rate is None else np.array(rate),
     )
-    return PromptSampler(CurriculumSettings.from_mapping({"name": name, **section}), columns, block=block, seed=seed)
+    return PromptSampler(
+        read_settings(CurriculumSettings, {"name": name, **section}, section="s"), columns, block=block, seed=seed
+    )
 
 
 def draws(of: PromptSampler, count: int) -> list[int]:

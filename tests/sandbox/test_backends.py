@@ -198,10 +198,14 @@ def test_a_backend_that_is_named_must_isolate_enough_too() -> None:
     ("name", "options", "match"),
     [
         ("chroot", {}, "is one of namespaces, docker, landlock, local, remote, auto, got 'chroot'"),
-        ("local", {"max_runing": 1}, "options of the backend local are max_running, is_trusted, got max_runing"),
-        ("namespaces", {"image": "x"}, "got image"),
+        (
+            "local",
+            {"max_runing": 1},
+            r"local has no options \['max_runing'\]; it has \['is_trusted', 'max_running'\]",
+        ),
+        ("namespaces", {"image": "x"}, r"unknown keys in namespaces, got \['image'\]"),
         ("auto", {"disk_mb": 1}, "options of auto are those of"),
-        ("auto", {"local": {"size": 1}}, "options of the backend local are"),
+        ("auto", {"local": {"size": 1}}, "the backend local has no options"),
         ("local", {"at_least": "strong"}, "an isolation is one of none, process_limits"),
     ],
 )

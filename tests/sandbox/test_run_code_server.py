@@ -110,7 +110,7 @@ def test_long_output_is_cut(service: Service) -> None:
         ({"code": "1", "files": {"../a": "eA=="}}, "below the working folder"),
         ({"code": "1", "files": {"a": "?"}}, "base64"),
         ({"code": "1", "run_timeout": "soon"}, "run_timeout"),
-        ({"code": "1", "extension": {"limits": {"wings": 2}}}, "unknown limits, got ['wings']"),
+        ({"code": "1", "extension": {"limits": {"wings": 2}}}, "unknown keys in limits, got ['wings']"),
         ({"language": "python"}, "code: Field required"),
     ],
 )

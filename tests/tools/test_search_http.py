@@ -430,8 +430,8 @@ def test_an_event_loop_has_one_client_and_closes_it_at_its_end(serve: Any) -> No
             r"url must be http\(s\)://HOST:PORT, got ''; give the option url, or set VERL_AGENTIC_SEARCH_URL",
         ),
         ({"url": "127.0.0.1:8000"}, r"url must be http\(s\)://HOST:PORT, got '127\.0\.0\.1:8000'"),
-        ({"url": "http://h", "max_requests": 0}, "must be positive"),
-        ({"url": "http://h", "cache_size": -1}, "not negative"),
+        ({"url": "http://h", "max_requests": 0}, r"max_requests must be a whole number \(at least 1\), got 0"),
+        ({"url": "http://h", "cache_size": -1}, r"cache_size must be a whole number \(at least 0\), got -1"),
     ],
 )
 def test_a_config_that_cannot_work_is_refused(

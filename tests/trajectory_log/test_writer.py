@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 from verl_agentic.trajectory_log import writer as writing
 from verl_agentic.trajectory_log.log_options import LogOptions
 from verl_agentic.trajectory_log.reader import RunLog, load
@@ -205,13 +206,13 @@ def test_a_queue_that_is_full_drops_and_says_so(tmp_path: Path, monkeypatch: pyt
     ("options", "says"),
     [
         ({"folder": "x"}, r"unknown keys in here, got \['folder'\]"),
-        ({"dir": "x", "file_mb": 0}, "file_mb of the trajectory log must be positive, got 0"),
-        ({"dir": "x", "file_mb": 512, "total_gb": 0.25}, "total_gb of the trajectory log must hold a file of 512 MB"),
+        ({"dir": "x", "file_mb": 0}, r"here.file_mb must be a number \(above 0\), got 0"),
+        ({"dir": "x", "file_mb": 512, "total_gb": 0.25}, "here.total_gb must hold a file of 512 MiB"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        LogOptions.from_mapping(options, section="here")
+        read_settings(LogOptions, options, section="here")
 
 
 def test_a_run_that_goes_on_is_read_on(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Axes as in `verl_agentic.algorithms.credit.batch`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +23,7 @@ from verl_agentic.algorithms.credit.batch import (
 from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.credit.group_statistics import group_means, group_stds
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 
 Tensor = torch.Tensor
 
@@ -32,27 +31,15 @@ _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditSettings:
-    """The section `algorithm.credit`."""
+class CreditSettings(Settings):
+    """Options of all advantage estimators: the section `algorithm.credit`."""
 
-    clip: float | None = None
-    """Advantages are clipped to `[-clip, clip]`; None: not. 5 leaves all but rare outcomes of large groups alone."""
+    clip: float | None = setting(None, above=0)
+    """Advantages are clipped to `[-clip, clip]`. None: no clipping. 5 clips only rare outcomes of large groups."""
     by_source: bool = False
-    """Whether outcomes are z-scored over all sessions of their data source first; see `scaled_by_source`."""
+    """Z-score outcomes over all sessions of their data source first; see `scaled_by_source`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the estimator."""
-
-    @classmethod
-    def from_mapping(cls, values: Any) -> CreditSettings:
-        """Returns the settings of a config section.
-
-        Raises:
-            ConfigError: unknown keys, or values that cannot work.
-        """
-        settings = read_settings(cls, values, section="algorithm.credit")
-        if settings.clip is not None and not 0 < settings.clip < math.inf:
-            raise ConfigError(f"algorithm.credit.clip must be a number above 0, or null, got {settings.clip!r}")
-        return settings
 
 
 def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSettings) -> Advantages:

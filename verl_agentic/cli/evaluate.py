@@ -256,6 +256,7 @@ def _seating(args: argparse.Namespace, endpoint: Endpoint) -> Seating:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.evaluation.policy_backends import Seating
     from verl_agentic.errors import ConfigError
+    from verl_agentic.settings import read_settings
 
     tokenizer = codec = None
     if args.tokenizer:
@@ -264,8 +265,10 @@ def _seating(args: argparse.Namespace, endpoint: Endpoint) -> Seating:
         tokenizer, codec = load_codec(args.tokenizer, tool_format=args.tool_format, protocol=args.protocol)
     if args.protocol != "chat" and _mode(args) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
-    limits = EpisodeLimits.from_mapping(
+    limits = read_settings(
+        EpisodeLimits,
         parse_key_values(args.limit, option="--limit"),
+        section="limits",
         max_response_tokens=_MAX_RESPONSE_TOKENS,
         max_context_tokens=_MAX_CONTEXT_TOKENS,
     )

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import Settings, read_settings, setting
 
 FinishReason = Literal["stop", "length", "aborted"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(Settings):
     """How one request samples; the names are vLLM's."""
 
-    temperature: float = 1.0
+    temperature: float = setting(1.0, min=0)
     """0 is greedy."""
-    top_p: float = 1.0
-    top_k: int = -1
+    top_p: float = setting(1.0, above=0, max=1)
+    top_k: int = setting(-1, min=-1)
     """-1 and 0 are off."""
-    max_tokens: int | None = None
+    max_tokens: int | None = setting(None, min=1)
     """Most new tokens; None is whatever the context leaves."""
     stop: tuple[str, ...] = ()
     """Texts that end the generation."""
@@ -28,24 +29,15 @@ class SamplingParams:
     """Ids that end the generation, beside the model's own end tokens."""
     include_stop_str_in_output: bool = True
     """False takes back the tokens that a stop text touches."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = setting(1.0, above=0)
     seed: int | None = None
     """Makes this request's sampling independent of its neighbours and repeatable."""
     logprobs: bool = True
     ignore_eos: bool = False
 
-    def __post_init__(self) -> None:
-        bounds = {
-            "temperature": self.temperature >= 0,
-            "top_p": 0 < self.top_p <= 1,
-            "top_k": self.top_k >= -1,
-            "max_tokens": self.max_tokens is None or self.max_tokens >= 1,
-            "repetition_penalty": self.repetition_penalty > 0,
-            "stop": all(self.stop),
-        }
-        for name, is_good in bounds.items():
-            if not is_good:
-                raise ConfigError(f"sampling parameter {name} is out of range, got {getattr(self, name)!r}; mend it")
+    def check_together(self) -> None:
+        if not all(self.stop):
+            raise ConfigError(f"stop must be texts that are not empty, got {self.stop!r}; leave out the empty one")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
@@ -54,18 +46,14 @@ class SamplingParams:
         Raises:
             ConfigError: a name that is not known here.
         """
-        known = {item.name for item in fields(cls)}
         given = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
-        unknown = sorted(set(given) - known)
-        if unknown:
-            raise ConfigError(f"unknown sampling parameters, got {unknown}; known ones: {sorted(known)}")
         stop = given.get("stop") or ()
         given["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
         given["stop_token_ids"] = tuple(given.get("stop_token_ids") or ())
         # vLLM counts alternatives here, and 0 alternatives still means the sampled token's own log-prob.
         logprobs = given.get("logprobs", True)
         given["logprobs"] = logprobs is not None and logprobs is not False
-        return cls(**given)
+        return read_settings(cls, given, section="sampling")
 
 
 @dataclass(frozen=True, kw_only=True)

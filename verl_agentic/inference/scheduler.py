@@ -20,23 +20,30 @@ from verl_agentic.inference.request import FinishReason, Generation, Running
 from verl_agentic.inference.span import make_span
 from verl_agentic.inference.stop_text import tokens_before_stop
 from verl_agentic.inference.token_sampling import sample
+from verl_agentic.settings import Settings
 
 _POSITION_STEP = 64  # slots grow by multiples of this many positions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineConfig:
-    """How much the engine may use."""
+class EngineOptions(Settings):
+    """How much memory and time the inference engine may use."""
 
     max_cached_tokens: int = 262_144
-    """Most tokens whose keys and values are in memory: slots of running requests and kept prefixes together. While
-    slots are copied to a larger place, half of them are there twice."""
+    """Maximum number of cached tokens: slots of running requests and kept prefixes together. While slots are copied to
+    a larger place, up to half of them exist twice."""
+    prefill_tokens: int = 2_048
+    """Maximum number of prompt tokens of one step. Decoding continues between two such steps."""
+    prefix_reuse: bool = True
+    """Keep the cache of finished requests for requests that begin with the same tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig(EngineOptions):
+    """`EngineOptions`, with what verl's own keys `rollout.max_num_seqs` and `rollout.seed` say."""
+
     max_running: int = 256
     """Most requests in the batch."""
-    prefill_tokens: int = 2_048
-    """Most prompt tokens of one step; decoding goes on between two such steps."""
-    prefix_reuse: bool = True
-    """Keep the cache of finished requests for those that begin with the same tokens."""
     seed: int = 0
     """Of the randomness of requests without a seed of their own."""
 

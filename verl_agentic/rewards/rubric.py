@@ -10,42 +10,63 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import yaml
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import Component, Kind, load_component
+from verl_agentic.settings import Settings, read_settings, setting
 
 OnError = Literal["void", "stop"]
 MIN_OUTCOME_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
+class Entry(Settings):
+    """An entry of `components`: a component with its place in the rubric."""
+
+    use: str
+    """The component: its name, `module:function`, or `path.py:function`. A worker process loads it by this."""
+    options: Mapping[str, Any] | None = None
+    """Options of the component."""
+    name: str = ""
+    """Name in metrics and in other entries. Empty: the name of the component."""
+    kind: Kind | None = None
+    """`outcome` or `shaping`. None: the kind of the component."""
+    weight: float = 1.0
+    """Factor of the component's value. 0 makes it a held-out grader, which is only measured."""
+    cap: float | None = setting(None, above=0)
+    """Most that it may add or take, after its weight."""
+    only_if: Mapping[str, float] | None = None
+    """Names of other entries -> the minimum raw value that they must have, or this entry adds nothing."""
+    unless: Mapping[str, float] | None = None
+    """Names of other entries -> the raw value that they must stay below, or this entry adds nothing."""
+    fallback_for: str | None = None
+    """Used only where that entry abstains, such as for rows without a verifier."""
+    data_sources: Sequence[str] | None = None
+    """Used only for rows of these sources. None: for all rows."""
+    timeout_s: float | None = setting(None, above=0)
+    """Deadline for one sample, or one group, in seconds. None: the rubric's."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Term:
-    """A component with its place in the rubric."""
+    """A component with its place in the rubric; see `Entry`."""
 
     name: str
-    """Under which it is reported; its component's name unless `name` says otherwise."""
     use: str
-    """What names the component; a worker process loads it by this."""
     component: Component
     kind: Kind
     weight: float = 1.0
     cap: float | None = None
-    """Most that it may add or take, after its weight."""
     only_if: Mapping[str, float] = field(default_factory=dict)
-    """Names of other terms -> the least raw value that they must have; else this one adds nothing."""
     unless: Mapping[str, float] = field(default_factory=dict)
-    """Names of other terms -> the raw value that they must stay below; else this one adds nothing."""
     fallback_for: str | None = None
-    """Used only where that term abstains, as for rows that have no verifier."""
     data_sources: tuple[str, ...] = ()
-    """Used only for rows of these sources; all when empty."""
     timeout_s: float | None = None
-    """Deadline for one sample, or one group; None for the rubric's."""
 
     @property
     def is_held_out(self) -> bool:
@@ -72,47 +93,40 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rubric:
+class RubricSettings(Settings):
+    """A rubric: the section `reward.rubric`, or a YAML file of its own."""
+
+    components: Sequence[Mapping[str, Any]] = ()
+    """The entries of the rubric."""
+    on_error: OnError = "void"
+    """What happens to a sample whose scorer fails: `void` masks it out of loss and statistics, `stop` ends the run."""
+    timeout_s: float = setting(30.0, above=0)
+    """Deadline of each component for one sample, in seconds, unless its entry has its own."""
+    mask_overlong: int | None = setting(None, min=0)
+    """Samples that a budget cut off are masked, not punished; so are samples with more model tokens than this (0: no
+    such limit). None: they are scored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rubric(RubricSettings):
     """What a trajectory is scored by."""
 
     terms: tuple[Term, ...]
     """In an order in which every term stands behind those that it needs."""
-    on_error: OnError = "void"
-    """What becomes of a sample whose scorer fails: out of the loss and the statistics, or the end of the run."""
-    timeout_s: float = 30.0
-    """Deadline of each component for one sample, unless it has its own."""
-    mask_overlong: int | None = None
-    """Samples that a budget cut off, or that have more model tokens than this (0: no such limit), are masked, not
-    punished."""
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, section: str = "the rubric") -> Rubric:
+    def from_mapping(cls, values: Mapping[str, Any], *, section: str = "rubric") -> Rubric:
         """Returns the rubric of a config section.
 
         Raises:
             ConfigError: unknown keys, components or options; gates of unknown names; no outcome; shaping that has no
                 bound, weighs more than the outcome, or can make a failure worth more than a success.
         """
-        _refuse_unknown(values, {"components", *(f.name for f in fields(cls))} - {"terms"}, section)
-        entries = values.get("components")
-        if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
-            raise ConfigError(f"{section}.components must be a list of components, got {entries!r}")
-        terms = [_term(entry, f"{section}.components[{index}]") for index, entry in enumerate(entries)]
-        on_error, timeout_s = (
-            values.get("on_error", "void"),
-            _positive(values.get("timeout_s", 30.0), f"{section}.timeout_s"),
-        )
-        if on_error not in get_args(OnError):
-            raise ConfigError(f"{section}.on_error must be one of {get_args(OnError)}, got {on_error!r}")
-        limit = values.get("mask_overlong")
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-            raise ConfigError(f"{section}.mask_overlong must be a number of tokens, or 0, got {limit!r}")
-        rubric = cls(
-            terms=tuple(_ordered(terms, section)),
-            on_error=on_error,
-            timeout_s=timeout_s,
-            mask_overlong=limit,
-        )
+        settings = read_settings(RubricSettings, values, section=section)
+        if not settings.components:
+            raise ConfigError(f"{section}.components must be a list of components, got []; add one")
+        terms = [_term(entry, f"{section}.components[{place}]") for place, entry in enumerate(settings.components)]
+        rubric = cls(terms=tuple(_ordered(terms, section)), **vars(settings))
         _check_shares(rubric, section)
         return rubric
 
@@ -173,59 +187,26 @@ class Rubric:
         return next(term for term in self.terms if term.name == name)
 
 
-def _term(entry: Any, where: str) -> Term:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("use"), str):
-        raise ConfigError(f"{where} must be a mapping with the key 'use', got {entry!r}")
-    _refuse_unknown(
-        entry,
-        {
-            "use",
-            "options",
-            "name",
-            "kind",
-            "weight",
-            "cap",
-            "only_if",
-            "unless",
-            "fallback_for",
-            "data_sources",
-            "timeout_s",
-        },
-        where,
-    )
-    kind_of = load_component(entry["use"])
-    kind = entry.get("kind", kind_of.kind)
-    if kind not in get_args(Kind):
-        raise ConfigError(f"{where}.kind must be one of {get_args(Kind)}, got {kind!r}")
-    weight, cap, options = entry.get("weight", 1.0), entry.get("cap"), entry.get("options") or {}
-    if not _is_finite(weight) or (cap is not None and not (_is_finite(cap) and cap > 0)):
+def _term(written: Any, where: str) -> Term:
+    entry = read_settings(Entry, written, section=where)
+    component = load_component(entry.use)
+    kind = entry.kind or component.kind
+    if kind == "outcome" and entry.weight < 0:
         raise ConfigError(
-            f"{where} needs a finite weight and a cap greater than 0, got weight {weight!r} and cap {cap!r}"
+            f"{where}.weight must be at least 0 for an outcome, got {entry.weight!r}; 0 makes it a held-out grader"
         )
-    if kind == "outcome" and weight < 0:
-        raise ConfigError(
-            f"{where} is an outcome and needs a weight greater than 0, got {weight!r}; 0 makes it a held-out grader"
-        )
-    if not isinstance(options, Mapping):
-        raise ConfigError(f"{where}.options must be a mapping, got {options!r}")
-    for key in ("name", "fallback_for"):
-        if not isinstance(entry.get(key, ""), str):
-            raise ConfigError(f"{where}.{key} must be a text, got {entry[key]!r}")
-    sources = entry.get("data_sources") or ()
-    if isinstance(sources, str) or not all(isinstance(source, str) for source in sources):
-        raise ConfigError(f"{where}.data_sources must be a list of texts, got {sources!r}")
     return Term(
-        name=entry.get("name", kind_of.name),
-        use=entry["use"],
-        component=kind_of.make(options, kind=kind),
+        name=entry.name or component.name,
+        use=entry.use,
+        component=component.make(entry.options or {}, kind=kind),
         kind=kind,
-        weight=float(weight),
-        cap=None if cap is None else float(cap),
-        only_if=_gate(entry, "only_if", where),
-        unless=_gate(entry, "unless", where),
-        fallback_for=entry.get("fallback_for"),
-        data_sources=tuple(sources),
-        timeout_s=None if entry.get("timeout_s") is None else _positive(entry["timeout_s"], f"{where}.timeout_s"),
+        weight=float(entry.weight),
+        cap=None if entry.cap is None else float(entry.cap),
+        only_if=entry.only_if or {},
+        unless=entry.unless or {},
+        fallback_for=entry.fallback_for,
+        data_sources=tuple(entry.data_sources or ()),
+        timeout_s=entry.timeout_s,
     )
 
 
@@ -319,25 +300,3 @@ def _is_gated(gate: Mapping[str, float], rubric: Rubric, *, by: Callable[[float,
 def _weight(terms: Sequence[Term]) -> float:
     """Returns the most that terms can weigh; a fallback never adds to what it replaces."""
     return sum(max(map(abs, term.bounds)) for term in terms if term.fallback_for is None)
-
-
-def _gate(entry: Mapping[str, Any], key: str, where: str) -> dict[str, float]:
-    gate = entry.get(key) or {}
-    if not isinstance(gate, Mapping) or not all(isinstance(value, int | float) for value in gate.values()):
-        raise ConfigError(f"{where}.{key} must map names of components to numbers, got {gate!r}")
-    return {str(name): float(value) for name, value in gate.items()}
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _positive(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{where} must be greater than 0, got {value!r}; change it")
-    return float(value)
-
-
-def _refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> None:
-    if unknown := sorted(set(values) - known):
-        raise ConfigError(f"unknown keys in {where}, got {unknown}; known ones: {sorted(known)}")

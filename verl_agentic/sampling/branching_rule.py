@@ -12,45 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branching:
+class Branching(Settings):
     """How the rollouts of a prompt branch. The defaults are those of ARPO's published scripts and code."""
 
-    initial: int = 8
-    """Rollouts of a prompt that begin at once; the others wait for a place to branch from."""
-    beam: int = 2
-    """Most rollouts that go on from one place, the one that came there included."""
-    probability: float = 0.5
-    """Chance to branch where the entropy is that of the first turn."""
+    initial: int = setting(8, min=1)
+    """Number of rollouts of a prompt that start at once. The others wait for a place to branch from."""
+    beam: int = setting(2, min=2)
+    """Maximum number of rollouts that continue from one place, the original one included."""
+    probability: float = setting(0.5, min=0, max=1)
+    """Probability of branching where the entropy equals that of the first turn."""
     entropy_weight: float = 0.2
-    """What is added to the chance per unit of entropy above that."""
-    entropy_tokens: int = 20
-    """First tokens of a turn whose entropy counts."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("initial", 1), ("beam", 2), ("entropy_tokens", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"branching.{name} must be an integer of at least {least}, got {value!r}")
-        if not 0 <= self.probability <= 1:
-            raise ConfigError(f"branching.probability must be from 0 to 1, got {self.probability!r}")
-        if not math.isfinite(self.entropy_weight):
-            raise ConfigError(f"branching.entropy_weight must be finite, got {self.entropy_weight!r}")
-
-    @classmethod
-    def from_mapping(cls, values: Any, *, section: str) -> Branching:
-        """Returns it from a config section.
-
-        Raises:
-            ConfigError: an unknown key, or a value out of range.
-        """
-        return read_settings(cls, values, section=section)
+    """Increase of that probability per unit of entropy above the first turn's."""
+    entropy_tokens: int = setting(20, min=1)
+    """Number of first tokens of a turn whose entropy counts."""
 
     def check_rollout(self, *, group_size: int, has_log_probs: bool) -> None:
         """Fails where nothing could ever branch.

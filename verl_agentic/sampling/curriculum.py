@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import Registry
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
-from verl_agentic.settings import check_options, read_settings
+from verl_agentic.settings import Settings, check_options, setting
 
 Gives = Literal["weights", "order"]
 _COLUMNS = ("difficulty", "source")
@@ -104,24 +104,21 @@ load_curriculum, curriculum_names = _REGISTRY.load, _REGISTRY.names
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSizeSettings:
+class GroupSizeSettings(Settings):
     """The section `data.curriculum.group_size`: prompts get groups of different sizes, `rollout.n` on average."""
 
-    least: int
-    """Attempts that every prompt gets."""
-    most: int
-    """Attempts that no prompt gets more of."""
+    least: int = setting(min=2)
+    """Minimum number of attempts of a prompt."""
+    most: int = setting(min=2)
+    """Maximum number of attempts of a prompt."""
 
-    def __post_init__(self) -> None:
-        if not 2 <= self.least <= self.most:
-            raise ConfigError(
-                f"data.curriculum.group_size needs 2 <= least <= most, got {self.least} and {self.most}; a group of "
-                "one has no siblings to compare with"
-            )
+    def check_together(self) -> None:
+        if self.least > self.most:
+            raise ConfigError(f"least must be at most `most`, got {self.least} and {self.most}; change one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSetSettings:
+class TaskSetSettings(Settings):
     """The section `data.curriculum.task_set`: tasks that are proposed while training joins the data."""
 
     proposals: str
@@ -129,61 +126,49 @@ class TaskSetSettings:
     check: str
     """`module:function` or `path.py:function` of a row; returns True when the task can be posed. What it raises counts
     as False."""
-    patience: int = 4
+    patience: int = setting(4, min=1)
     """Groups in a row, solved throughout or not at all, after which a proposed task leaves."""
     value_bounds: Sequence[float] | None = None
     """`[low, high]`: a proposed task leaves as soon as a group of it is finished and its running rate lies outside
     (WebRL: `[0.05, 0.75]`). WebRL asks its critic for the value before it poses a task; here the rate of attempts,
     which is an estimate of it, decides who stays. None: by `patience` alone."""
 
-    def __post_init__(self) -> None:
-        check_bounds(self.value_bounds, name="data.curriculum.task_set.value_bounds")
-        if ":" not in self.check or self.patience < 1:
-            raise ConfigError(
-                f"data.curriculum.task_set needs check=module:function or path.py:function, and patience >= 1, got "
-                f"{self.check!r} and {self.patience}"
-            )
+    def check_together(self) -> None:
+        check_bounds(self.value_bounds, name="value_bounds")
+        if ":" not in self.check:
+            raise ConfigError(f"check must be module:function or path.py:function, got {self.check!r}; name both")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurriculumSettings:
-    """The section `data.curriculum`."""
+class CurriculumSettings(Settings):
+    """The order and the number of attempts of prompts: the section `data.curriculum`."""
 
     name: str
-    """Which curriculum."""
+    """Name of the curriculum."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of that curriculum."""
-    floor: float = 0.05
-    """Share of the draws that are uniform over all prompts, for curricula whose weights are estimates: without it, a
-    prompt whose weight has become 0 would never be seen again."""
+    """Options of the curriculum."""
+    floor: float = setting(0.05, min=0, below=1)
+    """Share of the draws that are uniform over all prompts, for curricula whose weights are estimates. With 0, a prompt
+    whose weight has become 0 is never drawn again."""
     memory: float = 0.7
-    """What is left of a prompt's earlier evidence when a new group of it is finished (`PassRates`)."""
+    """Factor of a prompt's earlier evidence when a new group of it is finished (`PassRates`)."""
     prior_trials: float = 1.0
-    """How many attempts the prior rate of 1/2 is worth (`PassRates`)."""
+    """Number of attempts that the prior pass rate of 1/2 counts as (`PassRates`)."""
     outcome: str = "acc"
-    """Which number of an episode (`reward_extra_info`) is its outcome."""
+    """Key of `reward_extra_info` that holds the outcome of an episode."""
     difficulty_key: str = "extra_info.difficulty"
+    """Column of the data that holds the difficulty of a prompt; greater is harder."""
     source_key: str = "data_source"
+    """Column of the data that holds the source of a prompt."""
     pass_rate_key: str | None = None
-    """Where the data hold pass rates that were measured before, as a start."""
+    """Column of the data that holds pass rates measured before training. None: training starts without."""
     group_size: GroupSizeSettings | None = None
-    """None: every prompt gets `rollout.n` attempts."""
+    """Groups of different sizes. None: every prompt gets `rollout.n` attempts."""
     task_set: TaskSetSettings | None = None
-    """None: the prompts are those of the files."""
+    """Proposed tasks. None: the prompts are those of the files."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.floor < 1:
-            raise ConfigError(f"data.curriculum.floor must be at least 0 and below 1, got {self.floor}")
+    def check_together(self) -> None:
         load_curriculum(self.name).check_options(self.options)
-
-    @classmethod
-    def from_mapping(cls, values: Any) -> CurriculumSettings:
-        """Returns the settings that a config writes.
-
-        Raises:
-            ConfigError: unknown keys, or values that cannot work.
-        """
-        return read_settings(cls, values, section="data.curriculum")
 
 
 def check_bounds(bounds: Any, *, name: str) -> None:

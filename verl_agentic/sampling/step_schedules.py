@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, read_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSchedule:
+class StageSchedule(Settings):
     """A value that goes from stage to stage: the horizon of ScalingInter-RL.
 
     `v(step) = stages[min((step - 1) // every, len(stages) - 1)]`, steps counted from 1.
@@ -21,12 +21,12 @@ class StageSchedule:
     """
 
     stages: Sequence[float]
-    every: int
+    every: int = setting(min=1)
     """Steps of a stage."""
 
-    def __post_init__(self) -> None:
-        if not self.stages or self.every < 1:
-            raise ConfigError(f"a schedule needs stages and every >= 1, got {list(self.stages)} and {self.every}")
+    def check_together(self) -> None:
+        if not self.stages:
+            raise ConfigError("stages must hold a number, got []; add one")
 
     @property
     def least(self) -> float:
@@ -39,7 +39,7 @@ class StageSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearSchedule:
+class LinearSchedule(Settings):
     """A value that goes from one to another in a straight line, and stays there.
 
     `v(step) = start + (end - start) * min(step, steps) / steps`.
@@ -47,12 +47,8 @@ class LinearSchedule:
 
     start: float
     end: float
-    steps: int
+    steps: int = setting(min=1)
     """Steps until `end` is reached."""
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ConfigError(f"a linear schedule needs steps >= 1, got {self.steps}")
 
     @property
     def least(self) -> float:
@@ -95,4 +91,17 @@ def to_schedule(value: Any, *, name: str) -> Schedule:
         for kind in (StageSchedule, LinearSchedule):
             if set(value) == set(kind.__dataclass_fields__):
                 return read_settings(kind, value, section=name)
-    raise ConfigError(f"{name} must be a number, {{stages, every}} or {{start, end, steps}}, got {value!r}")
+    raise ConfigError(
+        f"{name} must be a number, {{stages, every}} or {{start, end, steps}}, got {value!r}; write one of them"
+    )
+
+
+def to_changing_schedule(value: Any, *, name: str) -> Schedule:
+    """Returns the schedule that a configuration writes as `{stages, every}` or as `{start, end, steps}`.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if not isinstance(schedule := to_schedule(value, name=name), Constant):
+        return schedule
+    raise ConfigError(f"{name} must be {{stages, every}} or {{start, end, steps}}, got {value!r}; write one of them")

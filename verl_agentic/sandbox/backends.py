@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import (
@@ -21,6 +21,7 @@ from verl_agentic.errors import (
 )
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
+from verl_agentic.settings import check_options, read_settings
 
 _PROBE_TIMEOUT_S = 60.0
 _logger = logging.getLogger(__name__)
@@ -244,19 +245,19 @@ def _make(name: str, options: Mapping[str, Any]) -> Backend:
 def _local(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.local.local_backend import LocalBackend
 
-    return LocalBackend(**_known("local", options, ["max_running", "is_trusted"]))
+    return LocalBackend(**check_options(LocalBackend, options, what="the backend local"))
 
 
 def _namespaces(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
 
-    return NamespaceBackend(_config("namespaces", NamespaceConfig, options))
+    return NamespaceBackend(read_settings(NamespaceConfig, options, section="namespaces"))
 
 
 def _landlock(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.landlock_backend import LandlockBackend, LandlockConfig
 
-    return LandlockBackend(_config("landlock", LandlockConfig, options))
+    return LandlockBackend(read_settings(LandlockConfig, options, section="landlock"))
 
 
 def _docker(options: Mapping[str, Any]) -> Backend:
@@ -267,13 +268,13 @@ def _docker(options: Mapping[str, Any]) -> Backend:
             raise
         raise SandboxUnavailableError(f"the backend docker cannot be imported, got {cause}") from cause
 
-    return DockerBackend(_config("docker", DockerConfig, options))
+    return DockerBackend(read_settings(DockerConfig, options, section="docker"))
 
 
 def _remote(options: Mapping[str, Any]) -> Backend:
     from verl_agentic.sandbox.run_code.remote_backend import RemoteBackend, RemoteConfig
 
-    return RemoteBackend(_config("remote", RemoteConfig, options))
+    return RemoteBackend(read_settings(RemoteConfig, options, section="remote"))
 
 
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Backend]] = {
@@ -283,17 +284,6 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], Backend]] = {
     "docker": _docker,
     "remote": _remote,
 }
-
-
-def _config(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    return kind(**_known(name, options, [item.name for item in fields(kind)]))  # type: ignore[arg-type]
-
-
-def _known(name: str, options: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
-    unknown = sorted(set(options) - set(allowed))
-    if unknown:
-        raise ConfigError(f"options of the backend {name} are {', '.join(allowed)}, got {', '.join(unknown)}")
-    return dict(options)
 
 
 def _label(level: Isolation) -> str:

@@ -9,40 +9,35 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import Settings, setting
 
 SessionKind = Literal["python", "bash"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Settings):
     """What one execution may use."""
 
-    wall_s: float = 10.0
+    wall_s: float = setting(10.0, above=0)
     """Real time, in seconds; then the code and all that it started are killed."""
-    cpu_s: int = 10
+    cpu_s: int = setting(10, min=1)
     """CPU time of one process, in seconds."""
-    memory_mb: int = 512
+    memory_mb: int = setting(512, min=1)
     """Memory, in MiB: of all processes together where control groups can be used, else of each."""
-    processes: int = 64
+    processes: int = setting(64, min=1)
     """Processes and threads at one time."""
-    open_files: int = 256
+    open_files: int = setting(256, min=1)
     """Open files of one process."""
-    file_mb: int = 64
+    file_mb: int = setting(64, min=1)
     """Size of one file, in MiB."""
-    output_bytes: int = 16_384
+    output_bytes: int = setting(16_384, min=1)
     """Bytes kept of stdout and of stderr each; the rest is thrown away while it streams."""
     network: bool = False
     """True lets the code use the network that the backend was given."""
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if not isinstance(value, bool) and not value > 0:
-                raise ConfigError(f"{item.name} must be positive, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

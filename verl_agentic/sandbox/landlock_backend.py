@@ -20,6 +20,7 @@ from typing import Any
 from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.sandbox.inside import landlock
 from verl_agentic.sandbox.namespaces_backend import DEFAULT_IMPORTS, NamespaceBackend, Zygote
+from verl_agentic.settings import Settings
 
 _SOMEBODY = 65_534  # an ordinary user, whoever it is
 _TRY = "import os, json, sys; open(os.__file__).close(); os.stat(sys.executable)"
@@ -27,8 +28,8 @@ _TRY_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandlockConfig:
-    """What all sandboxes of the backend share."""
+class LandlockConfig(Settings):
+    """Sandboxes of the backend `landlock`."""
 
     imports: Sequence[str] = DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""

@@ -27,6 +27,7 @@ from verl_agentic.sandbox import reaper
 from verl_agentic.sandbox.box_client import ENVIRONMENT, BoxClient, BoxProcess
 from verl_agentic.sandbox.cgroups import ControlGroup, make_group, why_not
 from verl_agentic.sandbox.inside import frames
+from verl_agentic.settings import Settings
 
 _START = """
 import sys
@@ -47,8 +48,8 @@ DEFAULT_IMPORTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamespaceConfig:
-    """What all sandboxes of the backend share."""
+class NamespaceConfig(Settings):
+    """Sandboxes of the backend `namespaces`."""
 
     imports: Sequence[str] = DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""

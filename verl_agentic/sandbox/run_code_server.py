@@ -32,6 +32,7 @@ from verl_agentic.sandbox.interface import Backend, Command, Limits
 from verl_agentic.sandbox.run_code.languages import LANGUAGES, Language, languages_in
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, RunRequest, answer_of, failure_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
+from verl_agentic.settings import Settings, read_settings, setting
 
 try:
     from fastapi import FastAPI, HTTPException, Request, Response
@@ -45,14 +46,14 @@ _RETRY_AFTER_S = "1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerConfig:
+class ServerConfig(Settings):
     """What the service allows."""
 
-    size: int = 2 * (os.cpu_count() or 1)
+    size: int = setting(2 * (os.cpu_count() or 1), min=1)
     """Executions at one time."""
-    max_waiting: int = 1_000
+    max_waiting: int = setting(1_000, min=0)
     """Requests that wait for a place; the next is answered with 429."""
-    queue_timeout_s: float = 8.0
+    queue_timeout_s: float = setting(8.0, above=0)
     """Longest wait, in seconds; then 504. verl's client gives a request 10 s beyond the timeouts that it asks for."""
     max_timeout_s: float = 300.0
     """Longest `run_timeout` and `compile_timeout` that may be asked for, in seconds."""
@@ -66,11 +67,6 @@ class ServerConfig:
     """Largest request, in MiB."""
     token: str = ""
     """What clients must show, as bearer token or as password of a URL; empty lets everybody in."""
-
-    def __post_init__(self) -> None:
-        if self.size < 1 or self.max_waiting < 0 or self.queue_timeout_s <= 0:
-            raise ConfigError(f"a server needs size >= 1, max_waiting >= 0, queue_timeout_s > 0, got {self.size}, "
-                              f"{self.max_waiting}, {self.queue_timeout_s}")  # fmt: skip
 
 
 class SandboxServer:
@@ -228,10 +224,7 @@ class SandboxServer:
         default = {"cpu_s": int(wall_s) + 2, "output_bytes": config.output_bytes}
         limits = {**default, **given, "wall_s": wall_s, "memory_mb": memory_mb}
         limits["output_bytes"] = min(limits["output_bytes"], config.output_bytes)
-        try:
-            return Limits(**limits)
-        except TypeError as cause:
-            raise ConfigError(f"unknown limits, got {sorted(given)}") from cause
+        return read_settings(Limits, limits, section="limits")
 
 
 _METRICS = {

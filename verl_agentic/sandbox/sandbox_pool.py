@@ -12,28 +12,29 @@ from typing import Any
 
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox
+from verl_agentic.settings import Settings, setting
 
 _LATENCIES = 4096  # newest that percentiles are taken of
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolConfig:
+class PoolConfig(Settings):
     """How many, how warm, how long."""
 
-    size: int = 8
+    size: int = setting(8, min=1)
     """Most sandboxes at one time, in use or warm."""
-    warm: int = 2
+    warm: int = setting(2, min=0)
     """Sandboxes that are made ahead of need."""
     max_waiting: int = 10_000
     """Most callers that wait for one; the next is refused at once."""
-    max_uses: int = 1_000
+    max_uses: int = setting(1_000, min=1)
     """Single executions after which a sandbox is replaced."""
-    wait_timeout_s: float = 300.0
+    wait_timeout_s: float = setting(300.0, above=0)
     """Longest wait for a sandbox, in seconds."""
 
-    def __post_init__(self) -> None:
-        if not (self.size >= 1 and 0 <= self.warm <= self.size and self.max_uses >= 1 and self.wait_timeout_s > 0):
-            raise ConfigError(f"a pool needs size >= 1, 0 <= warm <= size, max_uses >= 1, wait > 0, got {self}")
+    def check_together(self) -> None:
+        if self.warm > self.size:
+            raise ConfigError(f"warm must be at most size, got {self.warm} of {self.size}; lower it")
 
 
 @dataclass

@@ -144,10 +144,10 @@ def test_workers_learn_of_the_bins_from_the_models_config() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"low": 0, "high": 1}, r"must have low, high and bins, got \['high', 'low'\]"),
-        ({**BINS, "sigma": 1}, "must have low, high and bins"),
-        ({**BINS, "bins": 1}, "bins must be an integer of at least 2, got 1"),
-        ({**BINS, "high": 0.0}, "low < high"),
+        ({"low": 0, "high": 1}, r"critic.categorical must have \['bins'\], got \['high', 'low'\]"),
+        ({**BINS, "sigma": 1}, r"unknown keys in critic.categorical, got \['sigma'\]"),
+        ({**BINS, "bins": 1}, r"critic.categorical.bins must be a whole number \(at least 2\), got 1"),
+        ({**BINS, "high": 0.0}, "critic.categorical.low must be below high, got 0.0 and 0.0"),
     ],
 )
 def test_bins_that_make_no_sense_are_refused(section: dict[str, Any], message: str) -> None:

@@ -33,11 +33,11 @@ def test_workers_learn_of_tau_from_the_engines_config() -> None:
 @pytest.mark.parametrize(
     ("section", "strategy", "message"),
     [
-        ({}, "fsdp2", r"must have tau alone, above 0 and at most 1, got \{\}"),
-        ({"tau": 0.1, "every": 2}, "fsdp2", "tau alone"),
-        ({"tau": 0}, "fsdp2", r"got \{'tau': 0\}"),
+        ({}, "fsdp2", r"critic.target must have \['tau'\], got \[\]"),
+        ({"tau": 0.1, "every": 2}, "fsdp2", r"unknown keys in critic.target, got \['every'\]"),
+        ({"tau": 0}, "fsdp2", r"critic.target.tau must be a number \(above 0 and at most 1\), got 0"),
         ({"tau": 1.5}, "fsdp2", "at most 1"),
-        ({"tau": True}, "fsdp2", "tau alone"),
+        ({"tau": True}, "fsdp2", "tau must be a number .*, got True"),
         ({"tau": 0.1}, "fsdp", "works with critic.strategy=fsdp2, got 'fsdp'"),
     ],
 )

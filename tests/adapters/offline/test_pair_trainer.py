@@ -16,6 +16,7 @@ from verl_agentic.adapters.offline.outcome_trainer import OutcomeSettings
 from verl_agentic.adapters.offline.pair_trainer import ItemDataset, row_log_probs
 from verl_agentic.data.rows import write_json_lines
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.settings import read_settings
 
 PROMPT = [{"role": "user", "content": "Double 21."}]
 CALL = {"role": "assistant", "text": "<tool_call>\n{}\n</tool_call><|im_end|>"}
@@ -76,11 +77,11 @@ def test_what_cannot_be_trained_names_its_line(tmp_path: Path, tiny_model: Path)
 def test_settings_that_make_no_sense_are_refused(settings_type: Any) -> None:
     section = settings_type.section
     with pytest.raises(ConfigError, match=rf"unknown keys in {section}, got \['bet'\]"):
-        settings_type.from_mapping({"bet": 0.1})
-    with pytest.raises(ConfigError, match=rf"{section}.beta must be above 0, got 0"):
-        settings_type.from_mapping({"beta": 0})
+        read_settings(settings_type, {"bet": 0.1}, section=section)
+    with pytest.raises(ConfigError, match=rf"{section}.beta must be a number \(above 0\), got 0"):
+        read_settings(settings_type, {"beta": 0}, section=section)
 
 
 def test_every_section_has_its_own_name_and_its_papers_beta() -> None:
-    named = {kind.section: kind.from_mapping({}).beta for kind in (DpoSettings, OutcomeSettings)}
+    named = {kind.section: kind().beta for kind in (DpoSettings, OutcomeSettings)}
     assert named == {"dpo": 0.1, "implicit_reward": 0.05}

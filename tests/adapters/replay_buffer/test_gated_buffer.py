@@ -489,11 +489,13 @@ def test_every_batch_has_its_own_budget(queue: Queue, play: Play) -> None:
         ({"gate": []}, r"unknown keys in trainer.v1.sampler.sampler_kwargs, got \['gate'\]"),
         ({"gates": ["zero_varianz"]}, "unknown gate 'zero_varianz'; use one of"),
         ({"gates": "zero_variance"}, "sampler_kwargs.gates must be a list of gates, got 'zero_variance'"),
-        ({"keep_surplus": -1}, "keep_surplus must be a whole number from 0 on, got -1"),
-        ({"max_inflight_batches": 0}, "max_inflight_batches must be a whole number from 1 on, got 0"),
-        ({"cohort": True}, "cohort must be a whole number or null, got True"),
-        ({"max_drop_rate": 0}, "max_drop_rate must be above 0 and at most 1, got 0"),
-        ({"max_generated_groups": 0}, "max_generated_groups must be a whole number from 1 on, got 0"),
+        ({"keep_surplus": -1}, r"sampler_kwargs.keep_surplus must be a whole number \(at least 0\), got -1"),
+        ({"max_inflight_batches": 0}, r"max_inflight_batches must be a whole number \(at least 1\), got 0"),
+        ({"cohort": True}, r"cohort must be a whole number \(at least 1\) or null, got True"),
+        ({"max_drop_rate": 0}, r"max_drop_rate must be a number \(above 0 and at most 1\), got 0"),
+        ({"max_drop_rate": True}, "max_drop_rate must be a number .*, got True"),
+        ({"window": 0}, r"window must be a whole number \(at least 1\), got 0"),
+        ({"max_generated_groups": 0}, r"max_generated_groups must be a whole number \(at least 1\) or null, got 0"),
     ],
 )
 def test_options_that_cannot_work_are_refused_by_name(play: Play, options: dict[str, Any], said: str) -> None:

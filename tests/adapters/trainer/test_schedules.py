@@ -77,5 +77,5 @@ def test_the_share_is_the_configured_one_and_validation_does_not_count(monkeypat
     sample(built(), monkeypatch, [1.0] * 64, "val")
     with pytest.raises(InfrastructureError):
         sample(built(max_void_share=0.7), monkeypatch, [0.0] * 9 + [1.0] * 23)
-    with pytest.raises(ConfigError, match="max_void_share must be above 0 and at most 1, got 2"):
+    with pytest.raises(ConfigError, match=r"max_void_share must be a number \(above 0 and at most 1\), got 2"):
         built(max_void_share=2)

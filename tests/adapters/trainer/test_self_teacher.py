@@ -225,10 +225,13 @@ def test_engines_that_share_a_sequence_take_longer_rows(trainer: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm.self_teacher": {"tau": 0}}, r"tau alone, above 0 and at most 1, got \{'tau': 0\}"),
-        ({"algorithm.self_teacher": {"rate": 0.05}}, "tau alone"),
-        ({"algorithm.self_teacher": {"tau": True}}, "tau alone"),
-        ({"algorithm.self_teacher": 0.05}, r"tau alone, .*got 0.05; SDPO takes \{tau: 0.05\}"),
+        (
+            {"algorithm.self_teacher": {"tau": 0}},
+            r"self_teacher.tau must be a number \(above 0 and at most 1\), got 0",
+        ),
+        ({"algorithm.self_teacher": {"rate": 0.05}}, r"unknown keys in algorithm.self_teacher, got \['rate'\]"),
+        ({"algorithm.self_teacher": {"tau": True}}, "tau must be a number .*, got True"),
+        ({"algorithm.self_teacher": 0.05}, "must be a section of keys, got 0.05"),
         ({"actor_rollout_ref.actor.policy_loss.loss_mode": "vapo"}, "teacher of the loss sdpo, got .*loss_mode=vapo"),
         ({"actor_rollout_ref.actor.strategy": "fsdp"}, "works with .*strategy=fsdp2, got 'fsdp'"),
     ],

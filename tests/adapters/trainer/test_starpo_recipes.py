@@ -12,13 +12,14 @@ pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight.compose import compose
 from verl_agentic.adapters.preflight.plan_run import plan
-from verl_agentic.adapters.replay_buffer.gated_buffer import GateOptions
+from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.result import judge
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import DataError
 from verl_agentic.paths import recipes_dir
 from verl_agentic.rewards.rubric import Rubric
+from verl_agentic.settings import read_settings
 
 FOLDER = recipes_dir() / "text_game"
 TEXT_GAME = load_env_package("text_game")
@@ -61,7 +62,7 @@ def test_starpo_s_adds_a_critic_and_keeps_the_groups_that_differ_most() -> None:
     assert config["critic"]["model"]["path"] == "MODEL"
     sampler = config["trainer"]["v1"]["sampler"]
     assert sampler["custom_sampler"]["name"] == "GatedReplayBuffer"
-    gates = GateOptions.of(sampler["sampler_kwargs"]).gates
+    gates = read_settings(GateOptions, sampler["sampler_kwargs"], section="sampler_kwargs").gates
     assert [(gate.name, dict(gate.options)) for gate in gates] == [("void_groups", {}), ("top_p_signal", {"p": 0.9})]
 
 

@@ -411,7 +411,7 @@ async def test_forced_text_that_leaves_no_room_for_the_policy_is_left_out() -> N
 
 @pytest.mark.parametrize("bad", [{"epsilon_tool": 1.5}, {"partial_solution": -0.1}])
 def test_chances_outside_of_0_and_1_are_refused(bad: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="must be from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"must be a number \(at least 0 and at most 1\)"):
         Exploration(**bad)
 
 

@@ -27,6 +27,7 @@ from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 from verl_agentic.tools.python import SCHEMA
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
@@ -288,13 +289,13 @@ async def test_it_holds_with_the_chat_template_of_a_real_tokenizer(tiny_chat: Ch
         ({}, r"must have \['strategy'\]"),
         ({"strategy": "forget"}, "one of .'drop_observations', 'summary'."),
         ({"strategy": "summary", "max_row": 3}, "max_row"),
-        ({"strategy": "summary", "max_rows": 0}, "max_rows must be positive"),
-        ({"strategy": "summary", "keep_last": -1}, "keep_last must not be negative"),
+        ({"strategy": "summary", "max_rows": 0}, r"compaction.max_rows must be a whole number \(at least 1\), got 0"),
+        ({"strategy": "summary", "keep_last": -1}, r"keep_last must be a whole number \(at least 0\)"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(bad: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Compaction.from_mapping(bad)
+        read_settings(Compaction, bad, section="compaction")
 
 
 async def test_a_shortened_conversation_that_cannot_be_rendered_is_no_reason_to_raise() -> None:

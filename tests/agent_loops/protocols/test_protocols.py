@@ -23,6 +23,7 @@ from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference.stop_text import tokens_before_stop
+from verl_agentic.settings import read_settings
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
 
@@ -732,10 +733,10 @@ def test_the_codec_of_a_protocol_is_made_once_per_model_and_options(families: di
 
 
 def test_options_are_read_from_a_section_and_unknown_ones_are_refused() -> None:
-    assert CodecOptions.from_mapping({"repair": True}, section="codec") == CodecOptions(repair=True)
+    assert read_settings(CodecOptions, {"repair": True}, section="codec") == CodecOptions(repair=True)
     for wrong in ({"repairs": True}, {"repair": "yes"}):
         with pytest.raises(ConfigError, match="codec"):
-            CodecOptions.from_mapping(wrong, section="codec")
+            read_settings(CodecOptions, wrong, section="codec")
 
 
 def test_a_protocol_is_data_that_can_be_compared() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings, prompt_information
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 ONES = torch.ones(3, dtype=torch.int64)
 
@@ -48,22 +49,23 @@ def test_per_token_log_probs_are_divided_before_anything_else() -> None:
     ("values", "message"),
     [
         ({"prompt": 4}, r"unknown keys .*got \['prompt'\]; known ones: \['every', 'prompts', 'tokens'\]"),
-        ({"every": 0}, "every must be a whole number, 1 or more, got 0"),
-        ({"prompts": 1}, "prompts must be a whole number, 2 or more, got 1"),
-        ({"tokens": 2.5}, "tokens must be a whole number, got 2.5"),
-        ({"every": True}, "every must be a whole number, got True"),
+        ({"every": 0}, r"every must be a whole number \(at least 1\), got 0"),
+        ({"prompts": 1}, r"prompts must be a whole number \(at least 2\), got 1"),
+        ({"tokens": 2.5}, "tokens must be a whole number .*, got 2.5"),
+        ({"every": True}, "every must be a whole number .*, got True"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        PromptInformationSettings.from_mapping(values)
+        read_settings(PromptInformationSettings, values, section="s")
 
 
 @pytest.mark.parametrize("section", [True, 10])
 def test_what_is_no_section_is_refused(section: Any) -> None:
     with pytest.raises(ConfigError, match=f"must be a section of keys, got {section}"):
-        PromptInformationSettings.from_mapping(section)
+        read_settings(PromptInformationSettings, section, section="s")
 
 
 def test_an_empty_section_has_the_defaults() -> None:
-    assert PromptInformationSettings.from_mapping({}) == PromptInformationSettings(every=10, prompts=8, tokens=256)
+    expected = PromptInformationSettings(every=10, prompts=8, tokens=256)
+    assert read_settings(PromptInformationSettings, {}, section="s") == expected

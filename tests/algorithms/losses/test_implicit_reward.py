@@ -17,6 +17,7 @@ from verl_agentic.algorithms.losses.implicit_reward import (
     outcome_loss,
 )
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 
 def test_rewards_are_the_vector() -> None:
@@ -84,7 +85,7 @@ def test_health_is_over_sampled_tokens_and_sessions_with_an_outcome() -> None:
 
 
 def test_the_defaults_are_the_papers() -> None:
-    settings = ImplicitRewardSettings.from_mapping({"model_path": "phi"})
+    settings = read_settings(ImplicitRewardSettings, {"model_path": "phi"}, section="s")
     assert (settings.beta, settings.outcome_coef) == (0.05, 1.0)
 
 
@@ -92,13 +93,14 @@ def test_the_defaults_are_the_papers() -> None:
     ("values", "message"),
     [
         ({"model_path": "phi", "bta": 1}, r"unknown keys in algorithm.implicit_reward, got \['bta'\]"),
-        ({"beta": 0.1}, "names the reward model, got None; set"),
-        ({"model_path": "phi", "beta": 0}, "beta must be a number above 0, got 0"),
-        ({"model_path": "phi", "beta": "x"}, "beta must be a number, got 'x'"),
-        ({"model_path": "phi", "outcome_coef": -1}, "outcome_coef must be a number, 0 or above, got -1"),
-        ({"model_path": "phi", "outcome_coef": math.inf}, "outcome_coef must be a number, 0 or above, got inf"),
+        ({"beta": 0.1}, r"must have \['model_path'\], got"),
+        ({"model_path": ""}, "implicit_reward.model_path names the reward model, got ''; set"),
+        ({"model_path": "phi", "beta": 0}, r"beta must be a number \(above 0\), got 0"),
+        ({"model_path": "phi", "beta": "x"}, "beta must be a number .*, got 'x'"),
+        ({"model_path": "phi", "outcome_coef": -1}, r"outcome_coef must be a number \(at least 0\), got -1"),
+        ({"model_path": "phi", "outcome_coef": math.inf}, r"outcome_coef must be a number \(at least 0\), got inf"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ImplicitRewardSettings.from_mapping(values)
+        read_settings(ImplicitRewardSettings, values, section="algorithm.implicit_reward")

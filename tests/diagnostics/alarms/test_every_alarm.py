@@ -330,7 +330,7 @@ def played(
 
 
 def only(name: str) -> HealthSettings:
-    return HealthSettings.from_mapping({"actions": {"default": "off", name: "warn"}})
+    return HealthSettings(actions={"default": "off", name: "warn"})
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -17,6 +17,7 @@ from verl_agentic.diagnostics.health.alarm import History
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ALARMS, HealthMonitor, HealthSettings
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 # Of a real run (GRPO, a rubric on arithmetic with a tool): metric -> its value at every step, or the one it always has.
 HEALTHY_RUN = Path(__file__).parents[2] / "fixtures" / "healthy_run.json"
@@ -28,7 +29,7 @@ ONLY_REPETITION = {
 
 
 def monitor(**section: Any) -> HealthMonitor:
-    return HealthMonitor(HealthSettings.from_mapping(section))
+    return HealthMonitor(read_settings(HealthSettings, section, section="health"))
 
 
 def observed(watch: HealthMonitor, values: Iterable[float], *, metric: str = TEXT) -> list[int]:
@@ -165,14 +166,17 @@ def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
     ("section", "message"),
     [
         ({"action": {}}, r"unknown keys in .*health, got \['action'\]; known ones: \['actions'"),
-        ({"actions": {"entropy": "stop"}}, r"unknown alarms in .*actions, got \['entropy'\]; known .*entropy_collapse"),
+        (
+            {"actions": {"entropy": "stop"}},
+            r"health.actions must name alarms, got \['entropy'\]; known .*entropy_collapse",
+        ),
         (
             {"actions": {"gradient": "halt"}},
             r"gradient must be one of \['log', 'warn', 'rollback', 'stop', 'off'\]",
         ),
-        ({"actions": ["gradient"]}, "actions must be a mapping"),
-        ({"thresholds": {"gradients": {}}}, r"unknown alarms in .*thresholds, got \['gradients'\]"),
-        ({"thresholds": {"default": {}}}, "thresholds has no default"),
+        ({"actions": ["gradient"]}, "actions must be a section of keys"),
+        ({"thresholds": {"gradients": {}}}, r"health.thresholds must name alarms, got \['gradients'\]"),
+        ({"thresholds": {"default": {}}}, r"health.thresholds must name alarms, got \['default'\]"),
         ({"thresholds": {"gradient": {"time": 3}}}, r"gradient has no options \['time'\]; it has \['patience', 're"),
         ({"thresholds": {"gradient": {"times": "3"}}}, "option times of the alarm gradient must be a finite number"),
         ({"thresholds": {"gradient": {"times": math.nan}}}, "must be a finite number, got nan"),
@@ -181,17 +185,17 @@ def test_an_alarm_that_fails_does_not_end_the_run_and_is_told_once(
         ({"thresholds": {"gradient": {"patience": 0}}}, "patience of the alarm gradient must be a whole number"),
         ({"thresholds": {"holdout_gap": {"holdout": 3}}}, "must be text, got 3"),
         ({"enabled": "yes"}, "enabled must be true or false"),
-        ({"every": 0}, "every must be a whole number from 1 on"),
+        ({"every": 0}, r"every must be a whole number \(at least 1\)"),
     ],
 )
 def test_a_section_that_cannot_work_is_refused(section: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        HealthSettings.from_mapping(section)
+        read_settings(HealthSettings, section, section="health")
 
 
 def test_an_empty_section_warns_of_everything() -> None:
     for section in (None, {}):
-        settings = HealthSettings.from_mapping(section)
+        settings = read_settings(HealthSettings, section, section="health")
         assert settings == HealthSettings() and {settings.action(name) for name in ALARMS} == {"warn"}
 
 

@@ -282,20 +282,20 @@ async def test_a_pair_is_decided_by_a_majority_of_judges() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"endpoint": None}, "needs the options endpoint and models"),
+        ({"endpoint": None}, "judge.endpoint must be text, got None"),
         ({"endpoint": "localhost"}, "begins with http"),
         ({"models": list("abcdef")}, "1 to 5 judges, got 6"),
         ({"models": [{"name": "a"}]}, "must be a name or a mapping"),
         ({"seeds": 3}, "3 seeds at temperature 0"),
         ({"items": []}, "needs items"),
         ({"items": [{"name": "a", "question": "?"}] * 2}, "each with a name of its own"),
-        ({"items": [{"name": "a"}]}, "reading the options of a judge failed"),
+        ({"items": [{"name": "a"}]}, r"judge.items\[0\] must have \['question'\]"),
         ({"view": "all"}, "view must be one of"),
         ({"aggregate": "mean"}, "aggregate must be one of"),
-        ({"timeout_s": 0}, "timeout_s must be greater than 0"),
-        ({"input_price": -1}, "must not be negative"),
-        ({"requests_per_minute": 0}, "rates and nodes must be positive"),
-        ({"api_key": "sk-1"}, "unknown keys in the options of a judge, got .'api_key'."),
+        ({"timeout_s": 0}, r"judge.timeout_s must be a number \(above 0\), got 0"),
+        ({"input_price": -1}, r"judge.input_price must be a number \(at least 0\), got -1"),
+        ({"requests_per_minute": 0}, r"judge.requests_per_minute must be a number \(above 0\) or null, got 0"),
+        ({"api_key": "sk-1"}, "unknown keys in judge, got .'api_key'."),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:

@@ -42,7 +42,7 @@ def test_stages_of_another_form_are_refused(bad: list[Any]) -> None:
 
 
 def drawn(ratios: dict[str, float], count: int, *, block: int) -> dict[str, int]:
-    settings = CurriculumSettings.from_mapping({"name": "mix", "options": {"ratios": ratios}})
+    settings = CurriculumSettings(name="mix", options={"ratios": ratios})
     sampler = PromptSampler(settings, PromptColumns(count=len(SOURCES), source_N=SOURCES), block=block, seed=0)
     sources = [str(SOURCES[sampler.draw()]) for _ in range(count)]
     return {name: sources.count(name) for name in ("math", "code", "reasoning")}

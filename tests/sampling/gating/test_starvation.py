@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_agentic.errors import AgenticError, ConfigError, StarvationError
+from verl_agentic.errors import AgenticError, StarvationError
 from verl_agentic.sampling.gate import Decision, Group
 from verl_agentic.sampling.gating.refill import prompts_due
 from verl_agentic.sampling.gating.starvation import StarvationGuard
@@ -88,15 +88,6 @@ def test_a_spent_budget_ends_it_once_nothing_is_played_any_more() -> None:
 def test_what_is_kept_is_expected_from_what_was_kept() -> None:
     assert StarvationGuard().keep_rate == 0.5
     assert guard_after(["", "", "all_0", ""]).keep_rate == 4 / 6
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"max_drop_rate": 1.1}, {"max_drop_rate": True}, {"window": 0}, {"window": 1.5}, {"max_generated_groups": -1}],
-)
-def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        StarvationGuard(**options)
 
 
 # Refill.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 
 from verl_agentic.adapters.sections import plain_section, section
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 _LOSS = "actor_rollout_ref.actor.policy_loss"
 
@@ -34,9 +36,18 @@ def policy_loss_options(config: Any) -> Mapping[str, Any]:
 @section("critic.categorical")
 def categorical(config: Any) -> Mapping[str, Any]:
     """Returns the bins of a critic that classifies returns."""
-    from verl_agentic.adapters.engine.critic_config import bins_of
+    return read_bins(plain_section(config, "critic.categorical"))
 
-    return bins_of(plain_section(config, "critic.categorical"))
+
+def read_bins(written: Any) -> dict[str, Any]:
+    """Returns the section `critic.categorical`, checked.
+
+    Raises:
+        ConfigError: it cannot work.
+    """
+    from verl_agentic.algorithms.losses.hl_gauss import BinSettings
+
+    return dataclasses.asdict(read_settings(BinSettings, written, section="critic.categorical"))
 
 
 @section("critic.target")
@@ -46,7 +57,6 @@ def target_tau(config: Any) -> float:
     Raises:
         ConfigError: the section cannot work, or nothing uses such a network.
     """
-    from verl_agentic.adapters.engine.critic_config import tau_of
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 
     mode = str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
@@ -60,4 +70,15 @@ def target_tau(config: Any) -> float:
             f"critic.target needs a trainer of ours, got trainer.v1.trainer_mode={mode!r}; set agentic_sync, "
             "agentic_colocate_async or agentic_separate_async"
         )
-    return tau_of(plain_section(config, "critic.target"))
+    return read_tau(plain_section(config, "critic.target"))
+
+
+def read_tau(written: Any) -> float:
+    """Returns `tau` of the section `critic.target`.
+
+    Raises:
+        ConfigError: it cannot work.
+    """
+    from verl_agentic.algorithms.losses.target_network import TargetSettings
+
+    return read_settings(TargetSettings, written, section="critic.target").tau

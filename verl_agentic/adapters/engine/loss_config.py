@@ -13,13 +13,13 @@ from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 
 @dataclasses.dataclass
 class PolicyLossConfig(actor.PolicyLossConfig):
-    """verl's, `options`, and `per_session`."""
+    """Keys that are added to verl's section of the policy loss."""
 
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Keyword arguments of the loss `loss_mode`, where it is one of ours."""
+    """Options of the loss `loss_mode`, if it is one of `verl-agentic`."""
     per_session: bool = False
-    """Whether every session weighs the same: the mean over the sampled tokens of all of its rows, averaged over the
-    sessions of the mini-batch, in the place of what `actor.loss_agg_mode` says. Trainers `agentic_*`."""
+    """Give every session the same weight: the mean over the sampled tokens of all of its rows, averaged over the
+    sessions of the mini-batch. It replaces `actor.loss_agg_mode` and needs a trainer `agentic_*`."""
 
     def __post_init__(self) -> None:
         if is_policy_loss(self.loss_mode):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.sections import AGENTIC, plain_section, section
+from verl_agentic.settings import read_settings
 
 if TYPE_CHECKING:
     from verl_agentic.agent_loops.loop_settings import Audit
@@ -20,7 +21,7 @@ def log_options(config: Any) -> LogOptions:
     """Returns where a run is logged."""
     from verl_agentic.trajectory_log.log_options import LogOptions
 
-    return LogOptions.from_mapping(plain_section(config, f"{AGENTIC}.log"), section=f"{AGENTIC}.log")
+    return read_settings(LogOptions, plain_section(config, f"{AGENTIC}.log"), section=f"{AGENTIC}.log")
 
 
 @section(f"{AGENTIC}.audit")
@@ -28,7 +29,7 @@ def audit(config: Any) -> Audit:
     """Returns what happens to a row whose tokens, mask and text do not fit together."""
     from verl_agentic.agent_loops.loop_settings import to_audit
 
-    return to_audit(plain_section(config, f"{AGENTIC}.audit"), section=AGENTIC)
+    return to_audit(plain_section(config, f"{AGENTIC}.audit"), name=f"{AGENTIC}.audit")
 
 
 @section(f"{AGENTIC}.health")
@@ -40,7 +41,7 @@ def health_settings(config: Any) -> HealthSettings:
     """
     from verl_agentic.diagnostics.health.monitor import HealthSettings
 
-    settings = HealthSettings.from_mapping(plain_section(config, f"{AGENTIC}.health"), section=f"{AGENTIC}.health")
+    settings = read_settings(HealthSettings, plain_section(config, f"{AGENTIC}.health"), section=f"{AGENTIC}.health")
     whole: Any = OmegaConf.to_container(config, resolve=False)
     settings.check_trainer(whole)
     return settings
@@ -51,4 +52,4 @@ def waiting_options(config: Any) -> WaitingOptions:
     """Returns when an episode, or the trainer, has waited for too long."""
     from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
 
-    return WaitingOptions.from_mapping(plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")
+    return read_settings(WaitingOptions, plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")

@@ -25,6 +25,7 @@ from verl_agentic.adapters.offline.pair_trainer import (
 )
 from verl_agentic.algorithms.losses.dpo import dpo_loss
 from verl_agentic.data.datasets.preference_pairs import SIDES, encode_pair
+from verl_agentic.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class DpoSettings(ReferenceSettings):
 
     section: ClassVar[str] = "dpo"
 
-    beta: float = 0.1
+    beta: float = setting(0.1, above=0)
     """How much the policy may move away from the reference."""
 
 

@@ -25,6 +25,7 @@ from verl_agentic.adapters.offline.pair_trainer import (
 from verl_agentic.algorithms.losses.implicit_reward import outcome_loss
 from verl_agentic.data.datasets.outcome_rows import encode_outcome_row
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import setting
 
 _OUTCOME = "outcome"
 
@@ -35,7 +36,7 @@ class OutcomeSettings(ReferenceSettings):
 
     section: ClassVar[str] = "implicit_reward"
 
-    beta: float = 0.05
+    beta: float = setting(0.05, above=0)
     """Scale of the token rewards; the paper's."""
 
 

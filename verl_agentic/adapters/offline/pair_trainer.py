@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar
 
 import hydra
 import torch
-from omegaconf import OmegaConf
 from torch.utils.data import Dataset
 from verl.trainer.sft_trainer import SFTTrainer
 from verl.utils import tensordict_utils as tu
@@ -25,43 +24,31 @@ from verl.utils.device import auto_set_device
 from verl.utils.distributed import destroy_global_process_group, initialize_global_process_group
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
+from verl_agentic.adapters.sections import plain
 from verl_agentic.algorithms.aggregate import masked
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, read_settings, setting
 from verl_agentic.trajectory import Trajectory
 
 Tensor = torch.Tensor
-_Settings = TypeVar("_Settings", bound="ReferenceSettings")
 REFERENCE = "ref_log_prob"
 """Column `[B, 1]` of the log-probs of whole rows under the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferenceSettings:
+class ReferenceSettings(Settings):
     """What the sections of these trainers have in common."""
 
     section: ClassVar[str]
     """Its name in the configuration."""
 
-    beta: float
+    beta: float = setting(above=0)
     """Scale of the log-ratio to the reference."""
     tool_format: str = "hermes"
     """verl's tool parser, as in `rollout.multi_turn.format`."""
     protocol: str = "chat"
     """How actions are written, as in `rollout.custom.agentic.protocol`."""
-
-    @classmethod
-    def from_mapping(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-        """Returns the settings of the section.
-
-        Raises:
-            ConfigError: an unknown key, or a beta that is not above 0.
-        """
-        settings = read_settings(cls, values, section=cls.section)
-        if not settings.beta > 0:
-            raise ConfigError(f"{cls.section}.beta must be above 0, got {settings.beta}; leave it out for a common one")
-        return settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +159,7 @@ class ReferenceTrainer(SFTTrainer):
 
     def _build_dataset(self) -> None:
         kind = self.settings_type
-        self.settings = kind.from_mapping(_plain(self.config.get(kind.section) or {}))
+        self.settings = read_settings(kind, plain(self.config.get(kind.section)), section=kind.section)
         data = self.config.data
         if data.pad_mode != "no_padding":
             raise ConfigError(f"section {kind.section} needs data.pad_mode=no_padding, got {data.pad_mode!r}; set it")
@@ -260,11 +247,6 @@ def _in_items(original: Callable[..., Any], rows_per_item: int) -> Callable[...,
 
 def _total(shares: Any) -> float:
     return sum(map(_total, shares)) if isinstance(shares, list) else float(shares)
-
-
-def _plain(section: Any) -> dict[str, Any]:
-    plain = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
-    return dict(cast("Mapping[str, Any]", plain))
 
 
 def run(trainer: type[ReferenceTrainer]) -> None:

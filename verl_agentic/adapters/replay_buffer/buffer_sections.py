@@ -7,28 +7,28 @@ from typing import Any
 
 from verl_agentic.adapters.sections import plain, section
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import check_keys
+from verl_agentic.settings import read_settings
 
 _SAMPLER = "trainer.v1.sampler"
+_SECTION = f"{_SAMPLER}.sampler_kwargs"
 
 
-@section(f"{_SAMPLER}.sampler_kwargs", of=_SAMPLER)
+@section(_SECTION, of=_SAMPLER)
 def sampler_options(sampler: Any) -> None:
     """Refuses options that the replay buffer of the section `trainer.v1.sampler` cannot work with, or does not read."""
+    from verl_agentic.adapters.replay_buffer.gate_options import BufferOptions, GateOptions
+
     written, custom = plain(sampler.sampler_kwargs), sampler.get("custom_sampler") or {}
     if "gated_buffer" in str(custom.get("path")):
-        from verl_agentic.adapters.replay_buffer.gated_buffer import GateOptions
-
-        GateOptions.of(written)
+        read_settings(GateOptions, written, section=_SECTION)
     elif not custom.get("path"):
-        name = f"{_SAMPLER}.sampler_kwargs"
         if isinstance(written, Mapping) and "gates" in written:
             raise ConfigError(
-                f"{name}.gates are set and verl's own replay buffer does not look at them, got {written['gates']}; set "
-                f"{_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer and "
+                f"{_SECTION}.gates are set and verl's own replay buffer does not look at them, got {written['gates']}; "
+                f"set {_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer and "
                 "custom_sampler.name=GatedReplayBuffer"
             )
-        check_keys(written, ["poll_interval_s"], section=name)
+        read_settings(BufferOptions, written, section=_SECTION)
     poll_interval_s(written)
 
 
@@ -38,11 +38,8 @@ def poll_interval_s(written: Any) -> float | None:
     Raises:
         ConfigError: no number, or out of range.
     """
-    seconds = (plain(written) or {}).get("poll_interval_s")
-    if seconds is not None:
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 60:
-            raise ConfigError(
-                f"{_SAMPLER}.sampler_kwargs.poll_interval_s must be above 0 and at most 60, got {seconds!r}; change it"
-            )
-        return float(seconds)
-    return None
+    from verl_agentic.adapters.replay_buffer.gate_options import BufferOptions
+
+    key = "poll_interval_s"
+    given = {key: (plain(written) or {}).get(key)}
+    return read_settings(BufferOptions, given, section=_SECTION).poll_interval_s

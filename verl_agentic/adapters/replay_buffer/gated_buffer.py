@@ -17,7 +17,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,75 +29,25 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.replay_buffer.finished_groups import PlayedGroup, aged, read_groups, session_of
+from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
 from verl_agentic.adapters.replay_buffer.group_replay import (
     ReplayedGroups,
-    ReplayOptions,
     check_trainer,
     forget_memories,
 )
 from verl_agentic.adapters.sections import plain
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
-from verl_agentic.sampling.gate import Decision, Gate, decide, decide_together, to_gates
+from verl_agentic.sampling.gate import Decision, decide, decide_together
 from verl_agentic.sampling.gating.gate_stats import GateStats
 from verl_agentic.sampling.gating.refill import prompts_due
 from verl_agentic.sampling.gating.starvation import StarvationGuard
-from verl_agentic.settings import check_keys, read_settings
+from verl_agentic.settings import read_settings
 
 _SECTION = "trainer.v1.sampler.sampler_kwargs"
 _POLL_INTERVAL_S = 0.05
-_POLL = "poll_interval_s"
-"""A key of every replay buffer."""
 _SURPLUS = "training/filter_groups/discarded_surplus_samples"
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateOptions:
-    """What stands in `sampler_kwargs`."""
-
-    gates: tuple[Gate, ...]
-    """In the order in which they judge; those that see all candidates judge after those that see one group."""
-    keep_surplus: int = 0
-    """Sync only: useful groups beyond the batch are kept for the next step while the weights that played them are then
-    at most so many versions old; 0 discards them, as verl does. Their rows keep the log-probs of those weights
-    (`rollout_log_probs`), and verl computes `old_log_probs` anew: `algorithm.rollout_correction` can weigh them."""
-    max_inflight_batches: int = 1
-    """Sync only: batches of prompts that are played at the same time; what verl's own filter calls
-    `max_inflight_gen_batches`."""
-    cohort: int | None = None
-    """Candidates that are judged together by gates which see all; fewer when nothing is played any more. None: a
-    batch."""
-    max_generated_groups: int | None = None
-    """Groups that may be judged for one batch; None: any number."""
-    max_drop_rate: float = 0.95
-    """Above this share of dropped groups the run ends with an error; 1 never does."""
-    window: int = 128
-    """How many of the last groups that share is of; at least two batches."""
-    replay: ReplayOptions | None = None
-    """Groups that were trained on take the place of dropped ones; None: new prompts do."""
-
-    @classmethod
-    def of(cls, written: Any) -> GateOptions:
-        """Returns the options of a config section.
-
-        Raises:
-            ConfigError: unknown keys, or values that cannot work.
-        """
-        known = [*(f.name for f in fields(cls)), _POLL]
-        options = check_keys(plain(written), known, section=_SECTION)
-        options.pop(_POLL, None)
-        gates = to_gates(options.pop("gates", ["void_groups", "zero_variance"]), name=f"{_SECTION}.gates")
-        if options.get("replay") is not None:
-            options["replay"] = ReplayOptions.of(options["replay"], name=f"{_SECTION}.replay")
-        made = read_settings(cls, {"gates": tuple(gates), **options}, section=_SECTION)
-        for name, least in {"keep_surplus": 0, "max_inflight_batches": 1, "cohort": 1}.items():
-            if (value := getattr(made, name)) is not None and value < least:
-                raise ConfigError(f"{_SECTION}.{name} must be a whole number from {least} on, got {value!r}")
-        StarvationGuard(
-            max_drop_rate=made.max_drop_rate, window=made.window, max_generated_groups=made.max_generated_groups
-        )
-        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +85,7 @@ class GatedBuffer:
 
     def __init__(self, *, sampler_kwargs: Any, refill_fn: Any, **verl: Any) -> None:
         """Makes the buffer as verl's trainers do."""
-        self.options = options = GateOptions.of(sampler_kwargs)
+        self.options = options = read_settings(GateOptions, plain(sampler_kwargs), section=_SECTION)
         if options.keep_surplus and not self.is_sync:
             raise ConfigError(
                 f"{_SECTION}.keep_surplus is for the sync trainer, got {options.keep_surplus}: the others always keep "

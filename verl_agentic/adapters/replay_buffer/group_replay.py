@@ -29,7 +29,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.curricula.value import task_values
 from verl_agentic.sampling.curriculum import check_bounds
 from verl_agentic.sampling.gating.replay_memory import GroupReplay, ReplayGroup, check_replayable, is_worth_replaying
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 
 J = TypeVar("J")
 Weight = Literal["reward", "value"]
@@ -38,25 +38,25 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
+class ReplayOptions(Settings):
     """The section `sampler_kwargs.replay`. No source gives its values; the defaults are ours."""
 
-    capacity: int
-    """Most groups in the memory."""
-    share: float = 0.5
-    """Greatest share of a batch that may be replayed, rounded down; below 1, or nothing new would ever be learned."""
-    priority_share: float = 0.5
-    """Chance of a draw to go by weight; the others go in order."""
+    capacity: int = setting(min=1)
+    """Maximum number of groups in the memory."""
+    share: float = setting(0.5, above=0, below=1)
+    """Maximum share of a batch that is replayed, rounded down."""
+    priority_share: float = setting(0.5, min=0, max=1)
+    """Probability that a group is drawn by weight. Other draws go in order."""
     weight: Weight = "reward"
     """A group's mean reward; or `value`, VSPO's `(max_reward - mean) * std`, which with `priority_share: 1`, the gate
     `zero_variance` and the estimator `vspo` is its replacement of prompts without advantage. It draws from what was
     trained on in earlier steps; what else the authors' could draw from, the summary that we have does not say.
 
     Paper: https://arxiv.org/abs/2512.07478"""
-    max_reward: float = 1.0
-    """The greatest reward there is, for `value`."""
-    max_lag: int | None = 4
-    """Greatest age in versions of the weights; None: any."""
+    max_reward: float = setting(1.0, above=0)
+    """Maximum reward of an episode, for `weight: value`."""
+    max_lag: int | None = setting(4, min=1)
+    """Maximum age of a group in versions of the weights. None: no limit."""
     certainty_bounds: Sequence[float] | None = None
     """`[low, high]`: a group is kept if 1 / perplexity of what the policy sampled in it is above low and at most high
     (WebRL: `[0.5, 0.95]`). WebRL looks at single actions of successes under the present weights; a group stays whole,
@@ -64,24 +64,14 @@ class ReplayOptions:
 
     Paper: https://arxiv.org/abs/2411.02337"""
     seed: int = 0
+    """Seed of the draws."""
 
-    @classmethod
-    def of(cls, written: Any, *, name: str) -> ReplayOptions:
-        """Returns the options of a config section.
-
-        Raises:
-            ConfigError: unknown or missing keys, or values that cannot work.
-        """
-        made = read_settings(cls, written, section=name)
-        if made.max_reward <= 0 or (made.max_reward != 1 and made.weight != "value"):
+    def check_together(self) -> None:
+        check_bounds(self.certainty_bounds, name="certainty_bounds")
+        if self.max_reward != 1 and self.weight != "value":
             raise ConfigError(
-                f"{name}.max_reward must be above 0, and goes with weight: value, got {made.max_reward} with "
-                f"{made.weight!r}"
+                f"max_reward goes with weight: value, got {self.max_reward} with {self.weight!r}; unset it"
             )
-        check_bounds(made.certainty_bounds, name=f"{name}.certainty_bounds")
-        if not 0 < made.share < 1:
-            raise ConfigError(f"{name}.share must be above 0 and below 1, got {made.share}")
-        return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,7 +141,7 @@ class EnvAgentLoop(AgentLoopBase):
             builder=self.continuous_token_builder,
             parser=tool_parser.ToolParser.get_tool_parser(tool_format, self.tokenizer),
             tool_format=tool_format,
-            options=self._settings.codec_options,
+            options=self._settings.protocol_options,
         )
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
@@ -235,9 +235,9 @@ class EnvAgentLoop(AgentLoopBase):
         """Returns how an episode of training step `step` is played; validation is always played the same way."""
         settings, params = self._settings, dict(sampling_params)
         is_training = not _is_validation.get()
-        if is_training and settings.temperature is not None and params["temperature"] > 0:
-            params["temperature"] = settings.temperature.at(step)
-        exploration = settings.exploration_at(step, seed=seed) if is_training else Exploration()
+        if is_training and settings.temperature_schedule is not None and params["temperature"] > 0:
+            params["temperature"] = settings.temperature_schedule.at(step)
+        exploration = settings.exploration.at(step, seed=seed) if is_training else Exploration()
         if not params.get("temperature"):
             # A greedy session is a baseline: nothing of it is left to chance.
             exploration = replace(exploration, epsilon_tool=0.0)

@@ -14,13 +14,15 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.attempt.attempt import Setting
 from verl_agentic.agent_loops.attempt.exploration import Exploration
-from verl_agentic.agent_loops.loop_settings import LoopSettings, to_count
+from verl_agentic.agent_loops.loop_settings import LoopSettings
 from verl_agentic.data.datasets.collect import Script, scripted
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError, DataError, boundary
+from verl_agentic.settings import Bounds, check_value
 
 COLUMN = "is_external"
 _OPTION = "rollout.custom.agentic.external_sessions"
@@ -38,7 +40,8 @@ def check_external_sessions(config: Any) -> None:
     """
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
     section = (rollout.get("custom") or {}).get("agentic") or {}
-    count, group_size = to_count(section, "external_sessions", section="rollout.custom.agentic"), rollout.get("n") or 1
+    count, group_size = section.get("external_sessions") or 0, rollout.get("n") or 1
+    check_value(count, int, name=f"{AGENTIC}.external_sessions", bounds=Bounds(min=0))
     if not count:
         return
     if count >= group_size:

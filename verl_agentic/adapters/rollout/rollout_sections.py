@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.sections import AGENTIC, ROLLOUT, plain_section, section
-from verl_agentic.settings import check_value
 
 if TYPE_CHECKING:
     from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
@@ -22,12 +21,12 @@ def loop_settings(config: Any, named: Mapping[str, Any] | None = None) -> LoopSe
     Raises:
         ConfigError: the section cannot work, or not with this rollout.
     """
-    from verl_agentic.agent_loops.loop_settings import LoopSettings
+    from verl_agentic.agent_loops.loop_settings import read_loop_settings
 
     rollout = OmegaConf.select(config, ROLLOUT)
     written = plain_section(config, AGENTIC)
     prompt, response = (rollout.get(f"{part}_length") or 1 for part in ("prompt", "response"))
-    settings = LoopSettings.from_mapping(
+    settings = read_loop_settings(
         {**(written or {}), **named} if named else written,
         section=AGENTIC,
         max_response_tokens=response,
@@ -46,11 +45,7 @@ def circuit_breaker(config: Any) -> CircuitBreaker:
     """Returns what stops a run whose episodes are void."""
     from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 
-    share = plain_section(config, f"{AGENTIC}.max_void_share")
-    if share is None:
-        return CircuitBreaker()
-    check_value(share, float, name=f"{AGENTIC}.max_void_share")
-    return CircuitBreaker(max_void_share=share)
+    return CircuitBreaker(max_void_share=loop_settings(config).max_void_share)
 
 
 @section(f"{AGENTIC}.external_sessions")

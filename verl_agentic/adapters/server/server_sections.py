@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.adapters.sections import ROLLOUT, plain, section
-from verl_agentic.settings import check_keys, read_settings
+from verl_agentic.settings import read_settings
 
 if TYPE_CHECKING:
     from verl_agentic.inference.scheduler import EngineConfig
@@ -22,10 +22,8 @@ def engine_config(rollout: Any, *, replica_rank: int = 0) -> EngineConfig:
     Raises:
         ConfigError: unknown options, or values of a wrong type.
     """
-    from verl_agentic.inference.scheduler import EngineConfig
+    from verl_agentic.inference.scheduler import EngineConfig, EngineOptions
 
-    name = "rollout.engine_kwargs.agentic"
-    known = ("max_cached_tokens", "prefill_tokens", "prefix_reuse")
-    options = check_keys(plain((rollout.get("engine_kwargs") or {}).get("agentic")), known, section=name)
-    limits = {"max_running": rollout.max_num_seqs, "seed": rollout.seed + replica_rank}
-    return read_settings(EngineConfig, {**options, **limits}, section=name)
+    written = plain((rollout.get("engine_kwargs") or {}).get("agentic"))
+    options = read_settings(EngineOptions, written, section=f"{ROLLOUT}.engine_kwargs.agentic")
+    return EngineConfig(**vars(options), max_running=rollout.max_num_seqs, seed=rollout.seed + replica_rank)

@@ -44,6 +44,7 @@ from verl_agentic.algorithms.losses.implicit_reward import (
 )
 from verl_agentic.algorithms.trainer_context import current_handover
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 logger = logging.getLogger(__name__)
 Tensor = torch.Tensor
@@ -168,7 +169,8 @@ def _implicit(data: Any, settings: ImplicitRewardSettings) -> TokenRewards:
 
 def _settings(config: Any) -> CreditSettings:
     section: Any = (config or {}).get("credit") or {}
-    return CreditSettings.from_mapping(OmegaConf.to_container(OmegaConf.create(section), resolve=True))  # pyright: ignore
+    written = OmegaConf.to_container(OmegaConf.create(section), resolve=True)
+    return read_settings(CreditSettings, written, section="algorithm.credit")
 
 
 def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str], *, group_size: int) -> AdvantageType:

@@ -19,6 +19,7 @@ from verl_agentic.adapters.sections import plain_section
 from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.errors import ConfigError, PluginError
+from verl_agentic.settings import read_settings
 
 SECTION = "algorithm.implicit_reward"
 REFERENCE_PATH = "reference_path"
@@ -37,7 +38,7 @@ def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
         ConfigError: unknown keys, or values that cannot work.
     """
     section = plain_section(config, SECTION)
-    return None if section is None else ImplicitRewardSettings.from_mapping(section)
+    return None if section is None else read_settings(ImplicitRewardSettings, section, section=SECTION)
 
 
 def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:

@@ -22,7 +22,7 @@ from verl_agentic.adapters.sections import AGENTIC
 @wrap(PPOTrainer, "step")
 def _step_with_temperature(step: Any, self: Any, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
     if OmegaConf.select(self.config, f"{AGENTIC}.temperature_schedule") is not None:
-        schedule = loop_settings(self.config).temperature
+        schedule = loop_settings(self.config).temperature_schedule
         assert schedule is not None
         temperature = schedule.at(self.global_steps)
         with open_dict(self.config):

@@ -20,8 +20,10 @@ from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.sections import plain_section
 from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
 from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
+from verl_agentic.algorithms.losses.target_network import TargetSettings
 from verl_agentic.algorithms.policy_loss import needs_of_loss
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 COLUMN = "teacher_log_prob"
 _FIELDS = ["prompts", "responses", "response_mask"]
@@ -42,12 +44,8 @@ def teacher_tau(config: Any) -> float | None:
     written = plain_section(config, SECTION)
     if written is None:
         return None
-    tau = written.get("tau") if isinstance(written, dict) and set(written) == {"tau"} else None
+    tau = read_settings(TargetSettings, written, section=SECTION).tau
     actor = config.actor_rollout_ref.actor
-    if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 < tau <= 1:
-        raise ConfigError(
-            f"{SECTION} must have tau alone, above 0 and at most 1, got {written}; SDPO takes {{tau: 0.05}}"
-        )
     loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
     if "teacher_log_prob_BT" not in needs_of_loss(loss):
         raise ConfigError(
@@ -58,7 +56,7 @@ def teacher_tau(config: Any) -> float | None:
         raise ConfigError(
             f"{SECTION} works with actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it"
         )
-    return float(tau)
+    return tau
 
 
 def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[float]) -> Any:

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from verl_agentic.adapters.sections import plain, plain_section, section
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 if TYPE_CHECKING:
     from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
@@ -28,7 +29,7 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
 
     if (written := plain(data.get("curriculum"))) is None:
         return None
-    settings = CurriculumSettings.from_mapping(written)
+    settings = read_settings(CurriculumSettings, written, section="data.curriculum")
     if workers := int(data.get("dataloader_num_workers") or 0):
         raise ConfigError(
             f"data.curriculum needs data.dataloader_num_workers=0, got {workers}: workers fetch prompts two batches "
@@ -47,7 +48,7 @@ def credit_settings(config: Any) -> CreditSettings:
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.estimate import CreditSettings
 
-    settings = CreditSettings.from_mapping(plain_section(config, "algorithm.credit"))
+    settings = read_settings(CreditSettings, plain_section(config, "algorithm.credit"), section="algorithm.credit")
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
     if is_advantage(name):
         load_advantage(name).check_options(settings.options)
@@ -73,7 +74,7 @@ def length_lr(config: Any) -> LengthLrSettings | None:
     from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
 
     written = plain_section(config, "algorithm.length_lr")
-    return None if written is None else LengthLrSettings.from_mapping(written)
+    return None if written is None else read_settings(LengthLrSettings, written, section="algorithm.length_lr")
 
 
 @section("algorithm.prompt_information")
@@ -82,7 +83,9 @@ def prompt_information(config: Any) -> PromptInformationSettings | None:
     from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
 
     written = plain_section(config, "algorithm.prompt_information")
-    return None if written is None else PromptInformationSettings.from_mapping(written)
+    if written is None:
+        return None
+    return read_settings(PromptInformationSettings, written, section="algorithm.prompt_information")
 
 
 @section("algorithm.self_teacher")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from verl_agentic.agent_loops.codec.clipping import encodable
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
 
 REMOVED = "[An old observation was removed here to save room.]"
@@ -25,45 +24,25 @@ UNSEEN_HEADER = "What came back after that:"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compaction:
+class Compaction(Settings):
     """How a conversation that has become too long is shortened."""
 
     strategy: Literal["drop_observations", "summary"]
-    """`drop_observations` replaces old observations by a note; `summary` lets the policy write one, in a turn that is
-    trained, and goes on with task and summary."""
-    keep_last: int = 2
-    """How many observations stay (`drop_observations`)."""
-    min_room_tokens: int = 256
-    """It is shortened when an observation leaves less room than this in the row, beside that of a summary."""
-    max_summary_tokens: int = 512
-    """Most tokens of a summary, while the row has room for them."""
-    max_rows: int = 8
-    """Most training rows of an episode; the last one goes on until it is full."""
-
-    def __post_init__(self) -> None:
-        if self.strategy not in ("drop_observations", "summary"):
-            raise ConfigError(
-                f"unknown compaction strategy, got {self.strategy!r}; use 'drop_observations' or 'summary'"
-            )
-        for name in ("min_room_tokens", "max_summary_tokens", "max_rows"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"compaction.{name} must be positive, got {getattr(self, name)!r}")
-        if self.keep_last < 0:
-            raise ConfigError(f"compaction.keep_last must not be negative, got {self.keep_last!r}")
+    """`drop_observations` replaces old observations by a note. `summary` asks the policy for a summary, in a turn that
+    is trained, and continues with task and summary."""
+    keep_last: int = setting(2, min=0)
+    """Number of latest observations that stay (`drop_observations`)."""
+    min_room_tokens: int = setting(256, min=1)
+    """The conversation is shortened when an observation leaves the row fewer tokens than this, plus a summary's."""
+    max_summary_tokens: int = setting(512, min=1)
+    """Maximum number of tokens of a summary."""
+    max_rows: int = setting(8, min=1)
+    """Maximum number of training rows of an episode. The last row continues until it is full."""
 
     @property
     def needed_tokens(self) -> int:
         """Room that a row must have, or it is shortened."""
         return self.min_room_tokens + (self.max_summary_tokens if self.strategy == "summary" else 0)
-
-    @classmethod
-    def from_mapping(cls, values: Any, *, section: str = "compaction") -> Compaction:
-        """Returns it from a config section.
-
-        Raises:
-            ConfigError: unknown keys, or a value out of range.
-        """
-        return read_settings(cls, values, section=section)
 
 
 def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int) -> list[Message]:

@@ -10,27 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
+from verl_agentic.settings import Settings, setting
 
 PARTIAL_SOLUTION = "partial_solution"
 """Where `extra_info` keeps the solution whose beginning is given: the text of a first turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exploration:
+class Exploration(Settings):
     """What is forced in an episode."""
 
-    epsilon_tool: float = 0.0
+    epsilon_tool: float = setting(0.0, min=0, max=1)
     """Chance that a turn begins with a call of a tool chosen at random."""
-    partial_solution: float = 0.0
+    partial_solution: float = setting(0.0, min=0, max=1)
     """Share of the row's partial solution that the first turn begins with."""
     seed: int | str = 0
     """Of the choices; differs between episodes."""
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon_tool", "partial_solution"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be from 0 to 1, got {getattr(self, name)!r}")
 
     def tool(self, turn: int, tools: Sequence[str]) -> str | None:
         """Returns the tool that turn `turn` is forced to call, or None."""

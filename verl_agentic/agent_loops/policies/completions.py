@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, MissingDependencyError, PolicyError
+from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _LONGEST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointConfig:
+class EndpointConfig(Settings):
     """Where a model is served, and how patient a client is."""
 
     url: str
@@ -35,20 +36,18 @@ class EndpointConfig:
     """The name that requests give."""
     api_key: str = field(default="", repr=False)
     """Sent as bearer token; empty sends none."""
-    request_timeout_s: float = 600.0
+    request_timeout_s: float = setting(600.0, above=0)
     """Deadline of one request, in seconds."""
-    max_retries: int = 6
+    max_retries: int = setting(6, min=0)
     """How often a request is sent again after 408, 425, 429, 5xx, a failed connection or a missed deadline."""
-    retry_wait_s: float = 0.5
+    retry_wait_s: float = setting(0.5, min=0)
     """Wait before the first retry; twice as long before each further one, up to 60 s, and what the server asks for."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of every request."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"an endpoint's URL begins with http:// or https://, got {self.url!r}; write it out")
-        if self.request_timeout_s <= 0 or self.max_retries < 0 or self.retry_wait_s < 0:
-            raise ConfigError(f"deadlines must be positive and retries not negative, got {self}; mend them")
+            raise ConfigError(f"url must begin with http:// or https://, got {self.url!r}; write it out")
 
 
 class Endpoint:

@@ -14,33 +14,24 @@ from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder
 from verl_agentic.agent_loops.protocols.load_protocol import Protocol, load_protocol
 from verl_agentic.agent_loops.protocols.text_codec import TextCodec
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings
 
 _MAX_KEPT = 16
 _kept: OrderedDict[Any, tuple[Any, Codec]] = OrderedDict()
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodecOptions:
-    """What a user chooses about a protocol."""
+class CodecOptions(Settings):
+    """Options of a protocol."""
 
     repair: bool = False
-    """Mend calls that are almost right (a trailing comma, single quotes, a missing brace); `repaired_calls` counts."""
+    """Fix calls that are almost valid (a trailing comma, single quotes, a missing brace); see `repaired_calls`."""
     check_arguments: bool = True
-    """Calls whose arguments do not fit the schema of their tool are answered with what does not fit."""
+    """Check the arguments of a call against the schema of its tool. An invalid call gets the reasons as tool output."""
     self_written: bool = False
-    """The policy is its own tool: it writes the observations itself, and no call is carried out."""
+    """The policy writes the observations itself, and no call is executed."""
     train_self_written: bool = False
-    """Whether the observations that it writes are trained."""
-
-    @classmethod
-    def from_mapping(cls, values: Any, *, section: str) -> CodecOptions:
-        """Returns the options of a config section.
-
-        Raises:
-            ConfigError: unknown keys, or a value that is neither true nor false.
-        """
-        return read_settings(cls, values, section=section)
+    """Train on the observations that the policy writes."""
 
 
 def make_codec(

@@ -8,45 +8,28 @@ Paper: https://arxiv.org/abs/2604.06268
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 
 Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptInformationSettings:
-    """The section `algorithm.prompt_information`. A measurement computes `prompts ** 2` rows."""
+class PromptInformationSettings(Settings):
+    """Mutual information of prompts and texts: the section `algorithm.prompt_information`.
 
-    every: int = 10
-    """Steps from one measurement to the next; the first step is measured."""
-    prompts: int = 8
-    """Distinct prompts of a batch that are taken, at most; the metric is at most their logarithm."""
-    tokens: int = 256
-    """Of the first turn of a session, how many tokens are taken, at most."""
+    A measurement computes `prompts ** 2` rows.
+    """
 
-    @classmethod
-    def from_mapping(cls, values: Any) -> PromptInformationSettings:
-        """Returns the settings of a config section.
-
-        Raises:
-            ConfigError: unknown keys, or values that cannot work.
-        """
-        least = {"every": 1, "prompts": 2, "tokens": 1}
-        settings = read_settings(cls, values, section="algorithm.prompt_information")
-        for item in fields(cls):
-            value = getattr(settings, item.name)
-            if value < least[item.name]:
-                raise ConfigError(
-                    f"algorithm.prompt_information.{item.name} must be a whole number, {least[item.name]} or more, got "
-                    f"{value!r}"
-                )
-        return settings
+    every: int = setting(10, min=1)
+    """Steps between two measurements. The first step is measured."""
+    prompts: int = setting(8, min=2)
+    """Maximum number of distinct prompts of a batch. The metric is at most its logarithm."""
+    tokens: int = setting(256, min=1)
+    """Maximum number of tokens of the first turn of a session."""
 
 
 def prompt_information(log_prob_MM: Tensor, count_M: Tensor) -> dict[str, float]:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from verl_agentic.algorithms.aggregate import masked
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import Settings, setting
 
 Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinSettings(Settings):
+    """The section `critic.categorical`: the critic classifies returns into bins. Without it, it regresses them."""
+
+    low: float = setting()
+    """Lowest return that an episode can have."""
+    high: float = setting()
+    """Highest return that an episode can have."""
+    bins: int = setting(min=2)
+    """Number of bins between `low` and `high`."""
+
+    def check_together(self) -> None:
+        if not self.low < self.high:
+            raise ConfigError(f"low must be below high, got {self.low} and {self.high}; change one of them")
 
 
 def bin_edges(low: float, high: float, num_bins: int, *, device: torch.device | None = None) -> Tensor:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,43 +10,28 @@ import torch.nn.functional as F
 from verl_agentic.algorithms.aggregate import masked, row_sums, token_mean
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import check_keys, read_settings
+from verl_agentic.settings import Settings, setting
 
 Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImplicitRewardSettings:
-    """The section `algorithm.implicit_reward`."""
+class ImplicitRewardSettings(Settings):
+    """Implicit token rewards (PRIME): the section `algorithm.implicit_reward`."""
 
     model_path: str
-    """The reward model phi, as transformers load it; it has the vocabulary of the policy."""
-    beta: float = 0.05
-    """Scale of the token rewards; the paper's. Take the one that phi was trained with."""
-    outcome_coef: float = 1.0
-    """What the rewards of the task are multiplied with before the token rewards are added; 0 leaves them out."""
+    """Folder of the reward model phi, as transformers loads it. It needs the vocabulary of the policy."""
+    beta: float = setting(0.05, above=0)
+    """Scale of the token rewards; the default is the paper's. Set the one that phi was trained with."""
+    outcome_coef: float = setting(1.0, min=0)
+    """Factor of the task's rewards before the token rewards are added. 0 leaves the task's rewards out."""
 
-    @classmethod
-    def from_mapping(cls, values: Any) -> ImplicitRewardSettings:
-        """Returns the settings of a config section.
-
-        Raises:
-            ConfigError: unknown keys, or values that cannot work.
-        """
-        values = check_keys(values, [item.name for item in fields(cls)], section="algorithm.implicit_reward")
-        if not values.get("model_path"):
+    def check_together(self) -> None:
+        if not self.model_path:
             raise ConfigError(
-                f"algorithm.implicit_reward.model_path names the reward model, got {values.get('model_path')!r}; set "
-                "it to the folder of a model that verl_agentic.adapters.offline.outcome_trainer has trained"
+                "model_path names the reward model, got ''; set it to the folder of a model that "
+                "verl_agentic.adapters.offline.outcome_trainer has trained"
             )
-        settings = read_settings(cls, values, section="algorithm.implicit_reward")
-        if not _is_finite(settings.beta) or settings.beta <= 0:
-            raise ConfigError(f"algorithm.implicit_reward.beta must be a number above 0, got {settings.beta!r}")
-        if not _is_finite(settings.outcome_coef) or settings.outcome_coef < 0:
-            raise ConfigError(
-                f"algorithm.implicit_reward.outcome_coef must be a number, 0 or above, got {settings.outcome_coef!r}"
-            )
-        return settings
 
 
 def implicit_rewards(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tensor, *, beta: float = 0.05) -> Tensor:
@@ -125,7 +108,3 @@ def outcome_loss(log_prob_B: Tensor, outcome_B: Tensor, *, ref_log_prob_B: Tenso
     return_B = beta * (log_prob_B - ref_log_prob_B)
     losses_B = F.binary_cross_entropy_with_logits(return_B, outcome_B.float(), reduction="none")
     return OutcomeLoss(loss_B=losses_B, return_B=return_B.detach())
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

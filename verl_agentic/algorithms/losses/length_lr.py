@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthLrSettings:
-    """The section `algorithm.length_lr`."""
+class LengthLrSettings(Settings):
+    """A learning rate that falls when responses grow: the section `algorithm.length_lr`."""
 
-    reference_tokens: float
+    reference_tokens: float = setting(above=0)
     """Sampled tokens of a response for which the learning rate was chosen."""
-
-    @classmethod
-    def from_mapping(cls, values: Any) -> LengthLrSettings:
-        """Returns the settings of a config section.
-
-        Raises:
-            ConfigError: unknown or missing keys, or a number that is not positive.
-        """
-        settings = read_settings(cls, values, section="algorithm.length_lr")
-        length_lr_factor(1.0, reference_length=settings.reference_tokens)
-        return settings
 
 
 def length_lr_factor(mean_length: float, *, reference_length: float) -> float:

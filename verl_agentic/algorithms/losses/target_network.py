@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from verl_agentic.errors import DataError
+from verl_agentic.settings import Settings, setting
 
 Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetSettings(Settings):
+    """A moving average of a network's weights: the sections `critic.target` and `algorithm.self_teacher`."""
+
+    tau: float = setting(above=0, max=1)
+    """Share of the way to the network that its copy goes after every update. ArCHer takes 0.1, SDPO 0.05."""
 
 
 def polyak(target: Tensor, online: Tensor, *, tau: float) -> None:

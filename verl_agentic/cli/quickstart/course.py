@@ -13,6 +13,7 @@ from verl_agentic import paths
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +65,8 @@ class Course:
         """The limits that the recipe trains with."""
         data = self.read("grpo")["data"]
         prompt, response = data["max_prompt_length"], data["max_response_length"]
-        return EpisodeLimits.from_mapping(
-            self._agentic()["limits"], max_response_tokens=response, max_context_tokens=prompt + response
-        )
+        tokens = {"max_response_tokens": response, "max_context_tokens": prompt + response}
+        return read_settings(EpisodeLimits, self._agentic()["limits"], section="limits", **tokens)
 
     def file(self, name: str) -> Path:
         """Returns the path of one of its recipes: `sft` or `grpo`."""

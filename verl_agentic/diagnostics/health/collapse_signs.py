@@ -6,28 +6,24 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollapseWatch:
+class CollapseWatch(Settings):
     """What counts as a sign. All numbers are ours: RAGEN, which describes the signs, gives no thresholds that we know.
 
     Paper: https://arxiv.org/abs/2504.20073
     """
 
-    window: int = 10
+    window: int = setting(10, min=1)
     """Steps at either end of the history whose medians are compared."""
-    fallen_to: float = 0.5
+    fallen_to: float = setting(0.5, above=0, below=1)
     """A level has fallen when it is at most this share of what it was."""
-    risen_to: float = 2.0
+    risen_to: float = setting(2.0, above=1)
     """A level has risen when it is at least this many times what it was."""
-    gain: float = 0.25
+    gain: float = setting(0.25, min=0)
     """The reward has risen when it did by more than this many times the standard deviation that it began with."""
-
-    def __post_init__(self) -> None:
-        if self.window < 1 or not 0 < self.fallen_to < 1 < self.risen_to or self.gain < 0:
-            raise ConfigError(f"window must be positive, fallen_to in (0, 1), risen_to above 1, gain >= 0, got {self}")
 
     def signs(
         self,

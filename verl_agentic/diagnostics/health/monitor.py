@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from verl_agentic.diagnostics.health.alarm import Alarm, History, alarm_names, load_alarm
-from verl_agentic.diagnostics.health.health_finding import LEVELS, HealthFinding
+from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
-from verl_agentic.settings import check_keys, check_value, did_you_mean
+from verl_agentic.settings import Settings, check_value, did_you_mean, setting
 
 Action = Literal["log", "warn", "rollback", "stop", "off"]
-_ACTIONS = (*LEVELS, "off")
-_KEYS = ("enabled", "alarms", "actions", "thresholds", "every", "max_rollbacks")
 ROLLED_BACK_TO = "health/rolled_back_to"
 """Metric of a step after which the run went back: the step of the checkpoint."""
 _STEP = "step"
@@ -27,54 +25,60 @@ _LEAST_CLEAR = 3  # an alarm that is raised at once would else be raised at ever
 _log = logging.getLogger(__name__)
 
 
+def _actions(written: Any, *, name: str) -> dict[str, Any]:
+    check_value(written, Mapping | None, name=name)
+    # YAML 1.1 reads a bare `off` as false.
+    actions = {alarm: "off" if action is False else action for alarm, action in (written or {}).items()}
+    for alarm, action in actions.items():
+        check_value(action, Action, name=f"{name}.{alarm}")
+    return actions
+
+
+def _thresholds(written: Any, *, name: str) -> dict[str, dict[str, Any]]:
+    check_value(written, Mapping | None, name=name)
+    for alarm, options in (written or {}).items():
+        check_value(options, Mapping | None, name=f"{name}.{alarm}")
+    return {alarm: dict(options or {}) for alarm, options in (written or {}).items()}
+
+
 @dataclass(frozen=True, kw_only=True)
-class HealthSettings:
-    """The section `rollout.custom.agentic.health`."""
+class HealthSettings(Settings):
+    """Alarms on the metrics of a run: the section `rollout.custom.agentic.health`."""
 
     enabled: bool = True
-    alarms: Sequence[str] = ()
-    """Alarms of the user's, each `package.module:function` or `path/file.py:function`; named like their functions."""
-    actions: Mapping[str, Action] = field(default_factory=dict)
-    """Alarm -> what is to be done when it is raised; `default` for those that are not named, `warn` without it."""
-    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Alarm -> its options."""
-    every: int = 1
-    """Alarms look at every so many steps."""
-    max_rollbacks: int = 3
-    """The run stops when an alarm asks for one more."""
+    """Whether alarms look at the metrics."""
+    alarms: Sequence[str] = setting((), read=lambda written, *, name: written or ())
+    """Alarms of the user, each `package.module:function` or `path/file.py:function`; named like their functions."""
+    actions: Mapping[str, Action] = setting(factory=dict, read=_actions)
+    """Alarm -> what to do when it is raised. `default` is for alarms that are not named; without it they `warn`."""
+    thresholds: Mapping[str, Mapping[str, Any]] = setting(factory=dict, read=_thresholds)
+    """Alarm -> its options, see `docs/health.md`."""
+    every: int = setting(1, min=1)
+    """Steps between two looks of the alarms."""
+    max_rollbacks: int = setting(3, min=1)
+    """The run stops when an alarm asks for one more rollback."""
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any] | None, *, section: str = _SECTION) -> HealthSettings:
-        """Returns the settings of a config section; None is an empty one.
-
-        Raises:
-            ConfigError: an unknown key, alarm or option, or a value of the wrong type; the message names the known.
-        """
-        values = check_keys(values, _KEYS, section=section)
-        enabled = values.get("enabled", True)
-        check_value(enabled, bool, name=f"{section}.enabled")
-        counts = {name: values.get(name, default) for name, default in (("every", 1), ("max_rollbacks", 3))}
-        for name, value in counts.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{section}.{name} must be a whole number from 1 on, got {value!r}")
-        alarms = values.get("alarms") or ()
-        check_value(alarms, Sequence[str], name=f"{section}.alarms")
-        known = _with_own(alarms, section)
-        actions: dict[str, Action] = {
-            name: _to_action(name, value, section) for name, value in _named(values, "actions", known, section).items()
-        }
-        thresholds = _named(values, "thresholds", known, section)
-        for name, options in thresholds.items():
-            if name == "default":
-                raise ConfigError(f"{section}.thresholds has no default; name an alarm: {sorted(known)}")
-            known[name].check(_mapping(options, f"{section}.thresholds.{name}"))
-        thresholds = {name: dict(options or {}) for name, options in thresholds.items()}
-        return cls(enabled=enabled, alarms=tuple(alarms), actions=actions, thresholds=thresholds, **counts)
+    def check_together(self) -> None:
+        known = self.known
+        for key, names in (("actions", {*known, "default"}), ("thresholds", set(known))):
+            if unknown := sorted(set(getattr(self, key)) - names):
+                hint = did_you_mean(unknown[0], known)
+                raise ConfigError(f"{key} must name alarms, got {unknown}; known ones: {sorted(names)}{hint}")
+        for name, options in self.thresholds.items():
+            known[name].check(options)
 
     @property
     def known(self) -> dict[str, Alarm]:
         """Every alarm by name: the bundled ones, and those of the user."""
-        return _with_own(self.alarms, _SECTION)
+        known = dict(ALARMS)
+        for address in self.alarms:
+            alarm = load_alarm(address)
+            if alarm.name in known:
+                raise ConfigError(
+                    f"alarms must have other names than {sorted(known)}, got {address!r}; rename the function"
+                )
+            known[alarm.name] = alarm
+        return known
 
     def action(self, alarm: str) -> Action:
         """Returns what is to be done when an alarm is raised."""
@@ -289,37 +293,3 @@ def _at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     for key in path.split("."):
         section = section.get(key) if isinstance(section, Mapping) else None
     return section if isinstance(section, Mapping) else {}
-
-
-def _with_own(addresses: Sequence[str], section: str) -> dict[str, Alarm]:
-    known = dict(ALARMS)
-    for address in addresses:
-        alarm = load_alarm(address)
-        if alarm.name in known:
-            raise ConfigError(
-                f"{section}.alarms must have other names than {sorted(known)}, got {address!r}; rename the function"
-            )
-        known[alarm.name] = alarm
-    return known
-
-
-def _named(values: Mapping[str, Any], key: str, known: Mapping[str, Alarm], section: str) -> dict[str, Any]:
-    found = _mapping(values.get(key), f"{section}.{key}")
-    if unknown := sorted(set(found) - {*known, "default"}):
-        hint = did_you_mean(unknown[0], known)
-        raise ConfigError(f"unknown alarms in {section}.{key}, got {unknown}; known ones: {sorted(known)}{hint}")
-    return found
-
-
-def _to_action(name: str, value: Any, section: str) -> Action:
-    # YAML 1.1 reads a bare `off` as false.
-    action = "off" if value is False else value
-    if action not in _ACTIONS:
-        raise ConfigError(f"{section}.actions.{name} must be one of {list(_ACTIONS)}, got {value!r}")
-    return cast("Action", action)
-
-
-def _mapping(values: Any, section: str) -> dict[str, Any]:
-    if values is not None and not isinstance(values, Mapping):
-        raise ConfigError(f"{section} must be a mapping, got {values!r}")
-    return dict(values or {})

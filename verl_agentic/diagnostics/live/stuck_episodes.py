@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.agent_loops.trace.timeline import OpenSpan, Timeline
-from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import Settings, setting
 
 _MOST = 50
 _NAMED = 3
@@ -30,31 +28,16 @@ _WHAT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitingOptions:
-    """The section `rollout.custom.agentic.waiting`."""
+class WaitingOptions(Settings):
+    """Warnings about long waits: the section `rollout.custom.agentic.waiting`."""
 
-    stuck_after_s: float = 120.0
-    """An episode, and the trainer, that has waited longer for one thing is warned of, in seconds; again whenever that
-    has doubled."""
-    stuck_generate_s: float = 600.0
-    """The same for turns of the policy, which wait for each other when the servers are full."""
-    report_every_s: float = 10.0
-    """Seconds between two reports of what episodes wait for, in the run's folder."""
-
-    def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ConfigError(f"waiting.{name} must be a positive number of seconds, got {value!r}")
-
-    @classmethod
-    def from_mapping(cls, values: Any, *, section: str) -> WaitingOptions:
-        """Returns the options of a config section.
-
-        Raises:
-            ConfigError: an unknown key, or a value out of range.
-        """
-        return read_settings(cls, values, section=section)
+    stuck_after_s: float = setting(120.0, above=0)
+    """Warn when an episode, or the trainer, has waited longer than this for one thing, in seconds. The warning repeats
+    whenever the wait has doubled."""
+    stuck_generate_s: float = setting(600.0, above=0)
+    """The same limit for turns of the policy, which wait for each other when the servers are full."""
+    report_every_s: float = setting(10.0, above=0)
+    """Seconds between two reports in the run's folder of what episodes wait for."""
 
 
 class Doubling:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from verl_agentic.errors import ConfigError, MissingDependencyError
+from verl_agentic.settings import Settings, setting
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,21 +20,19 @@ Winner = Literal["A", "B", "tie"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class Item(Settings):
     """One question of a judge's rubric."""
 
     name: str
     question: str
-    weight: float = 1.0
+    weight: float = setting(1.0, above=0)
     """Share of the value, relative to the other items."""
-    scale: int | None = None
+    scale: int | None = setting(None, min=1)
     """None for passed or not; n for a score from 0 to n, which counts as score / n."""
 
-    def __post_init__(self) -> None:
-        if not self.name or not self.question or not 0 < self.weight < float("inf"):
-            raise ConfigError(f"an item needs a name, a question and a weight greater than 0, got {self}; mend it")
-        if self.scale is not None and (not isinstance(self.scale, int) or self.scale < 1):
-            raise ConfigError(f"an item's scale must be a whole number from 1 up, or none, got {self.scale!r}")
+    def check_together(self) -> None:
+        if not self.name or not self.question:
+            raise ConfigError(f"name and question must not be empty, got {self.name!r} and {self.question!r}; add them")
 
 
 CORRECT = Item(name="correct", question="Does the final answer do what the task asks, completely and correctly?")

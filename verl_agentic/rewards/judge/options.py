@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from typing import Any
 
-from verl_agentic.errors import ConfigError, boundary
+from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.component import OnInvalid
 from verl_agentic.rewards.judge.judge_verdict import CORRECT, Item
 from verl_agentic.rewards.judge.vote import Aggregate
 from verl_agentic.rewards.models.client import Patience, Price
 from verl_agentic.rewards.models.limiter import Limits
 from verl_agentic.rewards.models.quote import View
-from verl_agentic.settings import check_keys, read_settings
+from verl_agentic.settings import Settings, check_value, read_settings, setting
 
 _MAX_MEMBERS = 5
 _OF_MODELS = ("model", "endpoint", "api_key_env", "input_price", "output_price")
@@ -49,58 +48,78 @@ class Member:
         return key
 
 
+def _models(written: Any, *, name: str) -> Any:
+    return (written,) if isinstance(written, str | Mapping) else written
+
+
+def _items(written: Any, *, name: str) -> Any:
+    check_value(written, Sequence[Item], name=name)
+    return tuple(
+        item if isinstance(item, Item) else read_settings(Item, item, section=f"{name}[{place}]")
+        for place, item in enumerate(written)
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
-    """A panel of judges and what it is asked."""
+class JudgeOptions(Settings):
+    """A panel of judges and its questions."""
 
     endpoint: str
     """URL that ends with `/v1`."""
-    models: tuple[Any, ...]
+    models: tuple[Any, ...] = setting(read=_models)
     """Names of models, or mappings `{model, endpoint, api_key_env, input_price, output_price}` where one differs."""
-    seeds: int = 1
-    """Verdicts of each model; several need a temperature."""
-    temperature: float = 0.0
-    """0 repeats itself, as far as the endpoint does."""
+    seeds: int = setting(1, min=1, max=_MAX_MEMBERS)
+    """Number of verdicts of each model. More than one needs a temperature above 0."""
+    temperature: float = setting(0.0, min=0)
+    """Sampling temperature. 0 gives the same verdict again, as far as the endpoint does."""
     api_key_env: str = ""
-    """NAME of the environment variable with the key; empty sends none. The key itself stands in no config."""
-    items: tuple[Item, ...] = (CORRECT,)
-    """The questions; mappings `{name, question, weight, scale}` in a config."""
+    """Name of the environment variable that holds the API key. Empty: no key is sent."""
+    items: tuple[Item, ...] = setting((CORRECT,), read=_items)
+    """Questions: a list of `{name, question, weight, scale}`. Default: one question, whether the answer is correct."""
     aggregate: Aggregate = "median"
-    """What the scores of several judges come to, for items with a scale."""
-    max_spread: float = 0.5
-    """Of such scores, as shares of the scale; judges that lie further apart disagree."""
+    """How the scores of several judges are combined, for items with a scale."""
+    max_spread: float = setting(0.5, min=0)
+    """Maximum spread of such scores, as a share of the scale. Judges further apart disagree."""
     view: View = "trajectory"
-    """What the judge sees, beside the task: all turns, or the final answer alone."""
+    """What the judge reads beside the task: all turns, or only the final answer."""
     thoughts: bool = False
-    """Show it what the policy thought, too."""
+    """Show the judge the reasoning of the policy, too."""
     on_invalid: OnInvalid = "abstain"
-    """What an answer in another form than asked for is: `zero`, a vote against; `abstain`, no vote. For an outcome
-    of the rubric the default is `zero`. A judge that gives no answer at all never has a vote."""
+    """Vote of a judge whose answer has the wrong form: `zero`, a vote against, or `abstain`, no vote. The default for
+    an outcome of the rubric is `zero`. A judge that gives no answer never votes."""
     reference: bool = True
-    """Show it the ground truth of rows that have one."""
-    max_chars: int = 40_000
-    """Of all turns together, and of task, reference and final answer each; longer ones keep head and tail."""
-    max_tokens: int = 2_048
-    """Of a judge's answer, its thoughts included."""
+    """Show the judge the ground truth of rows that have one."""
+    max_chars: int = setting(40_000, min=1)
+    """Maximum number of characters of all turns together, and of task, reference and final answer each. Longer texts
+    keep head and tail."""
+    max_tokens: int = setting(2_048, min=1)
+    """Maximum number of tokens of a judge's answer, reasoning included."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of every request, such as `response_format`."""
-    timeout_s: float = 25.0
-    """Deadline of a verdict with all waits and retries; the rubric's must be longer, else a slow judge is an error."""
-    retries: int = 4
+    timeout_s: float = setting(25.0, above=0)
+    """Deadline of a verdict with all retries, in seconds. The rubric's must be longer, or a slow judge is an error."""
+    retries: int = setting(4, min=0)
+    """Number of retries of a request."""
     cache: str | None = None
-    """Folder of a cache of verdicts; none by default."""
+    """Folder of a cache of verdicts. None: verdicts are not cached."""
     cache_mb: float = 256.0
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    concurrency: int = 32
-    nodes: int = 1
+    """Maximum size of the cache, in MiB."""
+    requests_per_minute: float | None = setting(None, above=0)
+    """Rate limit of the endpoint, for all its models and seeds together. None: no limit."""
+    tokens_per_minute: float | None = setting(None, above=0)
+    """Rate limit of the endpoint in tokens of prompts and answers. None: no limit."""
+    concurrency: int = setting(32, min=1)
+    """Maximum number of concurrent requests to the endpoint, at least 1 per node."""
+    nodes: int = setting(1, min=1)
+    """Machines that score. Each gets its share of the limits."""
     limit_folder: str | None = None
-    """See `Limits` for these five; the limit is the endpoint's, all its models and seeds together."""
-    input_price: float = 0.0
-    output_price: float = 0.0
-    """Per million tokens."""
+    """Folder of the shared rate limit, on a local disk. None: a temporary folder by endpoint."""
+    input_price: float = setting(0.0, min=0)
+    """Price of a million prompt tokens."""
+    output_price: float = setting(0.0, min=0)
+    """Price of a million answer tokens."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         if not 1 <= len(self.members) <= _MAX_MEMBERS:
             raise ConfigError(
                 f"a panel has 1 to {_MAX_MEMBERS} judges, got {len(self.models)} models and {self.seeds} seeds"
@@ -109,19 +128,6 @@ class JudgeOptions:
             raise ConfigError(f"{self.seeds} seeds at temperature 0 give one verdict {self.seeds} times; raise it")
         if len({item.name for item in self.items}) != len(self.items) or not self.items:
             raise ConfigError(f"a judge needs items, each with a name of its own, got {[i.name for i in self.items]}")
-        for name, value, choices in (
-            ("view", self.view, get_args(View)),
-            ("aggregate", self.aggregate, get_args(Aggregate)),
-            ("on_invalid", self.on_invalid, get_args(OnInvalid)),
-        ):
-            if value not in choices:
-                raise ConfigError(f"a judge's {name} must be one of {choices}, got {value!r}")
-        positive = {"max_chars": self.max_chars, "max_tokens": self.max_tokens, "timeout_s": self.timeout_s}
-        for name, value in positive.items():
-            if not 0 < value < math.inf:
-                raise ConfigError(f"a judge's {name} must be greater than 0, got {value}")
-        if min(self.input_price, self.output_price, self.temperature, self.max_spread, self.retries) < 0:
-            raise ConfigError("a judge's prices, temperature, max_spread and retries must not be negative, got one")
         _ = self.limits  # refuses what cannot be one
 
     @classmethod
@@ -131,15 +137,7 @@ class JudgeOptions:
         Raises:
             ConfigError: unknown or missing ones, or values that cannot work.
         """
-        values = check_keys(options, [f.name for f in fields(cls)], section="the options of a judge")
-        if not values.get("endpoint") or not values.get("models"):
-            raise ConfigError(f"a judge needs the options endpoint and models, got {sorted(values)}")
-        models = values["models"]
-        with boundary(ConfigError, "reading the options of a judge"):
-            values["models"] = (models,) if isinstance(models, str | Mapping) else tuple(models)
-            if "items" in values:
-                values["items"] = tuple(i if isinstance(i, Item) else Item(**i) for i in values["items"])
-            return read_settings(cls, values, section="the options of a judge")
+        return read_settings(cls, options, section="judge")
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -25,30 +25,28 @@ from pathlib import Path
 from typing import IO
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.settings import Settings, setting
 
 _POLL_S = 0.02
 _BURST_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Settings):
     """What an endpoint allows, for all nodes together."""
 
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
+    requests_per_minute: float | None = setting(None, above=0)
+    tokens_per_minute: float | None = setting(None, above=0)
     """Tokens of prompts and answers."""
-    concurrency: int = 32
+    concurrency: int = setting(32, min=1)
     """Requests at once."""
-    nodes: int = 1
+    nodes: int = setting(1, min=1)
     """Machines that score; each gets its share."""
     folder: str | None = None
     """Where the limit lives: one of this machine's disks, the same for all its processes; by default one in the
     temporary folder, by endpoint."""
 
-    def __post_init__(self) -> None:
-        rates = [rate for rate in (self.requests_per_minute, self.tokens_per_minute) if rate is not None]
-        if not all(rate > 0 for rate in rates) or self.nodes < 1:
-            raise ConfigError(f"rates and nodes must be positive, got {self}; leave out what has no limit")
+    def check_together(self) -> None:
         if self.concurrency < self.nodes:
             raise ConfigError(f"concurrency must be at least 1 per node, got {self.concurrency} for {self.nodes} nodes")
 

@@ -11,58 +11,61 @@ import math
 import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
 from verl_agentic.deadlines import OverrunError, within
-from verl_agentic.errors import ConfigError, ScoringError, boundary
+from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.models.client import connections
 from verl_agentic.rewards.models.limiter import Limiter, Limits
 from verl_agentic.rewards.models.quote import View, shown
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
+from verl_agentic.settings import Settings, read_settings, setting
 
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _HOPELESS = (400, 401, 403, 404, 405, 422)
 _PRINCIPLES = "Score the assistant by these principles; an answer that breaks one of them deserves a lower score:"
 
 
+def _rules(written: Any, *, name: str) -> Any:
+    return (written,) if isinstance(written, str) else written or ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class RewardModel:
-    """One reward model and how it is asked."""
+class RewardModel(Settings):
+    """A reward model behind a URL."""
 
     endpoint: str
-    """URL in full, such as `http://host:8000/pooling`."""
+    """Full URL, such as `http://host:8000/pooling`."""
     model: str
-    """Name under which the server knows it."""
+    """Name of the model at the server."""
     api_key_env: str = ""
-    """NAME of the environment variable with the key; empty sends none."""
-    timeout_s: float = 25.0
-    """Deadline of one score with all waits and retries; the rubric's must be longer."""
-    retries: int = 4
-    """After 408, 425, 429, 5xx or a failed connection."""
-    retry_wait_s: float = 0.5
-    """Before the first retry; twice as long before each further one."""
-    concurrency: int = 32
-    """Requests at once, of all processes of this machine."""
-    max_chars: int = 40_000
-    """Of each message; longer ones keep head and tail."""
+    """Name of the environment variable that holds the API key. Empty: no key is sent."""
+    timeout_s: float = setting(25.0, above=0)
+    """Deadline of one score with all retries, in seconds. The rubric's must be longer."""
+    retries: int = setting(4, min=0)
+    """Number of retries after 408, 425, 429, 5xx or a failed connection."""
+    retry_wait_s: float = setting(0.5, min=0)
+    """Wait before the first retry, in seconds. It doubles before each further retry."""
+    concurrency: int = setting(32, min=1)
+    """Maximum number of concurrent requests of all processes of this machine."""
+    max_chars: int = setting(40_000, min=1)
+    """Maximum number of characters of a message. Longer messages keep head and tail."""
     view: View = "trajectory"
-    """What it scores beside the prompt: all turns, or the final answer alone (RLMT)."""
+    """What is scored beside the prompt: all turns, or only the final answer (RLMT)."""
     reference: bool = False
-    """Show it the ground truth of rows that have one; for language models that are asked YES or NO."""
-    principles: tuple[str, ...] = ()
-    """Rules to score by, which stand in front of the prompt (SALMON); editing them changes the scores."""
+    """Show the model the ground truth of rows that have one; for language models that are asked YES or NO."""
+    principles: tuple[str, ...] = setting((), read=_rules)
+    """Rules to score by, written before the prompt (SALMON)."""
 
-    def __post_init__(self) -> None:
-        if self.view not in get_args(View):
-            raise ConfigError(f"a reward model's view must be one of {get_args(View)}, got {self.view!r}")
-        if not all(isinstance(rule, str) and rule.strip() for rule in self.principles):
-            raise ConfigError(f"a reward model's principles must be a list of texts, got {self.principles!r}")
-        if not str(self.endpoint).startswith(("http://", "https://")) or not self.model:
-            raise ConfigError(f"a reward model needs an URL and a name, got {self.endpoint!r} and {self.model!r}")
-        if min(self.timeout_s, self.concurrency, self.max_chars) <= 0 or min(self.retries, self.retry_wait_s) < 0:
-            raise ConfigError(f"times, concurrency and max_chars of a reward model must be positive, got {self}")
+    def check_together(self) -> None:
+        if not all(rule.strip() for rule in self.principles):
+            raise ConfigError(f"principles must be texts that are not empty, got {self.principles!r}; change them")
+        if not self.endpoint.startswith(("http://", "https://")):
+            raise ConfigError(f"endpoint must begin with http:// or https://, got {self.endpoint!r}; write it out")
+        if not self.model:
+            raise ConfigError("model must name the model, got ''; set it")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RewardModel:
@@ -71,13 +74,7 @@ class RewardModel:
         Raises:
             ConfigError: unknown or missing options, or values that cannot work.
         """
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(options.keys() - set(known)):
-            raise ConfigError(f"unknown options of a reward model, got {unknown}; known ones: {known}")
-        principles = options.get("principles") or ()
-        listed = (principles,) if isinstance(principles, str) else tuple(principles)
-        with boundary(ConfigError, "reading the options of a reward model"):
-            return cls(**{**options, "principles": listed})
+        return read_settings(cls, options, section="reward_model")
 
     @property
     def headers(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import DataError
 from verl_agentic.sampling.prompts.pass_rates import Floats
 
 T = TypeVar("T")
@@ -52,16 +52,7 @@ class GroupReplay(Generic[T]):
                 the oldest of them first. No source gives a value; this one is ours.
             max_lag: greatest age, in versions of the weights, that a group may have when it is drawn; None: any.
             seed: of the draws.
-
-        Raises:
-            ConfigError: a value out of range.
         """
-        if capacity < 1:
-            raise ConfigError(f"the capacity of a replay must be at least 1, got {capacity}")
-        if not 0 <= priority_share <= 1:
-            raise ConfigError(f"priority_share must be from 0 to 1, got {priority_share}")
-        if max_lag is not None and max_lag < 1:
-            raise ConfigError(f"max_lag must be at least 1, got {max_lag}; leave it out for any")
         self.capacity = capacity
         self.priority_share = priority_share
         self.max_lag = max_lag

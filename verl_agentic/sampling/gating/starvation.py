@@ -28,17 +28,7 @@ class StarvationGuard:
             max_drop_rate: no batch is waited for above this share of dropped groups; 1 waits for ever.
             window: how many of the last groups count; at least two batches do.
             max_generated_groups: so many groups may be judged for one batch; None: any number.
-
-        Raises:
-            ConfigError: a value out of range.
         """
-        if isinstance(max_drop_rate, bool) or not isinstance(max_drop_rate, int | float) or not 0 < max_drop_rate <= 1:
-            raise ConfigError(f"max_drop_rate must be above 0 and at most 1, got {max_drop_rate!r}")
-        for name, value in {"window": window, "max_generated_groups": max_generated_groups or 1}.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a whole number from 1 on, got {value!r}")
-        if max_generated_groups == 0:
-            raise ConfigError("max_generated_groups must be a whole number from 1 on, got 0")
         self._max_drop_rate = max_drop_rate
         self._max_generated_groups = max_generated_groups
         self._reasons: deque[str] = deque(maxlen=window)

@@ -23,6 +23,7 @@ from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdSandbox, start_cold
 from verl_agentic.sandbox.docker.live_container import ContainerBox, entrypoint, start_box
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Session, SessionKind
+from verl_agentic.settings import Settings, setting
 
 _THREADS = 16  # that wait for the engine
 _PYTHONS = ("python3", "python")
@@ -38,8 +39,8 @@ _DEFAULT_IMPORTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DockerConfig:
-    """What all containers of the backend are made of."""
+class DockerConfig(Settings):
+    """Containers of the backend `docker`."""
 
     image: str = "python:3.12-slim"
     """Name of the image; fetched when the engine does not have it. One without Python >= 3.8 takes commands with
@@ -50,23 +51,21 @@ class DockerConfig:
     """Runtime that the engine knows, such as `runsc` (gVisor); None for its default."""
     network: str = "none"
     """Network of the engine that executions whose limits allow it may use; `none` has only loopback."""
-    memory_mb: int = 512
+    memory_mb: int = setting(512, min=1)
     """Memory that a container starts with, in MiB, process 1 included; changed when an execution's limits say
     otherwise."""
-    processes: int = 64
+    processes: int = setting(64, min=1)
     """Processes that a container starts with; changed when an execution's limits say otherwise."""
-    cpus: float = 1.0
+    cpus: float = setting(1.0, above=0)
     """Processors that a container may use."""
-    disk_mb: int = 64
+    disk_mb: int = setting(64, min=1)
     """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; in memory, of which it takes its part."""
     imports: Sequence[str] = _DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""
     url: str | None = None
     """Address of the engine; None takes DOCKER_HOST, or the default socket."""
 
-    def __post_init__(self) -> None:
-        if min(self.memory_mb, self.processes, self.cpus, self.disk_mb) <= 0:
-            raise ConfigError(f"memory_mb, processes, cpus and disk_mb must be positive, got {self}")
+    def check_together(self) -> None:
         if self.network == "host":
             raise ConfigError("network must not be the host's, got 'host'; make a network in the engine and name it")
 

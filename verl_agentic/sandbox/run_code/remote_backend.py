@@ -25,6 +25,7 @@ from verl_agentic.errors import (
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
+from verl_agentic.settings import Settings, setting
 
 try:
     import httpx
@@ -40,32 +41,27 @@ _MAX_PAUSE_S = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteConfig:
-    """Which service, and how patiently."""
+class RemoteConfig(Settings):
+    """The service of the backend `remote`."""
 
     url: str = field(default_factory=lambda: os.environ.get(URL_VARIABLE, ""))
     """Address, with or without `/run_code`; by default of the environment variable `VERL_AGENTIC_SANDBOX_URL`."""
     token: str = field(default_factory=lambda: os.environ.get(TOKEN_VARIABLE, ""), repr=False)
     """Bearer token; by default of the environment variable `VERL_AGENTIC_SANDBOX_TOKEN`."""
-    deadline_s: float = 120.0
+    deadline_s: float = setting(120.0, above=0)
     """Time beyond the execution's own for the whole call, with queue and repetitions, in seconds."""
-    max_attempts: int = 6
+    max_attempts: int = setting(6, min=1)
     """Requests for one call, when the service is overloaded, fails or cannot be reached."""
-    max_connections: int = 64
+    max_connections: int = setting(64, min=1)
     """Connections at one time."""
     at_least: str = "none"
     """Weakest isolation that the service must say it has; one that says nothing passes with `none` only."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(
                 f"url must be http(s)://HOST:PORT, got {self.url!r}; give the option url, or set {URL_VARIABLE}"
-            )
-        if self.deadline_s <= 0 or self.max_attempts < 1 or self.max_connections < 1:
-            raise ConfigError(
-                f"deadline_s, max_attempts and max_connections must be positive, got {self.deadline_s}, "
-                f"{self.max_attempts}, {self.max_connections}"
             )
         Isolation.parse(self.at_least)
 

@@ -22,6 +22,7 @@ from verl_agentic.errors import (
     SearchUnavailableError,
     boundary,
 )
+from verl_agentic.settings import Settings, setting
 from verl_agentic.tools.search.retriever import Passage, QueryRefusedError
 from verl_agentic.tools.search.search_wire import Found, addresses, read_answer, request_body
 
@@ -45,35 +46,29 @@ _Outcome = Found | AgenticError
 
 
 @dataclass(frozen=True, kw_only=True)
-class HttpConfig:
+class HttpConfig(Settings):
     """Which server, and how it is used."""
 
     url: str = field(default_factory=lambda: os.environ.get(URL_VARIABLE, ""))
     """Address, with or without `/retrieve`; by default of the environment variable `VERL_AGENTIC_SEARCH_URL`."""
-    deadline_s: float = 60.0
+    deadline_s: float = setting(60.0, above=0)
     """Time for a query with all its waiting and repetitions, in seconds."""
-    max_attempts: int = 6
+    max_attempts: int = setting(6, min=1)
     """Requests for one query, when the server is overloaded, fails or cannot be reached."""
-    max_requests: int = 8
+    max_requests: int = setting(8, min=1)
     """Requests at one time."""
-    max_batch: int = 64
+    max_batch: int = setting(64, min=1)
     """Queries of one request."""
-    batch_wait_s: float = 0.003
+    batch_wait_s: float = setting(0.003, min=0)
     """How long a query waits for others, in seconds."""
-    cache_size: int = 16_384
+    cache_size: int = setting(16_384, min=0)
     """Queries whose results are kept; the one that was not used for longest goes first. 0 keeps none."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(
                 f"url must be http(s)://HOST:PORT, got {self.url!r}; give the option url, or set {URL_VARIABLE}"
-            )
-        positive = (self.deadline_s, self.max_attempts, self.max_requests, self.max_batch)
-        if min(positive) <= 0 or min(self.batch_wait_s, self.cache_size) < 0:
-            raise ConfigError(
-                "deadline_s, max_attempts, max_requests and max_batch must be positive, batch_wait_s and cache_size "
-                f"not negative, got {(*positive, self.batch_wait_s, self.cache_size)}"
             )
 
 

@@ -9,6 +9,7 @@ from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 from verl_agentic.diagnostics.health.monitor import HealthMonitor, HealthSettings
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding, unknown
+from verl_agentic.settings import read_settings
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 _MOST = 4
@@ -53,7 +54,7 @@ def health(run: RunEvidence, *, said: Mapping[str, str] | None = None) -> Findin
 def _settings(run: RunEvidence) -> HealthSettings:
     section = run.setting(_SECTION)
     try:
-        return HealthSettings.from_mapping(section if isinstance(section, dict) else {})
+        return read_settings(HealthSettings, section if isinstance(section, dict) else {}, section=_SECTION)
     except ConfigError:
         # Of another version of the alarms; the run is judged by their defaults then.
-        return HealthSettings.from_mapping({})
+        return HealthSettings()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.agent_loops.loop_settings import LoopSettings
+from verl_agentic.agent_loops.loop_settings import LoopSettings, read_loop_settings
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding, ok, warn
@@ -18,7 +18,7 @@ def loop_settings(run: PlannedRun) -> LoopSettings:
     """
     response = int(run.number("actor_rollout_ref.rollout.response_length", 1))
     prompt = int(run.number("actor_rollout_ref.rollout.prompt_length", 1))
-    return LoopSettings.from_mapping(
+    return read_loop_settings(
         run.get(SECTION, {}), section=SECTION, max_response_tokens=response, max_context_tokens=prompt + response
     )
 
