@@ -145,7 +145,9 @@ def _curve(summary: Mapping[str, Any], records: Sequence[_Record]) -> Markup:
         for k in ks:
             values = [[estimate(len(tried), sum(tried), k)] for tried in tasks.values() if len(tried) >= k]
             points.append((float(k), sum(value for (value,) in values) / len(values)))
-            intervals.append((float(k), *success_interval(values)))
+            # Estimates between 0 and 1 vary less than outcomes: the interval of as many outcomes is wide enough.
+            low, high = summary["success"]["ci95"] if k == 1 else success_interval(values)
+            intervals.append((float(k), low, high))
         series.append(Series(label=name, points=points, intervals=intervals, colour=f"var(--{colour})"))
     one, last = (100 * series[0].points[place][1] for place in (0, -1))
     title = f"Of {len(tasks)} tasks, {one:.0f} % are solved in one attempt, {last:.0f} % within {ks[-1]}"
