@@ -1,4 +1,5 @@
-"""Writes `docs/configuration.md` from the classes that read the sections of a configuration.
+"""Writes `docs/configuration.md` from the classes that read the sections of a configuration. A program: it loads
+adapters that change verl.
 
 python -m verl_agentic.adapters.configuration_page docs/configuration.md
 """
@@ -97,12 +98,7 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def documented_keys() -> set[str]:
-    """Returns the paths of all keys on the page, those of sections included."""
-    return {key for sections in CHAPTERS.values() for path, kind in sections.items() for key in _paths(path, kind)}
-
-
-def meanings(kind: type) -> dict[str, str]:
+def _meanings(kind: type) -> dict[str, str]:
     """Returns the docstring of each field of a dataclass, with those of its bases."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
@@ -128,14 +124,6 @@ def _annotated(kind: type) -> set[str]:
     return set(vars(kind).get("__annotations__", {}))
 
 
-def _paths(path: str, kind: type) -> Iterator[str]:
-    yield path
-    for field in _fields(kind):
-        yield f"{path}.{field.name}"
-        if (inner := _inner(kind, field)) is not None:
-            yield from _paths(f"{path}.{field.name}", inner)
-
-
 def _inner(kind: type, field: dataclasses.Field[Any]) -> Any:
     return None if field.metadata.get("read") else dataclass_in(hints_of(kind)[field.name])
 
@@ -155,7 +143,7 @@ def _section(path: str, kind: type) -> list[str]:
 def _row(kind: type, field: dataclasses.Field[Any]) -> str:
     accepted = "see meaning" if field.metadata.get("read") else in_words(hints_of(kind)[field.name]).removeprefix("a ")
     bounds = str(field.metadata.get("bounds") or "").strip("()")
-    meaning = _plain(meanings(kind)[field.name])
+    meaning = _plain(_meanings(kind)[field.name])
     default = "see meaning" if "Default: " in meaning else _default(field)
     cells = [f"`{field.name}`", accepted, default, bounds, meaning]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

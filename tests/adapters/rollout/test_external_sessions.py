@@ -145,7 +145,7 @@ async def test_an_environment_without_solutions_is_refused(stage: Stage) -> None
         (3, ROLLOUT, {}, "no session is the policy's own, got 3 of 3"),
         (1, ROLLOUT, {"rollout_is": "token"}, r"does not go with algorithm.rollout_correction.* got \['rollout_is'\]"),
         (1, ROLLOUT, {"bypass_mode": True}, r"got \['bypass_mode'\]"),
-        (-1, ROLLOUT, {}, "must be an integer of at least 0, got -1"),
+        (-1, ROLLOUT, {}, "must be a whole number .*, got -1"),
     ],
 )
 async def test_what_cannot_work_is_refused(

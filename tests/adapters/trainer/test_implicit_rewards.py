@@ -88,7 +88,7 @@ _ACTOR = "actor_rollout_ref__actor"
         ({"actor_rollout_ref__model__lora_adapter_path": "a"}, r"LoRA.*lora_adapter_path=a"),
         *(({"algorithm__adv_estimator": name}, name) for name in ("gdpo", "remax", "safe_gdpo", "safe_remax")),
         *(({f"{_ACTOR}__policy_loss__loss_mode": name}, rf"got .*loss_mode='{name}'") for name in ("pacs", "sdpo")),
-        ({"algorithm__implicit_reward__model_path": None}, "names the reward model"),
+        ({"algorithm__implicit_reward__model_path": None}, "implicit_reward.model_path must be text, got None"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_played(changes: dict[str, Any], message: str) -> None:
