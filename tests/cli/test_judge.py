@@ -77,7 +77,7 @@ def test_the_key_is_named_and_not_given(monkeypatch: pytest.MonkeyPatch, capsys:
     ("arguments", "message"),
     [
         (["--repeats", "0"], "--repeats must be positive, got 0"),
-        (["--option", "temprature=1"], "unknown keys in the options of a judge, got ['temprature']"),
+        (["--option", "temprature=1"], "unknown keys in judge, got ['temprature']"),
         (["--option", "cache=x"], "a judge is probed without a cache"),
         (["--endpoint", "localhost"], "begins with http:// or https://"),
         (["--api-key-env", "NO_SUCH_KEY"], "'NO_SUCH_KEY', got none"),

@@ -225,7 +225,7 @@ def test_a_conversation_in_openais_form_reaches_the_template(tiny_chat: tuple[An
         ("completions", {"prompt": ["a", "b"]}, "prompt"),
         ("completions", {"prompt": "a", "guided_json": {}}, "guided_json: Extra inputs are not permitted"),
         ("completions", {"prompt": "a", "temperature": -1}, "temperature"),
-        ("completions", {"prompt": "a", "top_k": -5}, "top_k is out of range"),
+        ("completions", {"prompt": "a", "top_k": -5}, "top_k must be a whole number (at least -1), got -5"),
         ("completions", {"prompt": "a", "max_tokens": 0}, "max_tokens"),
         ("completions", {"prompt": []}, "a prompt must have 1 to"),
         ("completions", {"prompt": [10**6]}, "outside the vocabulary"),

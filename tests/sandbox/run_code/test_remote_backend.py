@@ -274,7 +274,14 @@ async def test_a_wrong_token_is_told_and_no_secret_is_shown(ours: Service) -> No
     assert "hunter2" not in repr(RemoteConfig(url=ours.url, token="hunter2"))
 
 
-@pytest.mark.parametrize(("module", "lacking"), [("server", "fastapi"), ("remote", "httpx"), ("wire", "pydantic")])
+@pytest.mark.parametrize(
+    ("module", "lacking"),
+    [
+        ("run_code_server", "fastapi"),
+        ("run_code.remote_backend", "httpx"),
+        ("run_code.run_code_wire", "pydantic"),
+    ],
+)
 def test_a_missing_package_is_told_with_its_install(module: str, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, lacking, None)
     monkeypatch.delitem(sys.modules, f"verl_agentic.sandbox.{module}")
