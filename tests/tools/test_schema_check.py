@@ -121,3 +121,10 @@ def test_long_values_and_long_lists_of_mismatches_are_cut_with_a_note() -> None:
     lines = text.split("\n")
     assert lines[0] == "Error: the arguments of 'f' do not fit its schema" and lines[-1] == "- and 12 more"
     assert len(lines) == 10 and max(map(len, lines)) < 130 and '..."' not in lines[1]
+
+
+def test_a_schema_that_is_changed_in_place_is_compiled_anew() -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    assert argument_schema(schema) is argument_schema(schema)
+    schema["properties"]["x"]["type"] = "string"
+    assert not list(argument_schema(schema).mismatches({"x": "a"}))

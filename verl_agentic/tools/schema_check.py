@@ -18,6 +18,7 @@ _BRANCHES = ("anyOf", "oneOf")
 _OBJECT_KEYS = frozenset({"type", "properties", "required", "additionalProperties", "title", "description"})
 _SCALAR_KEYS = frozenset({"type", "default", "title", "description"})
 _SCALARS: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int,), "boolean": (bool,)}
+_MAX_NEWEST = 256
 _SUBSCHEMAS = ("properties", "$defs", "definitions")
 
 
@@ -121,7 +122,14 @@ def argument_schema(schema: Mapping[str, Any]) -> ArgumentSchema:
     Raises:
         DataError: see `ArgumentSchema`.
     """
-    return _compiled(json.dumps(schema))
+    known = _newest.get(id(schema))
+    if known is not None and known[0] == schema:  # tools give the same object every turn: to compare it costs less
+        return known[1]
+    compiled = _compiled(json.dumps(schema))
+    if len(_newest) >= _MAX_NEWEST:
+        _newest.clear()
+    _newest[id(schema)] = copy.deepcopy(schema), compiled
+    return compiled
 
 
 def explain(name: str, mismatches: Iterable[Mismatch | str]) -> str:
@@ -146,6 +154,10 @@ def _scalar_properties(schema: Any) -> dict[str, tuple[type, ...]] | None:
     if not all(isinstance(kind, str) and kind in _SCALARS for kind in types.values()):
         return None
     return {name: _SCALARS[kind] for name, kind in types.items()}
+
+
+_newest: dict[int, tuple[Any, ArgumentSchema]] = {}
+"""By the address of a schema: a copy of what was there, and what it compiled to."""
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, SkipValidation
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_agentic.adapters.rollout import external_sessions
@@ -18,8 +18,9 @@ from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, PENDING, PLACE, SA
 class EnvAgentOutput(AgentLoopOutput):
     """verl's output of one training row, with a reward per token and the turn of every token."""
 
-    token_rewards: list[float] = Field(default_factory=list, exclude=True)
-    turn_ids: list[int] = Field(default_factory=list, exclude=True)
+    # As long as the row, and ours already: pydantic would go over every token.
+    token_rewards: SkipValidation[list[float]] = Field(default_factory=list, exclude=True)
+    turn_ids: SkipValidation[list[int]] = Field(default_factory=list, exclude=True)
     shared_ids: list[int] | None = Field(default=None, exclude=True)
     """Which tokens siblings share; stored where rollouts may branch."""
 

@@ -101,7 +101,7 @@ class Episode:
         rewards = []
         for index, trajectory in enumerate(self.trajectories):
             is_last = index == len(self.trajectories) - 1
-            turns = set(trajectory.turn_ids) if index >= self.num_side_rows else set()
+            turns = set(trajectory.turn_ids) if self.turn_rewards and index >= self.num_side_rows else set()
             rewards.append(
                 trajectory.token_rewards(
                     outcome=self.reward.total if is_last and not has_rubric else 0.0,

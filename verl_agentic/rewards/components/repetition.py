@@ -22,7 +22,7 @@ def repeated_share(texts: list[str], *, n: int) -> float:
     total = 0
     letters: defaultdict[str, int] = defaultdict(count().__next__)  # one for each word: n-grams become slices
     for text in texts:
-        spelt = "".join([chr(letters[word]) for word in _WORD.findall(text)])
+        spelt = "".join(map(chr, map(letters.__getitem__, _WORD.findall(text))))
         starts = range(len(spelt) - n + 1)
         seen.update([hash(spelt[at : at + n]) for at in starts])
         total += len(starts)
