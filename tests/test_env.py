@@ -43,6 +43,11 @@ def env(**options: Any) -> ToolEnv:
     return ToolEnv(ROW, [Echo()], **options)
 
 
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"different names, got \['echo'\] twice; rename one"):
+        ToolEnv(ROW, [Echo(), Echo()])
+
+
 async def test_a_turn_without_a_call_is_the_answer() -> None:
     assert (await env().step(act(content="1"))).stop is StopReason.ANSWERED
 

@@ -126,7 +126,8 @@ class ToolEnv:
             tool_timeout_s: deadline of one call in seconds, unless the tool has a `timeout_s` of its own.
 
         Raises:
-            ConfigError: the row selects a tool that is not among `tools`, or a function cannot be a tool.
+            ConfigError: the row selects a tool that is not among `tools`, two tools have one name, or a function cannot
+                be a tool.
         """
         self.row = row
         known = [to_tool(tool) for tool in tools]
@@ -197,7 +198,10 @@ class ToolEnv:
 
 
 def _selected(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
-    unknown = sorted(set(names or ()) - {tool.name for tool in tools})
+    counts = Counter(tool.name for tool in tools)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise ConfigError(f"tools of an environment must have different names, got {twice} twice; rename one")
+    unknown = sorted(set(names or ()) - set(counts))
     if unknown:
         known = sorted(tool.name for tool in tools)
         raise ConfigError(f"the row selects tools that the environment does not have, got {unknown}; it has {known}")
