@@ -105,7 +105,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
                 yield from _commands(subparser)
 
 
-@pytest.mark.parametrize("command", [command for command in cli.COMMANDS if command != "doctor"])
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_and_option_has_a_help_that_starts_with_a_verb(command: str) -> None:
     parser = argparse.ArgumentParser(prog=command, description=cli.COMMANDS[command])
     cli._module(command).add_arguments(parser)
