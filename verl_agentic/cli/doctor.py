@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--patches", action="store_true", help="list every attribute of verl that the plugin patches")
-    parser.add_argument("--timeout", type=float, default=_DEADLINE_S, help="stop the check of the plugin after this time, in s")
+    parser.add_argument("--timeout", type=float, default=_DEADLINE_S, help="stop the check after this time, in seconds")
 
 
 def run(args: argparse.Namespace) -> int:
