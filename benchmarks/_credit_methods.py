@@ -1,4 +1,4 @@
-"""What is compared: methods, and the ablations of them that must do worse."""
+"""Methods to compare, and ablations of them that must do worse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of the trainings: means and spreads over seeds, a table, learning curves."""
+"""Results of the trainings: means and spreads over seeds, a table, learning curves."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ KINDS = [
 
 @dataclass
 class Stage:
-    """What all episodes share."""
+    """State that all episodes share."""
 
     tokenizer: Any
     pool: SandboxPool

@@ -23,7 +23,7 @@ from verl_agentic.adapters.replay_buffer import gated_buffer
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """How hard the tasks are: the share of tasks and the Beta distribution of their rates of success, for each part."""
+    """Difficulty of the tasks: share and Beta distribution of the rates of success, for each part."""
 
     parts: tuple[tuple[float, float, float], ...]
 

@@ -46,7 +46,7 @@ _REPEATS = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What verl's trainer holds, B rows of T tokens."""
+    """A batch as verl's trainer holds it, B rows of T tokens."""
 
     rewards: Tensor
     mask: Tensor

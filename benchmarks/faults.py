@@ -127,7 +127,7 @@ def _mixed(episodes: int) -> list[Kind]:
 
 
 class _Played:
-    """How the episodes of one run went."""
+    """Counts of how the episodes of one run ended."""
 
     def __init__(self, kinds: list[Kind], outcomes: list[tuple[Any, float]]) -> None:
         self.seconds = [seconds for _, seconds in outcomes]

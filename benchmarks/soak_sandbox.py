@@ -114,7 +114,7 @@ KINDS = [
 
 @dataclass
 class Tally:
-    """What came out."""
+    """Results of the soak test."""
 
     done: Counter[str]
     wrong: list[str]

@@ -1,4 +1,4 @@
-"""How fast `verl-agentic view` opens a long run, and how smoothly its list scrolls, in a real browser.
+"""Measures how fast `verl-agentic view` opens a long run, and how smoothly its list scrolls, in a real browser.
 
     python benchmarks/viewer.py [--quick] [--tokens N]
 

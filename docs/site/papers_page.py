@@ -66,7 +66,7 @@ class Method:
 
     @property
     def config(self) -> str:
-        """What chooses it in a configuration; empty if no key does."""
+        """The config key that chooses it; empty if no key does."""
         if self._folder in _REGISTRIES:
             return _REGISTRIES[self._folder][1].format(self.name)
         return _KEYS.get(self.name, "")

@@ -1,4 +1,4 @@
-"""What this machine says of its packages: installed Python distributions with their READMEs, and Debian packages."""
+"""Passages about packages: installed Python distributions with their READMEs, and Debian packages."""
 
 from __future__ import annotations
 

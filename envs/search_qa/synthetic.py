@@ -26,7 +26,7 @@ _TAKEN = frozenset({"lives", "river", "towns"})
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Who lives where."""
+    """The place where each person lives."""
 
     home: dict[str, str]
     """Person -> town."""

@@ -20,7 +20,7 @@ _LISTED_ACTIONS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Presentation:
-    """How a row's game is shown and played."""
+    """Shows and runs the game of a row."""
 
     style: Style = "full"
     actions_per_turn: int = 1

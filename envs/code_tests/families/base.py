@@ -1,4 +1,4 @@
-"""What a family of tasks is, and what its reference solution prints or returns."""
+"""A family of tasks, and what its reference solution prints or returns."""
 
 from __future__ import annotations
 
