@@ -62,6 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     play.add_argument(
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
+    _add_server_arguments(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     server = parser.add_argument_group("server")
     server.add_argument("--mode", choices=("completions", "chat"), help="send tokens or messages (default: tokens if a "
                         "--tokenizer is given)")  # fmt: skip
@@ -81,10 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--retries", type=int, default=6, metavar="N", help="repeat a failed request N times (default %(default)s)"
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
