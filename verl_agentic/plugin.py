@@ -54,6 +54,12 @@ ADAPTERS = (
         module="cpu.console", needs="verl.plugin.platform", gives="a readable console", chosen_by="VERL_PLATFORM=cpu"
     ),
     Adapter(
+        module="cpu.warm_workers",
+        needs="verl.utils.device",
+        gives="Ray workers that start in a moment",
+        chosen_by="VERL_PLATFORM=cpu, on Linux; VERL_AGENTIC_WARM_WORKERS=0 turns it off",
+    ),
+    Adapter(
         module="cpu.distributed",
         needs="verl.utils.distributed",
         gives="process groups over gloo",

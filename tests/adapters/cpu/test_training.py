@@ -88,6 +88,8 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_and_back_to_it_a
         saved = run.checkpoints / "latest_checkpointed_iteration.txt"
         wait_for(lambda: saved.is_file() and len(run.metrics("killed")) >= 3, timeout_s=300, process=process)
         family = psutil.Process(process.pid).children(recursive=True)
+        (warm,) = (child for child in family if any("warm_process" in word for word in child.cmdline()))
+        assert len(warm.children()) >= 6, "workers are forked from one process that has imported verl"
         process.kill()
         process.wait()
         _, alive = psutil.wait_procs(family, timeout=60)
