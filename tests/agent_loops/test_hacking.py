@@ -336,7 +336,7 @@ def test_no_turns_count_nothing() -> None:
 
 def test_no_more_than_a_budget_is_read_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    monkeypatch.setattr(count, "parse", lambda code: read.append(len(code)))
+    monkeypatch.setattr(count, "parse_python", lambda code: read.append(len(code)))
     late = bash("git log")
     long = bash("echo 'git' \"$(x" * 2_000)
 
@@ -347,6 +347,6 @@ def test_no_more_than_a_budget_is_read_of_an_episode(monkeypatch: pytest.MonkeyP
 
 
 def test_innocent_code_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count, "parse", lambda code: pytest.fail(code))
+    monkeypatch.setattr(count, "parse_python", lambda code: pytest.fail(code))
 
     assert kinds(python("print(3 * 4)"), bash("ls -la && cat shop/views.py")) == []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox import box_client
-from verl_agentic.sandbox.box_client import BoxClient
+from verl_agentic.sandbox.box_client import BoxClient, BoxProcess
 from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Command, Limits
@@ -119,3 +121,15 @@ async def test_a_path_that_cannot_be_used_is_the_caller_s_mistake() -> None:
     assert client.is_usable
     box.close()
     await client.close()
+
+
+async def test_all_who_wait_for_the_end_of_a_process_are_woken() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        life = BoxProcess(process.pid)
+        waiting = [asyncio.create_task(life.ended()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        life.kill()
+        await asyncio.wait_for(asyncio.gather(*waiting[1:]), 30)
+    await life.ended()
+    assert waiting[0].cancelled()

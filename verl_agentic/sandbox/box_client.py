@@ -41,6 +41,7 @@ class BoxProcess:
         which all that runs in it ends, too."""
         self._descriptor = os.pidfd_open(pid)
         self._end = end
+        self._has_ended: asyncio.Event | None = None
 
     def kill(self) -> None:
         """Ends it, and all that runs in it: with process 1 of a namespace by the kernel, else by the box."""
@@ -52,14 +53,17 @@ class BoxProcess:
         """Waits for the end; process 1 of a namespace is the last to go."""
         if self._descriptor < 0:
             return
-        loop, end = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._descriptor, end.set)
-        try:
-            await end.wait()
-        finally:
-            loop.remove_reader(self._descriptor)
+        if self._has_ended is None:  # a loop has one reader for a descriptor, however many wait
+            self._has_ended = asyncio.Event()
+            asyncio.get_running_loop().add_reader(self._descriptor, self._let_go)
+        await self._has_ended.wait()
+
+    def _let_go(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = -1
+        assert self._has_ended is not None
+        self._has_ended.set()
 
 
 class BoxClient:

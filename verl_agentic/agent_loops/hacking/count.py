@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from verl_agentic.agent_loops.hacking.python_signs import PythonSigns, acts, names_harness, parse
+from verl_agentic.agent_loops.hacking.python_signs import PythonSigns, acts, names_harness
 from verl_agentic.agent_loops.hacking.shell_signs import edits_of, reads_history, tries_network
 from verl_agentic.agent_loops.hacking.shell_words import split_commands
 from verl_agentic.agent_loops.hacking.written_files import Edit, edits_of_call, edits_of_diff, is_test_file
+from verl_agentic.python_source import parse_python
 from verl_agentic.rewards.sample import Call, Turn
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
 from verl_agentic.types import Message
@@ -190,7 +191,7 @@ def _read(code: str, signs: _Signs, *, depth: int) -> None:
 
 def _read_python(code: str, signs: _Signs, *, depth: int) -> bool:
     """Adds what Python code attempts; returns False where it is none."""
-    tree = parse(code)
+    tree = parse_python(code)
     if tree is None or not acts(tree):
         return False
     try:

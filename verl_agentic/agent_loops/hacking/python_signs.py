@@ -6,13 +6,11 @@ import ast
 import posixpath
 import re
 import shlex
-import warnings
 from collections.abc import Iterator, Sequence
 
 from verl_agentic.agent_loops.hacking.shell_signs import is_loopback, reads_git_store
 from verl_agentic.agent_loops.hacking.written_files import Edit, is_file
 
-_REFUSALS = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 _SHELLS = frozenset(
     [
         "os.system",
@@ -77,16 +75,6 @@ _HARNESS_PATH = re.compile(r"(?:^|/)verl_agentic(?:/|$)|site-packages/verl(?:/|$
 def names_harness(text: str) -> bool:
     """Tells whether a path leads to the harness: its package, or the memory and environment of processes."""
     return bool(_PROCESS.search(text) or _HARNESS_PATH.search(text))
-
-
-def parse(code: str) -> ast.Module | None:
-    """Returns the tree of code; None of text that is no Python."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(code)
-        except _REFUSALS:
-            return None
 
 
 def acts(tree: ast.Module) -> bool:

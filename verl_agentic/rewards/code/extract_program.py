@@ -17,9 +17,10 @@ import ast
 import builtins
 import re
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from verl_agentic.python_source import error_line, parse_python
 
 MAX_CHARS = 100_000
 """A longer block is not parsed."""
@@ -44,7 +45,6 @@ _TAGS = {
 _CODE_START = re.compile(
     r"(?:import |from \w|def |class |@\w|#|if |for |while |try:|with |print\(|[A-Za-z_][\w, .\[\]]*=[^=])"
 )
-_REFUSALS = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,36 +225,20 @@ class _Parser:
 
     def _error_line(self, code: str) -> int | None:
         """Returns the line of the first syntax error; 1 where the code cannot be parsed for another reason."""
-        if not self._take(code):
-            return 1
-        try:
-            _parse(code)
-        except SyntaxError as error:
-            return error.lineno or 1
-        except _REFUSALS:
-            return 1
-        return None
+        return error_line(code) if self._take(code) else 1
 
     def parse(self, code: str) -> tuple[ast.Module | None, str]:
         """Returns the tree of code that parses, and the code without an indent of its own; None for any other."""
         for variant in dict.fromkeys((code, textwrap.dedent(code))):
             if not code.strip() or not self._take(variant):
                 break
-            try:
-                return _parse(variant), variant
-            except _REFUSALS:
-                continue
+            if (tree := parse_python(variant)) is not None:
+                return tree, variant
         return None, code
 
     def _take(self, code: str) -> bool:
         self._left -= len(code) + _PARSE_CHARS
         return len(code) <= MAX_CHARS and self._left >= 0
-
-
-def _parse(code: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the compiler thinks of its style
-        return ast.parse(code)
 
 
 def _opening(line: str) -> tuple[str, str] | None:

@@ -9,30 +9,20 @@ Trees are walked without recursion: a program of the policy may be nested as dee
 from __future__ import annotations
 
 import ast
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 
 from verl_agentic.errors import DataError
+from verl_agentic.python_source import parse_python
 
 MAX_CHARS = 100_000
 """A longer program counts as one that does not compile."""
-_REFUSALS = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 _Numbers = dict[tuple[int, ...], int]
 
 
 def parse(source: str) -> ast.Module | None:
     """Returns the tree of a program that compiles; None for any other."""
-    if len(source) > MAX_CHARS:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the compiler thinks of its style
-        try:
-            tree = ast.parse(source)
-            compile(source, "answer.py", "exec", dont_inherit=True)
-        except _REFUSALS:
-            return None
-    return tree
+    return parse_python(source, compiles=True) if len(source) <= MAX_CHARS else None
 
 
 def is_empty_program(tree: ast.Module) -> bool:
