@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -11,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import omegaconf.base
 import pytest
 
 # A change is tested with the examples that the last one was; `HYPOTHESIS_PROFILE=default` looks for new ones.
 hypothesis.settings.register_profile("same_examples", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same_examples"))
+
+# Most of the time in which verl's configuration is composed and resolved goes into the same few hundred texts.
+vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf.base)["parse"])
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

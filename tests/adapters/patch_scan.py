@@ -24,13 +24,14 @@ class DeclaredPatch:
     """Those of the function that takes the place of verl's; None for another value."""
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Yields `plugin` and every file below `verl_agentic/adapters`, without its suffix, with its syntax tree."""
+@functools.cache
+def sources() -> tuple[tuple[str, ast.Module], ...]:
+    """Returns `plugin` and every file below `verl_agentic/adapters`, without its suffix, with its syntax tree."""
     package = Path(str(verl_agentic.plugin.__file__)).parent
-    yield "plugin", ast.parse((package / "plugin.py").read_text())
     folder = package / "adapters"
-    for path in sorted(folder.rglob("*.py")):
-        yield path.relative_to(folder).with_suffix("").as_posix(), ast.parse(path.read_text())
+    paths = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.py"))}
+    paths = {"plugin": package / "plugin.py", **paths}
+    return tuple((name, ast.parse(path.read_text())) for name, path in paths.items())
 
 
 def bindings(tree: ast.Module) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import installs
 import pytest
 
+pytestmark = pytest.mark.slow
 _TWICE = "import verl, importlib.metadata as m; [e.load() for e in m.entry_points(group='verl.plugins')]; print('on')"
 # A run of verl's own, then one that chooses a part of the plugin by a name, then one by a section that verl ignores.
 _RUNS = """

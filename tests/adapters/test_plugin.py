@@ -68,6 +68,7 @@ def failing_adapter(tmp_path_factory: pytest.TempPathFactory) -> installs.Instal
 
 
 @pytest.mark.parametrize("first", _FIRST)
+@pytest.mark.slow
 def test_import_verl_registers_everything_whatever_is_imported_first(
     orders: dict[str, dict[str, Any]], first: str
 ) -> None:
@@ -83,6 +84,7 @@ def test_import_verl_registers_everything_whatever_is_imported_first(
 
 
 @pytest.mark.parametrize("first", [first for first in _FIRST if not first.startswith("verl_agentic.adapters")])
+@pytest.mark.slow
 def test_patches_of_one_symbol_have_the_order_of_adapters_whatever_is_imported_first(
     orders: dict[str, dict[str, Any]], first: str
 ) -> None:
@@ -100,6 +102,7 @@ def test_the_metrics_of_time_are_made_before_the_log_and_the_health_of_a_run_rea
     assert modules.index("monitoring.step_time") < modules.index("monitoring.trainer_log")
 
 
+@pytest.mark.slow
 def test_without_an_entry_point_a_recipe_of_ours_stops_before_ray(tmp_path: Path) -> None:
     process = installs.without_entry_point(tmp_path).run_main_ppo(platform="")
     _assert_stopped(process)
@@ -108,6 +111,7 @@ def test_without_an_entry_point_a_recipe_of_ours_stops_before_ray(tmp_path: Path
     assert "no entry point verl_agentic; pip install" in last
 
 
+@pytest.mark.slow
 def test_an_adapter_that_raises_stops_a_run_that_asks_for_it(failing_adapter: installs.Install) -> None:
     process = failing_adapter.run_main_ppo(
         "actor_rollout_ref.rollout.agent.default_agent_loop=env_agent", platform="cpu"
@@ -122,6 +126,7 @@ def test_an_adapter_that_raises_stops_a_run_that_asks_for_it(failing_adapter: in
     )
 
 
+@pytest.mark.slow
 def test_an_adapter_that_raises_stops_no_run_that_asks_for_nothing_of_it(failing_adapter: installs.Install) -> None:
     process = failing_adapter.run("-W", "ignore", "-c", _VANILLA)
     assert "both went on" in process.stdout, process.stderr
@@ -134,6 +139,7 @@ def test_an_adapter_that_raises_stops_no_run_that_asks_for_nothing_of_it(failing
     assert len(installs.errors_of(process)) == 1
 
 
+@pytest.mark.slow
 def test_a_verl_out_of_range_stops_a_run_that_asks_for_us(tmp_path: Path) -> None:
     process = installs.with_other_verl(tmp_path, "0.10.0").run_main_ppo(platform="")
     _assert_stopped(process)

@@ -35,6 +35,7 @@ def _report(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return {**report, "by_name": {check["name"]: check for check in report["checks"]}}
 
 
+@pytest.mark.slow
 def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that_fails(tmp_path: Path) -> None:
     process = installs.with_other_plugin(tmp_path, "not our fault").run(*_DOCTOR, "--json")
     report = _report(process)
@@ -62,6 +63,7 @@ def test_a_healthy_installation_would_run_a_quickstart_even_beside_a_plugin_that
     assert any(row["adapter"] == "cpu.distributed" for row in report["patches"])
 
 
+@pytest.mark.slow
 def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
     process = installs.without_entry_point(tmp_path).run(*_DOCTOR, "--json")
     assert process.returncode == 1
@@ -72,6 +74,7 @@ def test_a_missing_entry_point_is_found(tmp_path: Path) -> None:
         assert "pip install" in check["advice"]
 
 
+@pytest.mark.slow
 def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> None:
     # Square brackets are markup to the library that draws the table.
     process = installs.with_failing_adapter(tmp_path, "trainer.shuffled_rewards", "[/bold] is not [red]").run(*_DOCTOR)
@@ -86,6 +89,7 @@ def test_an_adapter_that_raises_is_found_and_shown_to_people(tmp_path: Path) -> 
     assert "actor_rollout_ref.rollout.agent.default_agent_loop=env_agent," in process.stdout
 
 
+@pytest.mark.slow
 def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
     process = installs.with_other_verl(tmp_path, "0.10.0").run(*_DOCTOR, "--json")
     assert process.returncode == 1

@@ -16,6 +16,7 @@ import pytest
 from verl_agentic.cli import main
 
 
+@pytest.mark.slow
 def test_a_model_is_served_until_the_server_is_told_to_end(tiny_model: Path) -> None:
     arguments = ["serve", "--model", str(tiny_model), "--port", "0", "--name", "tiny", "--threads", "1"]
     code = f"from verl_agentic.cli import main; raise SystemExit(main({arguments!r}))"

@@ -32,28 +32,34 @@ def seen() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_all_processes_of_a_node_share_one_pool_and_its_limit(seen: dict[str, Any]) -> None:
     assert (seen["runs"], seen["actors"], seen["at_once"]) == (9, 1, 2)
 
 
+@pytest.mark.slow
 def test_the_pool_survives_its_workers_and_takes_back_what_they_held(seen: dict[str, Any]) -> None:
     assert (seen["deaths"], seen["actors_later"], seen["still_leased"]) == (2, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_lease_does_all_that_a_sandbox_does_and_ends(seen: dict[str, Any]) -> None:
     gone, back, value, error = seen["lease"]
     assert (gone, back, value) == ("", "f\n", "21\n")
     assert "the lease has ended" in error
 
 
+@pytest.mark.slow
 def test_a_call_that_is_cancelled_frees_its_sandbox(seen: dict[str, Any]) -> None:
     assert seen["cancel_s"] < 10
 
 
+@pytest.mark.slow
 def test_when_the_actor_dies_one_call_fails_typed_and_the_next_gets_a_new_one(seen: dict[str, Any]) -> None:
     assert seen["after_death"] == ["SandboxError", "back\n", "back\n"]
 
 
+@pytest.mark.slow
 def test_the_pool_ends_with_the_job(seen: dict[str, Any]) -> None:
     assert seen["actors_left"] == [] and seen["ended_s"] < 20
 

@@ -67,12 +67,12 @@ def test_nothing_that_the_policy_writes_is_an_error_or_right(name: str, text: st
 @pytest.mark.parametrize(
     "unit", ["<answer>", "</think>", "<search>a</search>", r"\boxed{", "the ", "<answer>x</answer>"]
 )
-def test_10_mb_are_scored_in_linear_time(name: str, unit: str) -> None:
-    text = f"<think>a</think><answer>{unit * (10_000_000 // len(unit))}</answer>"
+def test_2_mb_are_scored_in_linear_time(name: str, unit: str) -> None:
+    text = f"<think>a</think><answer>{unit * (2_000_000 // len(unit))}</answer>"
     options = {"cheapness": 0.5} if name == "router_r1" else {}
     started = time.thread_time()  # of the processor: what else the machine does is not counted
     assert score(name, sample(text, ground_truth="Paris"), **options) <= 0.2
-    assert time.thread_time() - started < 20.0  # linear time takes less than one; quadratic time would be hours
+    assert time.thread_time() - started < 4.0  # linear time takes less than 0.2 s; quadratic time would be minutes
 
 
 @pytest.mark.parametrize("name", ["exact_match", "f1", "search_r1", "search_r1_format", "research", "arpo", "ssrl"])

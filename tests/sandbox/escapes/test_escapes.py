@@ -96,6 +96,7 @@ def test_contained(probe: Probe, contender: tuple[Contender, Run], outside: dict
     assert after.stdout == "clean\n", (after, "the next execution does not find a clean place")
 
 
+@pytest.mark.nightly  # it tests the probes, which change rarely
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_the_probe_succeeds_where_nothing_stops_it(probe: Probe, outside: dict[str, str], tmp_path: Path) -> None:
     _skip_where_unreal(probe)
