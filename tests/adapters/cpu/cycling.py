@@ -1,4 +1,4 @@
-"""A trainer that takes the next estimator, then the next policy loss, every two steps: all of them in one run.
+"""A trainer that takes the next estimator, then the next policy loss, in every step: all of them in one run.
 
 verl loads this module in every process, ahead of its plugins: nothing of verl may be imported at its top.
 """
@@ -18,7 +18,6 @@ from verl_agentic.algorithms.policy_loss import policy_loss_names
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 
-STEPS_EACH = 2
 VERLS = (
     *("gae", "gdpo", "gpg", "grpo", "grpo_passk", "grpo_vectorized", "opo", "optimal_token_baseline"),
     *("reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "rloo", "rloo_vectorized"),
@@ -27,6 +26,9 @@ VERLS = (
 PLAN = [("estimator", name) for name in sorted({*VERLS, *advantage_names()})]
 PLAN += [("implicit reward", "cycling:as_they_are")]
 PLAN += [("loss", name) for name in policy_loss_names()]
+# The teacher of `sdpo` lags behind the actor from its second step on.
+PLAN.insert(PLAN.index(("loss", "sdpo")), ("loss", "sdpo"))
+"""What each step trains with."""
 _SCORES = (0.25, 1.0, 0.0, 0.5)
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}
 
@@ -88,7 +90,7 @@ def _register() -> None:
             super().__init__(config)
 
         def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
-            kind, name = PLAN[(self.global_steps - 1) // STEPS_EACH]
+            kind, name = PLAN[self.global_steps - 1]
             actor = self.config.actor_rollout_ref.actor
             if not hasattr(self, "implicit_reward"):
                 self.implicit_reward = self.config.algorithm.implicit_reward
