@@ -1,7 +1,7 @@
 # make quickstart   install into .venv and train a tiny model to use a tool (SEED=n, OUT=folder)
 # make results-credit  compare estimators, sampling and ablations (hours; goes on where it stopped; OUT=folder)
 # make test         install, build the wheel, run the tests against it from another folder (WORKERS=n side by side)
-# make test-fast    the same without the tests that train
+# make test-fast    the same without the tests that start runs of verl or processes that import it
 # make test-nightly all tests, benchmarks and studies too, with new random examples
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
