@@ -21,7 +21,7 @@ from typing import Any
 from _credit_methods import Method
 
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
 from verl_agentic.data.rows import read_json_lines
 
 _HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ class WarmStart(Quickstart):
 
     def __init__(self, out: Path, recipe: str, size: Size) -> None:
         """Names the folder; nothing is done yet."""
-        settings = Settings(
+        settings = QuickstartSettings(
             recipe=recipe, seed=0, control=False, rl_steps=None, sft_steps=size.sft_steps, eval_tasks=size.eval_tasks
         )
         super().__init__(out, settings)
@@ -99,7 +99,7 @@ class Trial(WarmStart):
             seed: of prompts and sampling.
             start: folder of the warm start.
         """
-        settings = Settings(
+        settings = QuickstartSettings(
             recipe=recipe, seed=seed, control=False, rl_steps=size.max_steps, sft_steps=None, eval_tasks=size.eval_tasks
         )
         Quickstart.__init__(self, out, settings)

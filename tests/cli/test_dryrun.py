@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.preflight.compose import compose
 from verl_agentic.cli import main
 from verl_agentic.cli.dryrun.model import make_model
-from verl_agentic.cli.dryrun.plan import Options, Plan, make_plan
+from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
 from verl_agentic.cli.dryrun.show import write_page
 from verl_agentic.cli.dryrun.translate import Translation, cpu_settings, translate
 from verl_agentic.data.rows import write_rows
@@ -67,7 +67,7 @@ def _translated(folder: Path, text: str = _GPU, *overrides: str, own_tokenizer: 
     return translate(config, out=folder / "out", own_tokenizer=own_tokenizer)
 
 
-def _plan(folder: Path, *overrides: str, recipe: str = "quickstart", **options: Any) -> Plan:
+def _plan(folder: Path, *overrides: str, recipe: str = "quickstart", **options: Any) -> DryrunPlan:
     out = folder / "out"
     out.mkdir(exist_ok=True)
     return make_plan(

@@ -13,7 +13,7 @@ import pytest
 from verl_agentic import paths
 from verl_agentic.cli.quickstart import phases
 from verl_agentic.cli.quickstart.course import Course
-from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
 from verl_agentic.errors import ConfigError
 from verl_agentic.trajectory_log.reader import write_run
 
@@ -87,7 +87,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def run(out: Path, *, fresh: bool = False, **changes: Any) -> dict[str, Any]:
-    assert Quickstart(out, Settings(**{**SETTINGS, **changes}), fresh=fresh).run() == 0
+    assert Quickstart(out, QuickstartSettings(**{**SETTINGS, **changes}), fresh=fresh).run() == 0
     return json.loads((out / "summary.json").read_text())
 
 
@@ -244,5 +244,5 @@ def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alo
 def test_fresh_removes_no_folder_that_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ConfigError, match="which is none"):
-        Quickstart(tmp_path, Settings(**SETTINGS), fresh=True)
+        Quickstart(tmp_path, QuickstartSettings(**SETTINGS), fresh=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from verl_agentic.diagnostics import machine
-from verl_agentic.sandbox.backends import Probe
+from verl_agentic.sandbox.backends import BackendProbe
 
 _GIB = 2**30
 _CGROUP = "/sys/fs/cgroup"
@@ -122,12 +122,12 @@ def test_each_sandbox_backend_is_tried_with_code() -> None:
 def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_isolates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    works = Probe(name="landlock", isolation="landlock", run_ms=12.34)
-    local = Probe(name="local", isolation="process_limits", run_ms=12.34)
-    broken = Probe(name="namespaces", isolation="namespaces", refusal="user namespaces are off")
+    works = BackendProbe(name="landlock", isolation="landlock", run_ms=12.34)
+    local = BackendProbe(name="local", isolation="process_limits", run_ms=12.34)
+    broken = BackendProbe(name="namespaces", isolation="namespaces", refusal="user namespaces are off")
 
-    def check(*probes: Probe) -> list[tuple[str, str]]:
-        async def probe_all() -> list[Probe]:
+    def check(*probes: BackendProbe) -> list[tuple[str, str]]:
+        async def probe_all() -> list[BackendProbe]:
             return list(probes)
 
         monkeypatch.setattr(machine, "probe_all", probe_all)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
+from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
 
 EVIL = '</pre><script>alert("x")</script><img src=http://evil.example/x.png onerror=alert(1)>'
 
@@ -168,7 +168,7 @@ def test_the_reward_that_trains_is_drawn_where_it_is_another_than_the_outcome(tm
 
 @pytest.mark.parametrize("is_control", [False, True])
 def test_a_control_is_drawn_beside_the_run_that_learns(tmp_path: Path, is_control: bool) -> None:
-    theirs = Comparison(
+    theirs = ComparedRun(
         figures={**FIGURES, "success_rl": 0.4},
         metrics=[{"step": 1, "episode/acc": 0.3}, {"step": 5, "episode/acc": 0.35}],
     )

@@ -9,12 +9,12 @@ from typing import Any
 from verl_agentic.data.evaluation.evaluation_page import write_evaluation_page, write_turns_page
 from verl_agentic.data.evaluation.evaluation_run import summarise
 from verl_agentic.data.reward_audit.compare_page import write_lab_page
-from verl_agentic.data.reward_audit.compare_rubrics import Comparison as Compared
 from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, Paid
+from verl_agentic.data.reward_audit.compare_rubrics import TrajectoryComparison as Compared
 from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
 from verl_agentic.diagnostics.dryrun.gradient_map import KindCount, Proof
 from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, Stage
-from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
+from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
 
 EVIL = '</pre><script>window.broken = 1</script><img src=http://evil.example/x.png onerror="window.broken = 2">'
 LONG = "an_answer_without_a_space_" * 12
@@ -33,7 +33,7 @@ def _quickstart(path: Path) -> None:
     figures: dict[str, Any] = {"success_base": 0.0, "success_sft": 0.375, "success_rl": 0.875, "num_eval_tasks": 256}
     figures |= {"steps": 40, "wall_s": 630.0, "peak_rss_gb": 6.04, "seed": 3, EVIL: EVIL}
     metrics = [{"step": s, "episode/acc": 0.4 + s / 90, "critic/score/mean": 0.3 + s / 100} for s in range(1, 41)]
-    control = Comparison(figures=figures, metrics=[{**row, "episode/acc": 0.4} for row in metrics])
+    control = ComparedRun(figures=figures, metrics=[{**row, "episode/acc": 0.4} for row in metrics])
     write_report(path, figures=figures, metrics=metrics, before=episodes, after=episodes[::-1], other=control)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox import backends as choose
-from verl_agentic.sandbox.backends import AutoBackend, Probe, isolation_of, make_backend, probe
+from verl_agentic.sandbox.backends import AutoBackend, BackendProbe, isolation_of, make_backend, probe
 from verl_agentic.sandbox.interface import Command, Limits, Sandbox
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.local.local_backend import LocalBackend
@@ -218,7 +218,7 @@ async def test_a_probe_tells_times_or_the_reason(backends: dict[str, Fake]) -> N
     backends["docker"] = Fake("docker", failure=SandboxUnavailableError("no engine"))
     works, broken = await probe("namespaces"), await probe("docker")
     assert works.works and works.start_ms > 0 and works.run_ms > 0 and works.isolation == "namespaces"
-    assert broken == Probe(name="docker", isolation="namespaces", refusal="no engine")
+    assert broken == BackendProbe(name="docker", isolation="namespaces", refusal="no engine")
     assert backends["namespaces"].closed == backends["docker"].closed == 1
 
 

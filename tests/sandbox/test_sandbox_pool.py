@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits()
@@ -38,7 +38,7 @@ class FakeSandbox:
             self.is_usable = False
         return CommandResult(stdout=str(self.number), stderr="", exit_code=0, timed_out=False, wall_s=0.0)
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         raise NotImplementedError
 
     async def snapshot(self) -> int:

@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from verl_agentic.finding import Finding
-from verl_agentic.sandbox.backends import Probe, probe_all
+from verl_agentic.sandbox.backends import BackendProbe, probe_all
 
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")
 _NEEDED_MEMORY_GB, _NEEDED_DISK_GB, _NEEDED_SHM_GB = 8.0, 2.0, 0.5
@@ -145,7 +145,7 @@ def _sandboxes() -> list[Finding]:
     return [_sandbox(probe, isolates=isolates) for probe in probes]
 
 
-def _sandbox(probe: Probe, *, isolates: bool) -> Finding:
+def _sandbox(probe: BackendProbe, *, isolates: bool) -> Finding:
     name = f"sandbox {probe.name}"
     if probe.works:
         found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}"

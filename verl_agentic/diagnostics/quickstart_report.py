@@ -17,7 +17,7 @@ _SAME = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ComparedRun:
     """The other run of a pair: the control of a run that learns, or the run that learns of a control."""
 
     figures: Mapping[str, Any]
@@ -32,7 +32,7 @@ def write_report(
     before: Sequence[Mapping[str, Any]],
     after: Sequence[Mapping[str, Any]],
     is_control: bool = False,
-    other: Comparison | None = None,
+    other: ComparedRun | None = None,
     viewer: str = "",
     run_dir: str = "RUN_DIR",
 ) -> None:
@@ -91,7 +91,7 @@ def _finding(success: Sequence[tuple[float, float]]) -> str:
     return f"In training, success goes from {_percent(low)} in step {first:g} to {_percent(high)} in step {last:g}"
 
 
-def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Comparison | None) -> list[Series]:
+def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: ComparedRun | None) -> list[Series]:
     success, paid = metric_points(metrics, _SUCCESS), metric_points(metrics, _PAID)
     theirs = metric_points(other.metrics, _SUCCESS) if other is not None else []
     learning, control = (theirs, success) if is_control else (success, theirs)
@@ -109,7 +109,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Co
     )
 
 
-def _tiles(figures: Mapping[str, Any], *, is_control: bool, other: Comparison | None) -> list[Tile]:
+def _tiles(figures: Mapping[str, Any], *, is_control: bool, other: ComparedRun | None) -> list[Tile]:
     """Returns the numbers that matter."""
     count = int(figures["num_eval_tasks"])
     tiles = [

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.inference.kv_cache import CacheShape, SlotCache
-from verl_agentic.inference.span import Span, make_span
+from verl_agentic.inference.span import SlotSpan, make_span
 
 _FUSED_TYPES = frozenset({"llama", "qwen2", "qwen3"})
 _STATIC_ROPE = frozenset({"default", "linear", "llama3"})
@@ -30,7 +30,7 @@ class Decoder(Protocol):
 
     cache_shape: CacheShape
 
-    def forward(self, span: Span, cache: SlotCache) -> Tensor:
+    def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Stores keys and values of the new tokens and returns `[B, V]` logits of each row's last one."""
         ...
 
@@ -103,7 +103,7 @@ def _cache_shape(model: Any) -> CacheShape:
     )
 
 
-def _store(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: Span) -> None:
+def _store(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: SlotSpan) -> None:
     """Writes the keys and values of the real tokens into their slots."""
     rows, columns = span.tokens
     slots, positions = rows + span.start, span.positions_BT[rows, columns]
@@ -146,7 +146,7 @@ class FusedDecoder:
         self._fuse()
 
     @torch.inference_mode()
-    def forward(self, span: Span, cache: SlotCache) -> Tensor:
+    def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
         hidden = F.embedding(span.ids_BT, self._embedding)
         cos, sin = self._cos[span.positions_BT][:, None], self._sin[span.positions_BT][:, None]
@@ -159,7 +159,7 @@ class FusedDecoder:
         return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
 
     def _attend(
-        self, index: int, layer: _Layer, hidden: Tensor, cos: Tensor, sin: Tensor, span: Span, cache: SlotCache
+        self, index: int, layer: _Layer, hidden: Tensor, cos: Tensor, sin: Tensor, span: SlotSpan, cache: SlotCache
     ) -> Tensor:
         batch, new = span.ids_BT.shape
         kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
@@ -234,7 +234,7 @@ class ModuleDecoder:
         load_weights(self._model, weights)
 
     @torch.inference_mode()
-    def forward(self, span: Span, cache: SlotCache) -> Tensor:
+    def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
         output = self._model(
             input_ids=span.ids_BT,
@@ -251,7 +251,7 @@ class _SlotView:
 
     is_compileable = False
 
-    def __init__(self, cache: SlotCache, span: Span) -> None:
+    def __init__(self, cache: SlotCache, span: SlotSpan) -> None:
         self._cache, self._span = cache, span
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from verl_agentic.inference.kv_cache import CacheShape
 
 
 @dataclass(frozen=True)
-class Span:
+class SlotSpan:
     """The new tokens of the rows in slots `start` to `start + B`."""
 
     ids_BT: Tensor
@@ -30,7 +30,7 @@ class Span:
     """Column of the last real token of every row."""
 
 
-def make_span(pieces: Sequence[list[int]], past: Sequence[int], *, start: int, shape: CacheShape) -> Span:
+def make_span(pieces: Sequence[list[int]], past: Sequence[int], *, start: int, shape: CacheShape) -> SlotSpan:
     """Returns the span of rows whose slots already hold `past` tokens each.
 
     Args:
@@ -51,7 +51,7 @@ def make_span(pieces: Sequence[list[int]], past: Sequence[int], *, start: int, s
     can_see_BTL = torch.arange(reach, device=device) <= positions_BT[:, :, None]
     mask_BTL = torch.zeros(can_see_BTL.shape, dtype=shape.dtype, device=device).masked_fill_(~can_see_BTL, -torch.inf)
     rows, columns = torch.nonzero(is_real_BT, as_tuple=True)
-    return Span(
+    return SlotSpan(
         ids_BT=torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=device),
         positions_BT=positions_BT,
         mask_B1TL=mask_BTL[:, None],

@@ -14,7 +14,7 @@ from verl_agentic.errors import DataError
 from verl_agentic.sampling.curriculum import CurriculumSettings, CurriculumType, Pool, load_curriculum
 from verl_agentic.sampling.prompts.group_sizes import group_sizes
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
-from verl_agentic.sampling.prompts.task_sets import Check, TaskSet, Verdict
+from verl_agentic.sampling.prompts.task_sets import Check, ProposalResult, TaskSet
 
 _MAX_IN_FLIGHT = 100_000  # groups that nobody reported, because verl forgot them, must not pile up
 
@@ -144,7 +144,7 @@ class PromptSampler:
 
     def propose(
         self, row: Mapping[str, Any], *, check: Check, difficulty: float = 0.0, source: str = "proposed"
-    ) -> Verdict:
+    ) -> ProposalResult:
         """Lets a task join the prompts when it passes the check; it is drawn next, and then like all others."""
         assert self.tasks is not None, "data.curriculum.task_set is not set"
         verdict = self.tasks.propose(row, check=check)

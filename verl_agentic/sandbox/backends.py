@@ -39,7 +39,7 @@ _ISOLATION = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class BackendProbe:
     """What trying a backend out has shown."""
 
     name: str
@@ -181,7 +181,7 @@ def isolation_of(backend: Backend) -> Isolation:
     return _ISOLATION.get(backend.name, Isolation.NONE) if level is None else Isolation.parse(level)
 
 
-async def probe(name: str, **options: Any) -> Probe:
+async def probe(name: str, **options: Any) -> BackendProbe:
     """Starts a backend, runs code in it twice, closes it, and returns what that has shown."""
     isolation = _label(_ISOLATION.get(name, Isolation.NONE))
     try:
@@ -189,12 +189,12 @@ async def probe(name: str, **options: Any) -> Probe:
         isolation = _label(isolation_of(backend))
         start_ms, run_ms = await _prove(backend)
     except AgenticError as cause:
-        return Probe(name=name, isolation=isolation, refusal=str(cause))
+        return BackendProbe(name=name, isolation=isolation, refusal=str(cause))
     await backend.close()
-    return Probe(name=name, isolation=_label(isolation_of(backend)), start_ms=start_ms, run_ms=run_ms)
+    return BackendProbe(name=name, isolation=_label(isolation_of(backend)), start_ms=start_ms, run_ms=run_ms)
 
 
-async def probe_all() -> list[Probe]:
+async def probe_all() -> list[BackendProbe]:
     """Returns what each backend can do here; `remote` only where `VERL_AGENTIC_SANDBOX_URL` names a service."""
     options: dict[str, dict[str, Any]] = {name: {} for name in AUTO_ORDER[:-1]} | {"local": {"is_trusted": True}}
     if os.environ.get("VERL_AGENTIC_SANDBOX_URL"):

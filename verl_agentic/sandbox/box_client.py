@@ -244,13 +244,13 @@ class BoxClient:
 
 
 class BoxSession:
-    """A session in a box (`sandbox.interface.Session`)."""
+    """A session in a box (`sandbox.interface.SandboxSession`)."""
 
     def __init__(self, box: BoxClient, number: int, limits: Limits) -> None:
         self._box, self._number, self._limits = box, number, limits
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a piece of source or a command line; see `Session.run`."""
+        """Runs a piece of source or a command line; see `SandboxSession.run`."""
         answer, data = await self._box.call(self._number, text, wall_s=wall_s, limits=self._limits)
         if "stdout_size" not in answer:
             return CommandResult(

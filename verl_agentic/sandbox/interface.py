@@ -109,7 +109,7 @@ class CommandResult:
             return f"signal {-self.exit_code}"
 
 
-class Session(Protocol):
+class SandboxSession(Protocol):
     """A Python interpreter or a shell that keeps its state between calls."""
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
@@ -142,7 +142,7 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """Starts an interpreter or a shell; of `limits`, `wall_s` is given again with every call."""
         ...
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from verl_agentic.sandbox.backends import make_backend, required
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Session, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, SessionKind
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
@@ -96,7 +96,7 @@ class _SandboxThere:
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         return await self._pool._there(self._sandbox.run(command, limits=limits, fresh=fresh))
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         return _SessionThere(await self._pool._there(self._sandbox.open_session(kind, limits=limits)), self._pool)
 
     async def snapshot(self) -> int:
@@ -110,9 +110,9 @@ class _SandboxThere:
 
 
 class _SessionThere:
-    """A session in the pool's loop (`sandbox.interface.Session`)."""
+    """A session in the pool's loop (`sandbox.interface.SandboxSession`)."""
 
-    def __init__(self, session: Session, pool: SharedPool) -> None:
+    def __init__(self, session: SandboxSession, pool: SharedPool) -> None:
         self._session, self._pool = session, pool
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol
 
-from verl_agentic.sandbox.interface import CommandResult, Limits, Sandbox, Session
+from verl_agentic.sandbox.interface import CommandResult, Limits, Sandbox, SandboxSession
 from verl_agentic.tools.python import read_code, render_result
 from verl_agentic.tools.tool import ToolResult
 
@@ -55,7 +55,7 @@ class PythonSessionTool:
         self._limits = limits
         self._lease = AsyncExitStack()
         self._sandbox: Sandbox | None = None
-        self._session: Session | None = None
+        self._session: SandboxSession | None = None
         self._turns = asyncio.Lock()
 
     @property
@@ -97,7 +97,7 @@ class PythonSessionTool:
         await self._drop(with_sandbox=False)
         return await (await self._open()).run(code, wall_s=self._limits.wall_s), True
 
-    async def _open(self) -> Session:
+    async def _open(self) -> SandboxSession:
         if self._sandbox is None:
             await self._lease.aclose()
             self._sandbox = await self._lease.enter_async_context(self._pool.lease())
@@ -114,5 +114,5 @@ class PythonSessionTool:
 
 
 def _had_ended(result: CommandResult) -> bool:
-    """Tells whether nothing was run, because the session had ended before (`sandbox.interface.Session.run`)."""
+    """Tells whether nothing was run, because the session had ended before (`sandbox.interface.SandboxSession.run`)."""
     return result.exit_code == -9 and not result.timed_out and result.wall_s == 0.0

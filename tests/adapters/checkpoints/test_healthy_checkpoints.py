@@ -17,7 +17,7 @@ from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager, find
 from verl_agentic.adapters.checkpoints import checkpoint_retention
 from verl_agentic.adapters.checkpoints.healthy_checkpoints import HEALTHY, Checkpoints, kept_steps
 from verl_agentic.adapters.monitoring import trainer_log
-from verl_agentic.adapters.monitoring.health_watch import Watch, watch_of
+from verl_agentic.adapters.monitoring.health_watch import HealthWatch, watch_of
 from verl_agentic.errors import ConfigError, HealthError
 from verl_agentic.trajectory_log.metric_log import read_metrics
 
@@ -273,10 +273,10 @@ def test_a_rollback_is_refused_where_a_run_cannot_go_back(
     config = Trainer(tmp_path, save_freq=1, actions={"gradient": "rollback"}).config
     for mode in ("sync", "agentic_sync"):
         OmegaConf.update(config, "trainer.v1.trainer_mode", mode, force_add=True)
-        Watch(config)
+        HealthWatch(config)
     for key, value in changes.items():
         OmegaConf.update(config, key, value, force_add=True)
     with pytest.raises(ConfigError, match=message):
-        Watch(config)
+        HealthWatch(config)
     OmegaConf.update(config, "actor_rollout_ref.rollout.custom.agentic.health.actions.gradient", "stop")
-    Watch(config)
+    HealthWatch(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from verl_agentic.agent_loops.codec.decoding import Decoder, exact_decoder
+from verl_agentic.agent_loops.codec.decoding import TokenDecoder, exact_decoder
 
 
 class Tokenizer:
@@ -33,7 +33,7 @@ def test_the_oldest_texts_are_forgotten_and_long_ones_never_kept():
         asked.append(ids)
         return str(ids)
 
-    decoder = Decoder(decode, max_tokens=4)
+    decoder = TokenDecoder(decode, max_tokens=4)
     for ids in ([1, 2], [3, 4], [5], [3, 4], [5], [1, 2], [6] * 5, [6] * 5):
         assert decoder(ids) == str(ids)
     assert asked == [[1, 2], [3, 4], [5], [1, 2], [6] * 5, [6] * 5]

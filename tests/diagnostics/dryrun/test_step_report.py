@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.diagnostics.dryrun.events import Events
-from verl_agentic.diagnostics.dryrun.step_report import Expected, Report, Stage, build_report, first_error
+from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep, Report, Stage, build_report, first_error
 
 _COMPLETIONS = [{"prompt": [1, 2], "ids": [10, 11]}, {"prompt": [1, 2, 10, 11, 20, 21], "ids": [12]}]
 _GRADIENT = {
@@ -62,7 +62,7 @@ def _step(folder: Path) -> Events:
 
 
 def _report(events: Events, *, scripted: bool = True, ended_well: bool = True, **metrics: float) -> Report:
-    expected = Expected(scripted=scripted)
+    expected = ExpectedStep(scripted=scripted)
     return build_report(events, completions=_COMPLETIONS, metrics=metrics, expected=expected, ended_well=ended_well)
 
 

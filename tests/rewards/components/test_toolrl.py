@@ -15,7 +15,7 @@ from samples import call, sample, turn
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.component import ABSTAIN, Graded, load_component
 from verl_agentic.rewards.sample import Call, Sample
-from verl_agentic.rewards.tool_calls.toolrl_scores import Expected, NamedCall, call_score, has_toolrl_form
+from verl_agentic.rewards.tool_calls.toolrl_scores import ExpectedTurn, NamedCall, call_score, has_toolrl_form
 
 WEATHER: NamedCall = ("get_weather", {"city": "Paris", "unit": "C"})
 SEARCH: NamedCall = ("search", {"q": "x"})
@@ -147,7 +147,7 @@ def test_each_form_is_only_itself(text: str, calls: bool, response: bool) -> Non
 def test_expected_calls_are_read_in_every_form_that_data_have(
     ground_truth: Any, calls: tuple[NamedCall, ...], has_response: bool
 ) -> None:
-    assert Expected.of(ground_truth) == Expected(calls=calls, has_response=has_response)
+    assert ExpectedTurn.of(ground_truth) == ExpectedTurn(calls=calls, has_response=has_response)
 
 
 @pytest.mark.parametrize("name", ["toolrl", "toolrl_efficiency"])

@@ -15,7 +15,7 @@ from openai_server import Server, choice, refuse, serving
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.client import ChatClient, Patience, Price, Reply, connections
-from verl_agentic.rewards.models.limiter import Limiter, Limits
+from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
 
 _BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x" * 4_000}], "max_tokens": 10}
 _HI = choice(message={"content": "Hi"})
@@ -36,7 +36,7 @@ async def asking(server: Server, answers: list[Any], tmp_path: Path, **patience:
     async with connections() as shared:
         yield ChatClient(
             shared.http,
-            Limiter(Limits(folder=str(tmp_path)), name="e"),
+            Limiter(EndpointLimits(folder=str(tmp_path)), name="e"),
             url=f"{server.url}/v1/",
             api_key="sesame",
             patience=Patience(**{"retry_wait_s": 0.02, **patience}),
@@ -80,7 +80,7 @@ async def test_a_server_that_stays_down_is_a_failure_and_no_exception(server: Se
         reply = await client.ask(_BODY)
     assert reply.text is None and reply.failure == "the endpoint answers 502" and reply.attempts == 2
     async with connections() as shared:
-        limiter = Limiter(Limits(folder=str(tmp_path)), name="e")
+        limiter = Limiter(EndpointLimits(folder=str(tmp_path)), name="e")
         nowhere = ChatClient(
             shared.http, limiter, url="http://127.0.0.1:9/v1", api_key="", patience=Patience(retries=0)
         )
@@ -136,7 +136,7 @@ async def test_what_no_retry_can_help_is_told(server: Server, tmp_path: Path, co
 
 async def test_the_limit_learns_what_a_request_really_took(server: Server, tmp_path: Path) -> None:
     async with connections() as shared:
-        limiter = Limiter(Limits(tokens_per_minute=60_000, folder=str(tmp_path)), name="e")
+        limiter = Limiter(EndpointLimits(tokens_per_minute=60_000, folder=str(tmp_path)), name="e")
         client = ChatClient(shared.http, limiter, url=f"{server.url}/v1", api_key="", patience=Patience())
         server.answers = [_HI, _HI]
         begun = time.monotonic()

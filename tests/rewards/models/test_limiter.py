@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.models.limiter import Limiter, Limits
+from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
 
 _PROCESS = """
 import asyncio, json, sys, time
-from verl_agentic.rewards.models.limiter import Limiter, Limits
-limits, count, tokens = Limits(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+from verl_agentic.rewards.models.limiter import Limiter, EndpointLimits
+limits, count, tokens = EndpointLimits(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 hold_s = float(sys.argv[4])
 
 async def main():
@@ -106,7 +106,7 @@ def test_what_a_killed_process_held_is_free_again(tmp_path: Path) -> None:
     holder.stdin.flush()
 
     async def main() -> float:
-        limiter = Limiter(Limits(**limits), name="e")
+        limiter = Limiter(EndpointLimits(**limits), name="e")
         while True:  # until the other has it
             try:
                 await asyncio.wait_for(passes(limiter), 0.1)
@@ -122,7 +122,7 @@ def test_what_a_killed_process_held_is_free_again(tmp_path: Path) -> None:
 
 
 async def test_tokens_that_were_not_foreseen_are_paid_later_and_a_large_request_is_not_stuck(tmp_path: Path) -> None:
-    limiter = Limiter(Limits(tokens_per_minute=60_000, folder=str(tmp_path)), name="e")
+    limiter = Limiter(EndpointLimits(tokens_per_minute=60_000, folder=str(tmp_path)), name="e")
     begun = time.monotonic()
     async with limiter.request(4_000):  # more than the bucket holds: it leaves a debt of 3,000
         pass
@@ -133,8 +133,8 @@ async def test_tokens_that_were_not_foreseen_are_paid_later_and_a_large_request_
 
 
 async def test_a_pause_holds_for_all_who_share_the_limit(tmp_path: Path) -> None:
-    one, other = (Limiter(Limits(folder=str(tmp_path)), name="e") for _ in range(2))
-    stranger = Limiter(Limits(folder=str(tmp_path)), name="another endpoint")
+    one, other = (Limiter(EndpointLimits(folder=str(tmp_path)), name="e") for _ in range(2))
+    stranger = Limiter(EndpointLimits(folder=str(tmp_path)), name="another endpoint")
     begun = time.monotonic()
     one.pause(3.0)
     async with stranger.request(1):
@@ -144,7 +144,7 @@ async def test_a_pause_holds_for_all_who_share_the_limit(tmp_path: Path) -> None
 
 
 async def test_one_that_gives_up_waiting_leaves_nothing_behind(tmp_path: Path) -> None:
-    limiter = Limiter(Limits(requests_per_minute=60, concurrency=1, folder=str(tmp_path)), name="e")
+    limiter = Limiter(EndpointLimits(requests_per_minute=60, concurrency=1, folder=str(tmp_path)), name="e")
     async with limiter.request(1):
         pass
     with pytest.raises(asyncio.TimeoutError):
@@ -153,7 +153,7 @@ async def test_one_that_gives_up_waiting_leaves_nothing_behind(tmp_path: Path) -
 
 
 async def test_a_state_that_is_broken_or_of_another_boot_begins_anew(tmp_path: Path) -> None:
-    limits = Limits(requests_per_minute=600, folder=str(tmp_path))
+    limits = EndpointLimits(requests_per_minute=600, folder=str(tmp_path))
     limiter = Limiter(limits, name="e")
     (state,) = (folder / "state.json" for folder in tmp_path.iterdir())
     for content in ("", "{", "[]", json.dumps({"requests": 3, "time": 1e12, "not_before": 1e12})):
@@ -169,7 +169,7 @@ async def test_a_state_that_is_broken_or_of_another_boot_begins_anew(tmp_path: P
 )  # fmt: skip
 def test_limits_that_let_nothing_through_are_refused(limits: dict) -> None:
     with pytest.raises(ConfigError):
-        Limits(**limits)
+        EndpointLimits(**limits)
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,4 +177,4 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"verl_agentic-limits-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="must be our own"):
-        Limiter(Limits(), name="e")
+        Limiter(EndpointLimits(), name="e")

@@ -11,7 +11,7 @@ import torch
 import transfer_queue as tq
 
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE, split_key
-from verl_agentic.adapters.monitoring.health_watch import Watch, watch_of
+from verl_agentic.adapters.monitoring.health_watch import HealthWatch, watch_of
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.records.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms.batch_metrics import mask_audit
@@ -75,7 +75,7 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
         _tell(watch, breaches, keys, step=trainer.global_steps, action=action)
 
 
-def _tell(watch: Watch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str) -> None:
+def _tell(watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str) -> None:
     """Keeps breaches, one finding for each of their kinds, and stops the run where it is to stop."""
     by_name: dict[str, list[Breach]] = {}
     for breach in breaches:
@@ -123,7 +123,7 @@ def _observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> tor
     return torch.from_numpy(observed)
 
 
-def _group_sizes(trainer: Any, watch: Watch, uids: Sequence[str], sessions: Sequence[str]) -> dict[str, int]:
+def _group_sizes(trainer: Any, watch: HealthWatch, uids: Sequence[str], sessions: Sequence[str]) -> dict[str, int]:
     """Returns how many sessions every group had."""
     dataset = getattr(getattr(trainer, "train_dataset", None), "dataframe", None)
     is_told_by_rows = "__rollout_n__" in getattr(dataset, "column_names", ())

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import open_dict
 
-from verl_agentic.adapters.monitoring.health_watch import Watch
+from verl_agentic.adapters.monitoring.health_watch import HealthWatch
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _KEEP = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")
 
 
-def target_of_rollback(watch: Watch, findings: Sequence[HealthFinding]) -> int | None:
+def target_of_rollback(watch: HealthWatch, findings: Sequence[HealthFinding]) -> int | None:
     """Returns the step that a run goes back to; None where no alarm asks for it, or another one stops the run."""
     levels = {finding.level for finding in findings}
     if "rollback" not in levels or "stop" in levels or watch.num_rollbacks >= watch.health.settings.max_rollbacks:
@@ -28,7 +28,7 @@ def target_of_rollback(watch: Watch, findings: Sequence[HealthFinding]) -> int |
     return watch.checkpoints.newest(watch.health.healthy_until())
 
 
-def act(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
+def act(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
     """Goes back where `metrics` say so, and stops the run where an alarm is left that asked for more than a warning.
 
     Raises:
@@ -40,7 +40,7 @@ def act(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[
         _stop(trainer, watch, metrics, serious)
 
 
-def _roll_back(trainer: Any, watch: Watch, *, step: int) -> None:
+def _roll_back(trainer: Any, watch: HealthWatch, *, step: int) -> None:
     """Loads a checkpoint into trainer and rollout. Steps, data and random numbers of the driver go on.
 
     So the batches that went wrong do not come again.
@@ -65,7 +65,7 @@ def _roll_back(trainer: Any, watch: Watch, *, step: int) -> None:
     )
 
 
-def _stop(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
+def _stop(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
     """Leaves the last healthy checkpoint as the newest, saves the weights aside, and ends the run."""
     healthy = watch.checkpoints.newest(watch.health.healthy_until())
     aside = _put_aside(trainer, watch, healthy=healthy or 0)
@@ -87,7 +87,7 @@ def _stop(trainer: Any, watch: Watch, metrics: dict[str, Any], findings: Sequenc
     )
 
 
-def _put_aside(trainer: Any, watch: Watch, *, healthy: int) -> str:
+def _put_aside(trainer: Any, watch: HealthWatch, *, healthy: int) -> str:
     """Returns how to go on from the weights that the alarm found sick, which may be a false alarm."""
     step, checkpoints = trainer.global_steps, watch.checkpoints
     is_saved = checkpoints.has(step)

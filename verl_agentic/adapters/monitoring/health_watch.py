@@ -20,7 +20,7 @@ from verl_agentic.trajectory_log.metric_log import MetricsLog, read_metrics
 logger = logging.getLogger(__name__)
 
 
-class Watch:
+class HealthWatch:
     """What watches over one trainer."""
 
     def __init__(self, config: Any, *, begun_at: int = 0) -> None:
@@ -76,8 +76,8 @@ class Watch:
         logger.log(logging.INFO if finding.level == "log" else logging.WARNING, "%s", finding)
 
 
-def watch_of(trainer: Any) -> Watch:
+def watch_of(trainer: Any) -> HealthWatch:
     """Returns what watches over a trainer; one that is new begins to."""
     if "_agentic_watch" not in vars(trainer):
-        trainer._agentic_watch = Watch(trainer.config, begun_at=trainer.global_steps)
+        trainer._agentic_watch = HealthWatch(trainer.config, begun_at=trainer.global_steps)
     return trainer._agentic_watch

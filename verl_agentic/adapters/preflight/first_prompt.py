@@ -19,7 +19,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
 from verl_agentic.data.parquet import env_row
-from verl_agentic.diagnostics.preflight.planned_run import CallTrial, Model, Prompt
+from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import DataError
 
@@ -126,7 +126,7 @@ def agent_name(worker: Worker, row: Mapping[str, Any]) -> str:
     return row.get("agent_name") or worker.config.actor_rollout_ref.rollout.agent.default_agent_loop
 
 
-async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[Prompt, CallTrial | None]:
+async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[FirstPrompt, CallTrial | None]:
     """Returns the prompt of a row, and a call that was written by the template and read back.
 
     Raises:
@@ -139,7 +139,7 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[Prompt, CallTr
     ids = list(request["prompt_ids"])
     if len(ids) >= worker.config.actor_rollout_ref.rollout.prompt_length:
         ids = _uncut(loop, messages, schemas, ids)
-    prompt = Prompt(
+    prompt = FirstPrompt(
         agent_loop=name,
         text=worker.model.tokenizer.decode(ids),
         num_tokens=len(ids),
@@ -152,7 +152,7 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[Prompt, CallTr
         return prompt, None
     plain = _without_tools(loop, messages)
     is_hidden = plain == ids
-    prompt = Prompt(
+    prompt = FirstPrompt(
         **{**prompt.__dict__, "hidden_tools": [n for n in prompt.tools if is_hidden or n not in prompt.text]}
     )
     return prompt, None if prompt.hidden_tools else await _try_call(worker, loop, schemas)

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_agentic.errors import AgenticError, ConfigError, SandboxError
 from verl_agentic.sandbox.backends import make_backend, required
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
@@ -136,13 +136,13 @@ class NodeSandbox:
 
 
 class NodeSession:
-    """A session of a leased sandbox (`sandbox.interface.Session`)."""
+    """A session of a leased sandbox (`sandbox.interface.SandboxSession`)."""
 
     def __init__(self, pool: NodePool, lease: str, number: int) -> None:
         self._pool, self._lease, self._number = pool, lease, number
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a piece of source or a command line; see `Session.run`."""
+        """Runs a piece of source or a command line; see `SandboxSession.run`."""
         return await self._pool._call("run_in_session", self._lease, self._number, text, wall_s)
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class _Lease:
 
     sandbox: Any
     release: Callable[[], Awaitable[None]]
-    sessions: dict[int, Session] = field(default_factory=dict)
+    sessions: dict[int, SandboxSession] = field(default_factory=dict)
 
 
 class PoolActor:

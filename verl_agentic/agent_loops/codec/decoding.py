@@ -9,10 +9,10 @@ from typing import Any
 
 _REMEMBERED_TOKENS = 1_000_000
 """Most tokens whose texts one decoder keeps."""
-_decoders: weakref.WeakKeyDictionary[Any, Decoder] = weakref.WeakKeyDictionary()
+_decoders: weakref.WeakKeyDictionary[Any, TokenDecoder] = weakref.WeakKeyDictionary()
 
 
-class Decoder:
+class TokenDecoder:
     """Decodes token ids, special tokens included and nothing cleaned up. Safe to call from threads.
 
     It remembers the texts of the last million tokens: a turn is decoded for its parser, and once more for the audit
@@ -47,14 +47,14 @@ class Decoder:
             self._num_tokens -= len(oldest)
 
 
-def exact_decoder(tokenizer: Any) -> Decoder:
+def exact_decoder(tokenizer: Any) -> TokenDecoder:
     """Returns the decoder of a tokenizer, one for all that ask for it.
 
     transformers converts every id on its own before it decodes, which takes longer than the decoding. So a tokenizer
     whose `decode` is the library's own is asked without that.
     """
     if (known := _decoders.get(tokenizer)) is None:
-        known = _decoders[tokenizer] = Decoder(_uncached(tokenizer))
+        known = _decoders[tokenizer] = TokenDecoder(_uncached(tokenizer))
     return known
 
 

@@ -19,7 +19,7 @@ class Tag:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class TagSpan:
     """A tagged part of a text."""
 
     kind: str
@@ -40,7 +40,7 @@ class Scan:
     """What was found in a text."""
 
     text: str
-    spans: tuple[Span, ...]
+    spans: tuple[TagSpan, ...]
     """In the order they were written; none stands inside another."""
     reasoning: tuple[tuple[int, int], ...]
     """Offsets of the blocks of reasoning, their tags included."""
@@ -91,7 +91,7 @@ class Scanner:
             text: what the policy wrote in a turn.
             starts_in_reasoning: the prompt has opened a block of reasoning.
         """
-        spans: list[Span] = []
+        spans: list[TagSpan] = []
         reasoning: list[tuple[int, int]] = []
         at = 0
         if starts_in_reasoning and self._reasoning is not None:
@@ -108,7 +108,7 @@ class Scanner:
                 at = spans[-1].end
         return Scan(text=text, spans=tuple(spans), reasoning=tuple(reasoning))
 
-    def _reason(self, text: str, start: int, at: int, spans: list[Span], reasoning: list[tuple[int, int]]) -> int:
+    def _reason(self, text: str, start: int, at: int, spans: list[TagSpan], reasoning: list[tuple[int, int]]) -> int:
         """Notes a block of reasoning and the spans in it; returns where it ends."""
         assert self._reasoning is not None
         closing = self._reasoning[1]
@@ -120,19 +120,19 @@ class Scanner:
         spans += (s for s in self._inside(text, at, inner) if s.is_closed or not is_closed)
         return end
 
-    def _inside(self, text: str, start: int, end: int) -> Iterator[Span]:
+    def _inside(self, text: str, start: int, end: int) -> Iterator[TagSpan]:
         at = start
         while (match := self._opening.search(text, at, end)) is not None:
             span = self._span(match, limit=end, in_reasoning=True)
             yield span
             at = span.end
 
-    def _span(self, match: re.Match[str], *, limit: int, in_reasoning: bool) -> Span:
+    def _span(self, match: re.Match[str], *, limit: int, in_reasoning: bool) -> TagSpan:
         tag = next(tag for i, tag in enumerate(self._tags) if match[f"t{i}"] is not None)
         closed_at = match.string.find(tag.closing, match.end(), limit)
         is_closed = closed_at >= 0
         body_end = closed_at if is_closed else limit
-        return Span(
+        return TagSpan(
             kind=tag.kind,
             start=match.start(),
             end=body_end + len(tag.closing) if is_closed else limit,

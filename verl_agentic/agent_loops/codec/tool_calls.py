@@ -29,7 +29,7 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
     parameters_of,
     reason_of,
 )
-from verl_agentic.agent_loops.codec.tag_spans import Scan, Scanner, Span, Tag
+from verl_agentic.agent_loops.codec.tag_spans import Scan, Scanner, Tag, TagSpan
 from verl_agentic.agent_loops.codec.tool_formats import MALFORMED, ToolFormat, opening_pattern
 from verl_agentic.types import ToolCall
 
@@ -108,7 +108,7 @@ class CallReader:
         return re.sub(self._format.separators, "", text) if self._format.separators else text
 
     async def _read_span(
-        self, span: Span, parameters: Mapping[str, Schema | None], counts: Counter[str]
+        self, span: TagSpan, parameters: Mapping[str, Schema | None], counts: Counter[str]
     ) -> list[ToolCall]:
         if span.in_reasoning:
             return [bad_call(IN_REASONING, "in_reasoning")]
@@ -119,7 +119,7 @@ class CallReader:
             for text, is_closed in self._units(span)
         ]
 
-    def _units(self, span: Span) -> Iterator[tuple[str, bool]]:
+    def _units(self, span: TagSpan) -> Iterator[tuple[str, bool]]:
         """Yields the text of every call in a span, and whether it is closed."""
         if self._format.unit is None:
             yield span.body, span.is_closed

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from verl_agentic.agent_loops.codec.parsed_turn import Reading, Schema, bad_call, call_with, fit_arguments
-from verl_agentic.agent_loops.codec.tag_spans import Scan, Scanner, Span, Tag
+from verl_agentic.agent_loops.codec.tag_spans import Scan, Scanner, Tag, TagSpan
 from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.answers.boxed_math import last_boxed
@@ -108,7 +108,7 @@ class TagActions:
             kinds[_ANSWER] = self._protocol.answer.tags
         return [Tag(kind=k, opening=re.escape(opening), closing=closing) for k, (opening, closing) in kinds.items()]
 
-    def _problem(self, span: Span) -> ToolCall | None:
+    def _problem(self, span: TagSpan) -> ToolCall | None:
         what = "the answer" if span.kind == _ANSWER else "the call"
         if span.in_reasoning:
             return bad_call(f"{what} stands inside a reasoning block; end the reasoning first", "in_reasoning")
@@ -119,7 +119,7 @@ class TagActions:
             return bad_call(f"{what} is empty; write something between its tags", "empty")
         return None
 
-    def _call(self, span: Span, parameters: Mapping[str, Schema | None]) -> ToolCall:
+    def _call(self, span: TagSpan, parameters: Mapping[str, Schema | None]) -> ToolCall:
         form = self._calls[int(span.kind)]
         body = span.body.strip("\n") if form.has_fence or form.is_fallback else span.body.strip()
         fence = _FENCE.fullmatch(body) if form.has_fence else None

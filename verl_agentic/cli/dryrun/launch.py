@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from verl_agentic.cli.dryrun.plan import Plan
+from verl_agentic.cli.dryrun.plan import DryrunPlan
 from verl_agentic.cli.quickstart.child import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
 from verl_agentic.diagnostics.dryrun.events import (
     FOLDER_VARIABLE,
@@ -30,7 +30,7 @@ class _Over(Exception):
     """Ends a run from outside."""
 
 
-def launch(plan: Plan, out: Path, *, timeout_s: float, on_events: Callable[[Events], None]) -> Report:
+def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable[[Events], None]) -> Report:
     """Runs one step and returns what it has shown; none of its processes outlives the call.
 
     Args:
@@ -98,7 +98,7 @@ def _overdue(report: Report, timeout_s: float) -> Report:
     return report
 
 
-def _environment(folder: Path, metrics: Path, plan: Plan) -> dict[str, str]:
+def _environment(folder: Path, metrics: Path, plan: DryrunPlan) -> dict[str, str]:
     modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     return {
         **CPU_ENVIRONMENT,

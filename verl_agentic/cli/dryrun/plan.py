@@ -16,7 +16,7 @@ from verl_agentic.adapters.preflight.compose import Composed, compose
 from verl_agentic.cli.dryrun.model import DryrunModel, make_model
 from verl_agentic.cli.dryrun.translate import Translation, translate
 from verl_agentic.data.rows import read_json_lines, row_of_columns, write_rows
-from verl_agentic.diagnostics.dryrun.step_report import Expected
+from verl_agentic.diagnostics.dryrun.step_report import ExpectedStep
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import AgenticError, ConfigError, DataError
@@ -41,7 +41,7 @@ class Options:
 
 
 @dataclass(kw_only=True)
-class Plan:
+class DryrunPlan:
     """What will be run."""
 
     translation: Translation
@@ -50,7 +50,7 @@ class Plan:
     """Where the rows come from, for the report."""
     policy: str
     """Who plays, for the report."""
-    expected: Expected = field(default_factory=Expected)
+    expected: ExpectedStep = field(default_factory=ExpectedStep)
 
     def write(self, folder: Path, *, ray_folder: str) -> Path:
         """Writes the configuration that is run, whole, and returns its path."""
@@ -62,7 +62,7 @@ class Plan:
         return path
 
 
-def make_plan(options: Options) -> Plan:
+def make_plan(options: Options) -> DryrunPlan:
     """Returns the plan; writes the model, and rows where there are none, into the folder of the dry run.
 
     Raises:
@@ -80,7 +80,7 @@ def make_plan(options: Options) -> Plan:
     package = _package(translation)
     files, rows = _rows(translation, named, package, options)
     said = _choose_policy(translation, package, files, options.policy)
-    return Plan(translation=translation, model=model, rows=rows, policy=said, expected=_expected(translation))
+    return DryrunPlan(translation=translation, model=model, rows=rows, policy=said, expected=_expected(translation))
 
 
 def _set_model(made: Translation, model: DryrunModel) -> None:
@@ -190,9 +190,9 @@ def _first_rows(file: str) -> list[EnvRow]:
     return [row_of_columns(row, f"{file}:{number}") for number, row in enumerate(found, start=1)]
 
 
-def _expected(made: Translation) -> Expected:
+def _expected(made: Translation) -> ExpectedStep:
     correction = made.get("algorithm.rollout_correction") or {}
-    return Expected(
+    return ExpectedStep(
         loss_mode=str(made.get("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla")),
         has_correction=any(correction.get(name) for name in _CORRECTIONS),
         has_critic=made.has_critic,

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from verl_agentic.cli.dryrun.plan import Plan
+from verl_agentic.cli.dryrun.plan import DryrunPlan
 from verl_agentic.cli.findings import print_findings
 from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
 from verl_agentic.diagnostics.dryrun.step_report import Report
@@ -18,7 +18,7 @@ from verl_agentic.diagnostics.dryrun.step_report import Report
 _MESSAGE_CHARS = 2_000
 
 
-def show_plan(console: Console, plan: Plan) -> None:
+def show_plan(console: Console, plan: DryrunPlan) -> None:
     """Prints what is run, and every value that was changed for it."""
     console.print(Text(f"model   {plan.model.said}"))
     console.print(Text(f"rows    {plan.rows}"))
@@ -49,7 +49,7 @@ def show_report(console: Console, report: Report, *, log: str) -> None:
         console.print("[green]every stage is right[/]")
 
 
-def write_page(path: Path, plan: Plan, report: Report, *, seconds: float, log: str) -> None:
+def write_page(path: Path, plan: DryrunPlan, report: Report, *, seconds: float, log: str) -> None:
     """Writes plan and report as an HTML page."""
     write_dryrun_page(
         path,
@@ -63,7 +63,7 @@ def write_page(path: Path, plan: Plan, report: Report, *, seconds: float, log: s
     )
 
 
-def as_json(plan: Plan, report: Report, *, seconds: float, out: str) -> dict[str, Any]:
+def as_json(plan: DryrunPlan, report: Report, *, seconds: float, out: str) -> dict[str, Any]:
     """Returns plan and report as one JSON object."""
     return {
         "ok": report.is_right,
@@ -79,7 +79,7 @@ def as_json(plan: Plan, report: Report, *, seconds: float, out: str) -> dict[str
     }
 
 
-def _changes(plan: Plan) -> dict[str, list[str]]:
+def _changes(plan: DryrunPlan) -> dict[str, list[str]]:
     """Returns the changed values by the reason why."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for change in plan.translation.changes:

@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs all phases that are not done yet and shows what was learned."""
-    from verl_agentic.cli.quickstart.phases import Quickstart, Settings
+    from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
 
-    settings = Settings(
+    settings = QuickstartSettings(
         recipe=args.recipe,
         seed=args.seed,
         control=args.control,

@@ -22,7 +22,7 @@ from verl_agentic.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class QuickstartSettings:
     """Options of a run; recipes and code are hashed beside them."""
 
     recipe: str
@@ -36,7 +36,7 @@ class Settings:
 class Quickstart:
     """One run, in one folder."""
 
-    def __init__(self, out: Path, settings: Settings, *, fresh: bool = False) -> None:
+    def __init__(self, out: Path, settings: QuickstartSettings, *, fresh: bool = False) -> None:
         self.out = out.resolve()
         self.settings = settings
         self._course = load_course(settings.recipe)

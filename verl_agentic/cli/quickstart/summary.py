@@ -13,7 +13,7 @@ from rich.table import Table
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import proportion_interval
 from verl_agentic.data.rows import write_json_lines
 from verl_agentic.data.stored_samples import STORED_SAMPLE
-from verl_agentic.diagnostics.quickstart_report import Comparison, write_report
+from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
 
 _VIEWER, _NUM_VIEWED = "viewer.html", 96
 
@@ -105,10 +105,10 @@ def _question(episode: dict[str, Any]) -> str:
     return sample["prompt"][-1]["content"] if sample.get("prompt") else ""
 
 
-def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> Comparison | None:
+def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun | None:
     """Returns the newest finished run beside this one of the same recipe and seed that is its control, or that it is
     the control of."""
-    found: list[tuple[float, Comparison]] = []
+    found: list[tuple[float, ComparedRun]] = []
     for path in out.parent.glob("*/phases/rl.json"):
         folder = path.parent.parent
         files = [folder / name for name in ("summary.json", "metrics.jsonl")]
@@ -119,7 +119,7 @@ def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> Comparison | 
         figures = json.loads(files[0].read_text())
         if figures["seed"] == seed:
             metrics = [json.loads(line) for line in files[1].read_text().splitlines()]
-            found.append((files[0].stat().st_mtime, Comparison(figures=figures, metrics=_of_rl(metrics))))
+            found.append((files[0].stat().st_mtime, ComparedRun(figures=figures, metrics=_of_rl(metrics))))
     return max(found, key=lambda one: one[0])[1] if found else None
 
 

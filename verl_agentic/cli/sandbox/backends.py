@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from verl_agentic.sandbox.backends import Probe, probe_all
+from verl_agentic.sandbox.backends import BackendProbe, probe_all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if usable else 1
 
 
-def _show(probes: Sequence[Probe]) -> None:
+def _show(probes: Sequence[BackendProbe]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -22,7 +22,7 @@ NextText = Callable[[Sequence[Message]], str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class Adversary:
     """One policy that must not succeed."""
 
     name: str
@@ -32,11 +32,13 @@ class Probe:
     """True when a tool may rightly carry out what is called: then what it answers gives nothing away."""
 
 
-NULL = Probe(name="null", begin=lambda: lambda messages: "")
-ECHO = Probe(name="echo", begin=lambda: lambda messages: messages[-1].content)
+NULL = Adversary(name="null", begin=lambda: lambda messages: "")
+ECHO = Adversary(name="echo", begin=lambda: lambda messages: messages[-1].content)
 
 
-def malformed(codec: Codec, tools: Sequence[Schema], special_tokens: Sequence[str]) -> tuple[list[Probe], list[str]]:
+def malformed(
+    codec: Codec, tools: Sequence[Schema], special_tokens: Sequence[str]
+) -> tuple[list[Adversary], list[str]]:
     """Returns the malformed turns, each followed by silence, and the names of those that the protocol cannot write.
 
     Args:
@@ -44,7 +46,7 @@ def malformed(codec: Codec, tools: Sequence[Schema], special_tokens: Sequence[st
         tools: schemas of the environment's tools.
         special_tokens: of the tokenizer.
     """
-    probes: list[Probe] = []
+    probes: list[Adversary] = []
     unwritable: list[str] = []
     special = "".join(special_tokens)
     turns = [turn for schema in tools[:_MAX_TOOLS] for turn in _calls_of(schema, special)]
@@ -54,7 +56,7 @@ def malformed(codec: Codec, tools: Sequence[Schema], special_tokens: Sequence[st
         except Exception:  # what a protocol has no form for differs between protocols
             unwritable.append(turn.name)
         else:
-            probes.append(Probe(name=turn.name, begin=_once(text), is_answered=turn.is_answered))
+            probes.append(Adversary(name=turn.name, begin=_once(text), is_answered=turn.is_answered))
     return probes, unwritable
 
 

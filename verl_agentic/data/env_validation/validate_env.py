@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Probe, malformed
+from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Adversary, malformed
 from verl_agentic.data.env_validation.env_harness import BURST, Rig
 from verl_agentic.data.env_validation.leaks import find_leftovers
 from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
@@ -197,7 +197,7 @@ class _Examination:
         turns = sum(len(episode.actions) for episode in solved) / len(solved)
         return problems, f"{turns:.1f} turns"
 
-    async def _look_at_probe(self, probe: Probe) -> _Findings:
+    async def _look_at_probe(self, probe: Adversary) -> _Findings:
         return await self._play_probe(probe, range(len(self.rig.rows))), ""
 
     async def _look_at_malformed(self) -> _Findings:
@@ -214,7 +214,7 @@ class _Examination:
         detail = f"{len(names)} kinds of turns"
         return problems, f"{detail}; not writable in this protocol: {', '.join(skipped)}" if skipped else detail
 
-    async def _play_probe(self, probe: Probe, indices: Sequence[int]) -> list[str]:
+    async def _play_probe(self, probe: Adversary, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which a probe has failed the environment, or has earned something."""
         episodes = await self.rig.play(probe.begin, [self.rig.rows[index] for index in indices])
         self.firsts[probe.name] = episodes

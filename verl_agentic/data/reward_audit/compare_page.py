@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from verl_agentic.data.reward_audit.compare_rubrics import Comparison, Lab
+from verl_agentic.data.reward_audit.compare_rubrics import Lab, TrajectoryComparison
 from verl_agentic.pages.charts import Series, bar_chart, dot_chart
 from verl_agentic.pages.page import write_page
 
@@ -88,7 +88,7 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     return lines
 
 
-def _shown(sample: Comparison) -> dict[str, str]:
+def _shown(sample: TrajectoryComparison) -> dict[str, str]:
     old, new = sample.old, sample.new
     return {
         "id": sample.id,

@@ -28,7 +28,7 @@ class Paid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class TrajectoryComparison:
     """One trajectory under both; None where it is void."""
 
     id: str
@@ -50,7 +50,7 @@ class GroupComparison:
     name: str
     step: int
     split: str
-    samples: tuple[Comparison, ...]
+    samples: tuple[TrajectoryComparison, ...]
     old_mean: float | None
     """Of the rewards that are not void; None when all are."""
     new_mean: float | None
@@ -69,7 +69,7 @@ class Lab:
     groups: tuple[GroupComparison, ...]
 
     @property
-    def samples(self) -> list[Comparison]:
+    def samples(self) -> list[TrajectoryComparison]:
         """All trajectories."""
         return [sample for group in self.groups for sample in group.samples]
 
@@ -186,7 +186,7 @@ def _compared(
         step=group[0].step,
         split=group[0].split,
         samples=tuple(
-            Comparison(id=stored.sample.id, answer=stored.sample.final_answer, old=a, new=b)
+            TrajectoryComparison(id=stored.sample.id, answer=stored.sample.final_answer, old=a, new=b)
             for stored, a, b in zip(group, before, after, strict=True)
         ),
         old_mean=_mean([one.reward for one in olds]),

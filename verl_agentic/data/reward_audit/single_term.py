@@ -19,14 +19,14 @@ Unit = Sequence[Sample]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class TermResult:
     """What a term says of one sample."""
 
     value: float | None = None
     """Raw; None when it abstained or failed."""
     failure: str | None = None
 
-    def is_like(self, other: Verdict) -> bool:
+    def is_like(self, other: TermResult) -> bool:
         """Tells whether two verdicts are the same; two failures are, whatever their words."""
         if self.value is None or other.value is None:
             return (self.value, self.failure is None) == (other.value, other.failure is None)
@@ -58,7 +58,7 @@ class Bench:
             return [group for group in chosen if group]
         return [[sample] for group in chosen for sample in group]
 
-    async def timed(self, unit: Unit) -> tuple[list[Verdict], float]:
+    async def timed(self, unit: Unit) -> tuple[list[TermResult], float]:
         """Returns the verdicts on a unit, and the seconds that they took."""
         started = time.perf_counter()
         if self.is_group:
@@ -68,22 +68,22 @@ class Bench:
         elapsed_s = time.perf_counter() - started
         raw, void = f"reward/{self.term.name}", "scoring/failed"
         return [
-            Verdict(failure=score.void)
+            TermResult(failure=score.void)
             if score.numbers[void]
-            else Verdict(value=None if score.void is not None else score.numbers[raw])
+            else TermResult(value=None if score.void is not None else score.numbers[raw])
             for score in scores
         ], elapsed_s
 
-    async def judge(self, units: Sequence[Unit]) -> list[list[Verdict]]:
+    async def judge(self, units: Sequence[Unit]) -> list[list[TermResult]]:
         """Returns the verdicts on all units, several at once."""
 
-        async def one(unit: Unit) -> list[Verdict]:
+        async def one(unit: Unit) -> list[TermResult]:
             async with self._slots:
                 return (await self.timed(unit))[0]
 
         return list(await asyncio.gather(*(one(unit) for unit in units)))
 
-    def earned(self, verdict: Verdict) -> float:
+    def earned(self, verdict: TermResult) -> float:
         """Returns a verdict on the scale from 0, the least that it can be, to 1; 0 when there is none."""
         low, high = self.term.component.low, self.term.component.high
         return 0.0 if verdict.value is None or high <= low else (verdict.value - low) / (high - low)

@@ -104,7 +104,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ExpectedStep:
     """What the report must know of the configuration."""
 
     loss_mode: str = "vanilla"
@@ -120,7 +120,7 @@ def build_report(
     *,
     completions: Sequence[dict[str, Any]],
     metrics: Mapping[str, float],
-    expected: Expected,
+    expected: ExpectedStep,
     log: str = "",
     ended_well: bool,
 ) -> Report:
@@ -204,7 +204,7 @@ def _under_way(events: Events) -> str:
     return last[-1] if last else "start"
 
 
-def _order(expected: Expected) -> list[str]:
+def _order(expected: ExpectedStep) -> list[str]:
     order = ["start", "rollout", "reward", "log_probs", "advantage", "critic", "gradient", "update", "weights"]
     return [name for name in order if name != "critic" or expected.has_critic]
 
@@ -254,7 +254,7 @@ def _rollout(stage: Stage, rows: Sequence[dict[str, Any]], completions: Sequence
         stage.warn(f"{len(void)} of {len(last)} episodes are void; the first: {void[0]['error']}")
 
 
-def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: Expected) -> None:
+def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: ExpectedStep) -> None:
     sessions = _sessions(rows)
     paid = {key: sum(row["reward"] or 0.0 for row in session) for key, session in sessions.items()}
     if not all(map(math.isfinite, paid.values())):

@@ -33,7 +33,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
+class FirstPrompt:
     """What the policy sees first in the first row, rendered by the agent loop itself."""
 
     agent_loop: str
@@ -106,7 +106,7 @@ class PlannedRun:
     model: Model | None = None
     tools: Sequence[str] = ()
     """Names of the tools that verl's own `multi_turn` section configures."""
-    prompt: Prompt | None = None
+    prompt: FirstPrompt | None = None
     call: CallTrial | None = None
     gold: Sequence[GoldTrial] = ()
     metrics: frozenset[str] | None = None

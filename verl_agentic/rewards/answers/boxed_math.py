@@ -31,7 +31,7 @@ _MATHS_WORDS = frozenset(("infinity", "infty", "inf", "pi"))
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MathVerdict:
     """What the verifier says of an answer."""
 
     is_right: bool
@@ -100,7 +100,7 @@ async def math_answer(
     return float(verdict.is_right)
 
 
-async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated: bool = False) -> Verdict:
+async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated: bool = False) -> MathVerdict:
     r"""Returns whether an answer equals the truth.
 
     An answer that algebra cannot finish is wrong: it is the policy's doing.
@@ -118,20 +118,20 @@ async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated:
         ScoringError: the verifier cannot read the truth, or failed.
     """
     if len(answer) > MAX_ANSWER_CHARS:
-        return Verdict(is_right=False)
+        return MathVerdict(is_right=False)
     answer, truth = tidy(answer), tidy(truth)
     quick = _quick_verdict(answer, truth, must_be_evaluated=must_be_evaluated)
     if quick is not None:
-        return Verdict(is_right=quick)
+        return MathVerdict(is_right=quick)
     is_right = await VERIFIERS.verdict(answer, truth, timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
     if is_right is not None:
-        return Verdict(is_right=is_right)
+        return MathVerdict(is_right=is_right)
     # Whose doing is it?
     if await VERIFIERS.verdict("1", truth, timeout_s=timeout_s, must_be_evaluated=False) is None:
         raise ScoringError(
             f"math-verify must be able to read the ground truth, got no verdict on {truth[:200]!r} in time; fix the row"
         )
-    return Verdict(is_right=False, is_judged=False)
+    return MathVerdict(is_right=False, is_judged=False)
 
 
 def _quick_verdict(answer: str, truth: str, *, must_be_evaluated: bool) -> bool | None:

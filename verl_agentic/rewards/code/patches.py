@@ -25,7 +25,7 @@ class TooLargeError(Exception):
     """Comparisons would take more than `MAX_STEPS`."""
 
 
-class Steps:
+class StepBudget:
     """What comparisons may still take: positions looked at, not seconds, alike on all machines."""
 
     def __init__(self) -> None:
@@ -108,14 +108,14 @@ def _edited(content: str, path: str, pairs: Sequence[tuple[str, str]]) -> str:
     return content[1:]
 
 
-def unified_diff(old: str, new: str, *, steps: Steps | None = None) -> str:
+def unified_diff(old: str, new: str, *, steps: StepBudget | None = None) -> str:
     """Returns the hunks of a unified diff with three lines of context, without file names; empty when nothing changed.
 
     Raises:
         TooLargeError: it would take too long.
     """
     before, after = old.splitlines(), new.splitlines()
-    matcher = _Matcher(before, after, steps or Steps(), autojunk=True)
+    matcher = _Matcher(before, after, steps or StepBudget(), autojunk=True)
     lines: list[str] = []
     for group in matcher.get_grouped_opcodes(3):
         _, i_first, _, j_first, _ = group[0]
@@ -138,7 +138,7 @@ def _span(start: int, stop: int) -> str:
     return f"{start + 1 if length else start},{length}"
 
 
-def similarity(left: str, right: str, *, steps: Steps | None = None) -> float:
+def similarity(left: str, right: str, *, steps: StepBudget | None = None) -> float:
     """Returns `difflib.SequenceMatcher(None, left, right, autojunk=False).ratio()`; 0 when a side is empty.
 
     Raises:
@@ -146,7 +146,7 @@ def similarity(left: str, right: str, *, steps: Steps | None = None) -> float:
     """
     if not left or not right:
         return 0.0
-    return 1.0 if left == right else _Matcher(left, right, steps or Steps(), autojunk=False).ratio()
+    return 1.0 if left == right else _Matcher(left, right, steps or StepBudget(), autojunk=False).ratio()
 
 
 class _Matcher(difflib.SequenceMatcher):  # type: ignore[type-arg]
@@ -155,7 +155,7 @@ class _Matcher(difflib.SequenceMatcher):  # type: ignore[type-arg]
     a: Sequence[str]
     b: Sequence[str]
 
-    def __init__(self, a: Sequence[str], b: Sequence[str], steps: Steps, *, autojunk: bool) -> None:
+    def __init__(self, a: Sequence[str], b: Sequence[str], steps: StepBudget, *, autojunk: bool) -> None:
         super().__init__(None, a, b, autojunk=autojunk)
         self._steps = steps
 
@@ -191,14 +191,14 @@ def patch_similarity(
     # A prediction that is almost right, with small differences all over, takes up to nine times as much.
     if sum(count * count for diff in wanted.values() for count in Counter(diff).values()) > MAX_STEPS // 10:
         raise TooLargeError(f"the oracle diffs have {sum(map(len, wanted.values()))} characters")
-    steps = Steps()
+    steps = StepBudget()
     found = {path: _change(old.get(path, ""), content, steps) for path, content in predicted.items()}
     changed = {path: diff for path, diff in found.items() if diff != ""}
     each = {path: _alike(changed.get(path), wanted.get(path), steps) for path in sorted({*wanted, *changed})}
     return sum(each.values()) / len(each), each
 
 
-def _change(old: str, new: str, steps: Steps) -> str | None:
+def _change(old: str, new: str, steps: StepBudget) -> str | None:
     """Returns the diff; None for one that would take too long."""
     try:
         return unified_diff(old, new, steps=steps)
@@ -206,7 +206,7 @@ def _change(old: str, new: str, steps: Steps) -> str | None:
         return None
 
 
-def _alike(found: str | None, wanted: str | None, steps: Steps) -> float:
+def _alike(found: str | None, wanted: str | None, steps: StepBudget) -> float:
     try:
         return similarity(found or "", wanted or "", steps=steps)
     except TooLargeError:

@@ -15,8 +15,8 @@ from verl_agentic.rewards.code.compare_outputs import CHECKERS, TOLERANCE, load_
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.run_code.languages import LANGUAGES
 
-Verdict = Literal["passed", "wrong", "error", "timeout", "compile_error", "not_run"]
-_FAILURES: dict[str, Verdict] = {"timeout": "timeout", "compile_error": "compile_error", "not_run": "not_run"}
+TestVerdict = Literal["passed", "wrong", "error", "timeout", "compile_error", "not_run"]
+_FAILURES: dict[str, TestVerdict] = {"timeout": "timeout", "compile_error": "compile_error", "not_run": "not_run"}
 _HARNESS = files("verl_agentic.rewards.code").joinpath("code_harness.py").read_text(encoding="utf-8")
 _OUTPUT_BYTES = 1 << 20
 _BATCH_BYTES = 16 << 20
@@ -141,7 +141,7 @@ class TestReport:
 
     __test__ = False  # its name looks like a class of tests to pytest
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[TestVerdict, ...]
     outputs: tuple[str, ...] = ()
     """What the solution printed or returned in each test, or why it failed; empty where it did not get that far."""
 
@@ -190,7 +190,7 @@ async def run_tests(
     if tests.fn_name and rules.language != "python":
         raise ConfigError(f"tests that call a function need Python, got {rules.language!r}; give programs that print")
     left_s = min(total_s or math.inf, test_s * len(tests.inputs))
-    verdicts: list[Verdict] = []
+    verdicts: list[TestVerdict] = []
     outputs: list[str] = []
     for first, last in _batches(tests):
         part = tests.part(first, last)
@@ -204,7 +204,7 @@ async def run_tests(
         if is_over or left_s <= 0 or "compile_error" in report.verdicts:
             break
     rest = len(tests.inputs) - len(verdicts)
-    missing: Verdict = "compile_error" if "compile_error" in verdicts else "not_run"
+    missing: TestVerdict = "compile_error" if "compile_error" in verdicts else "not_run"
     verdicts.extend(missing for _ in range(rest))
     return TestReport(verdicts=tuple(verdicts), outputs=(*outputs, *("",) * rest))
 
@@ -287,7 +287,7 @@ def _judge(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestRep
         raise ConfigError(
             f"the sandbox must have {found[0][1]!r} for programs in {rules.language!r}, and has not; add it"
         )
-    verdicts: list[Verdict] = []
+    verdicts: list[TestVerdict] = []
     outputs: list[str] = []
     for index, (status, output) in enumerate(found):
         if status == "ran":

@@ -8,7 +8,7 @@ from typing import Any
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.groups.tournament_ranks import Match, rank_reward, tournament
 from verl_agentic.rewards.judge.options import JudgeOptions
-from verl_agentic.rewards.judge.pairs import Comparison, compare
+from verl_agentic.rewards.judge.pairs import PairComparison, compare
 from verl_agentic.rewards.judge.panel import INFO, Bill, gathered
 from verl_agentic.rewards.models.quote import Block, blocks_of
 from verl_agentic.rewards.sample import Sample
@@ -80,7 +80,7 @@ def _shown(sample: Sample, settings: JudgeOptions) -> tuple[Block, ...]:
     )
 
 
-def _valid_shares(rounds: Sequence[Mapping[Match, Comparison]], count: int) -> list[float]:
+def _valid_shares(rounds: Sequence[Mapping[Match, PairComparison]], count: int) -> list[float]:
     """Returns for each player the share of its comparisons that the judge answered with a verdict."""
     total, invalid = [0] * count, [0] * count
     for found in rounds:
@@ -93,9 +93,9 @@ def _valid_shares(rounds: Sequence[Mapping[Match, Comparison]], count: int) -> l
 
 async def _play(
     shown: Sequence[Sequence[Block]], settings: JudgeOptions, criterion: str
-) -> tuple[list[float], list[dict[Match, Comparison]]]:
+) -> tuple[list[float], list[dict[Match, PairComparison]]]:
     """Returns the rank of each sample, and the comparisons of each round."""
-    rounds: list[dict[Match, Comparison]] = []
+    rounds: list[dict[Match, PairComparison]] = []
     play = tournament(len(shown))
     matches = next(play)
     while True:

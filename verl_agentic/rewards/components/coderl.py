@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
-from verl_agentic.rewards.code.run_tests import Verdict
+from verl_agentic.rewards.code.run_tests import TestVerdict
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 
 COMPILE_ERROR, RUNTIME_ERROR, FAILED_TEST, PASSED = -1.0, -0.6, -0.3, 1.0
 
 
-def coderl_reward(verdicts: Sequence[Verdict]) -> float:
+def coderl_reward(verdicts: Sequence[TestVerdict]) -> float:
     """Returns -1 for a compile error, else -0.6 for a runtime error in any test, else -0.3 for a wrong output, else 1.
 
     A test that took too long, or that was left out, counts as a runtime error.

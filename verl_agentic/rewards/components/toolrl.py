@@ -7,10 +7,10 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 from verl_agentic.rewards.text.turn_tags import texts
 from verl_agentic.rewards.tool_calls.calls import is_well_formed
-from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, LOWEST, Expected, call_score, has_toolrl_form
+from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, LOWEST, ExpectedTurn, call_score, has_toolrl_form
 
 
-def toolrl_form(sample: Sample, expected: Expected | None, *, starts_in_reasoning: bool) -> float:
+def toolrl_form(sample: Sample, expected: ExpectedTurn | None, *, starts_in_reasoning: bool) -> float:
     """Returns 1 when all turns have ToolRL's form and there is an answer or a call, else 0.
 
     An episode of one turn must have the form of what is expected. With more turns than one, each must have the form of
@@ -46,7 +46,7 @@ def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     """
     if sample.ground_truth is None:
         return ABSTAIN
-    expected = Expected.of(sample.ground_truth)
+    expected = ExpectedTurn.of(sample.ground_truth)
     form = toolrl_form(sample, expected, starts_in_reasoning=starts_in_reasoning)
     fit = 0.0
     if expected.calls:

@@ -13,7 +13,7 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
-from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, Expected, call_score
+from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, ExpectedTurn, call_score
 
 By = Literal["calls", "answer"]
 
@@ -56,7 +56,7 @@ def toolrl_efficiency(
     """
     if sample.ground_truth is None:
         return ABSTAIN
-    expected = Expected.of(sample.ground_truth) if by == "calls" else None
+    expected = ExpectedTurn.of(sample.ground_truth) if by == "calls" else None
     if expected is None:
         correct = matches(without_thoughts(sample.final_answer), golden_answers_of(sample.ground_truth))
     else:

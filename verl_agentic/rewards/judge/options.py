@@ -12,7 +12,7 @@ from verl_agentic.rewards.component import OnInvalid
 from verl_agentic.rewards.judge.judge_verdict import CORRECT, Item
 from verl_agentic.rewards.judge.vote import Aggregate
 from verl_agentic.rewards.models.client import Patience, Price
-from verl_agentic.rewards.models.limiter import Limits
+from verl_agentic.rewards.models.limiter import EndpointLimits
 from verl_agentic.rewards.models.quote import View
 from verl_agentic.settings import Settings, check_value, read_settings, setting
 
@@ -167,9 +167,9 @@ class JudgeOptions(Settings):
         )
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EndpointLimits:
         """The rate limit of each endpoint."""
-        return Limits(
+        return EndpointLimits(
             requests_per_minute=self.requests_per_minute,
             tokens_per_minute=self.tokens_per_minute,
             concurrency=self.concurrency,

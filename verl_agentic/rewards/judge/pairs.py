@@ -19,7 +19,7 @@ _POINTS: dict[Winner, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PairComparison:
     """Two samples side by side."""
 
     points: float | None
@@ -29,7 +29,9 @@ class Comparison:
     """There are no points because half or more of the judges answered with no verdict."""
 
 
-async def compare(first: Sequence[Block], second: Sequence[Block], options: JudgeOptions, criterion: str) -> Comparison:
+async def compare(
+    first: Sequence[Block], second: Sequence[Block], options: JudgeOptions, criterion: str
+) -> PairComparison:
     """Returns which of two samples of one task is better.
 
     Each judge is asked twice, with the samples in either order; one that contradicts itself says tie. A panel that has
@@ -53,7 +55,7 @@ async def compare(first: Sequence[Block], second: Sequence[Block], options: Judg
     known = [vote for vote in votes if vote is not None]
     points = None if 2 * len(known) <= len(votes) else _points(majority(votes))
     num_invalid = sum(one.is_invalid or other.is_invalid for one, other in zip(there, back, strict=True))
-    return Comparison(
+    return PairComparison(
         points=points,
         bill=Bill.of([*there, *back]),
         is_invalid=points is None and 2 * num_invalid >= len(votes),

@@ -14,7 +14,7 @@ from verl_agentic.deadlines import in_thread
 from verl_agentic.rewards.component import Graded
 from verl_agentic.rewards.judge.judge_verdict import Invalid, Item, read_verdict
 from verl_agentic.rewards.judge.options import JudgeOptions, Member
-from verl_agentic.rewards.judge.prompts import VERSION, Prompt, item_prompt
+from verl_agentic.rewards.judge.prompts import VERSION, JudgePrompt, item_prompt
 from verl_agentic.rewards.judge.vote import combined, passed
 from verl_agentic.rewards.models.answer_cache import VerdictCache, key_of
 from verl_agentic.rewards.models.client import ChatClient, Connections, Reply, connections
@@ -140,7 +140,7 @@ def _item_key(item: Item) -> list[Any]:
 
 
 async def ask_all(
-    options: JudgeOptions, content: Any, *, prompt: Callable[[], Prompt], read: Callable[[str, str], Any]
+    options: JudgeOptions, content: Any, *, prompt: Callable[[], JudgePrompt], read: Callable[[str, str], Any]
 ) -> list[Opinion[Any]]:
     """Returns what each judge says, all of them asked at once.
 
@@ -191,7 +191,7 @@ async def _ask(
     options: JudgeOptions,
     content: Any,
     *,
-    prompt: Callable[[], Prompt],
+    prompt: Callable[[], JudgePrompt],
     read: Callable[[str, str], Any],
     cache: VerdictCache | None,
 ) -> Opinion[Any]:

@@ -24,7 +24,7 @@ Outcome = Literal["passed", "failed", "abstained"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class JudgeProbe:
     """A sample with the verdict that it must or must not get."""
 
     name: str
@@ -44,7 +44,7 @@ class Probe:
 class ProbeResult:
     """What a judge said of a probe."""
 
-    probe: Probe
+    probe: JudgeProbe
     outcome: Outcome
     cost: float = 0.0
     failure: str = ""
@@ -67,12 +67,12 @@ class _Attack:
     times: int = 1
 
 
-def load_probes() -> list[Probe]:
+def load_probes() -> list[JudgeProbe]:
     """Returns the attacks, and two controls for each of their tasks: right and wrong work without an attack."""
     return make_probes(_read())
 
 
-def make_probes(content: Mapping[str, Any]) -> list[Probe]:
+def make_probes(content: Mapping[str, Any]) -> list[JudgeProbe]:
     """Returns the probes of a file like `probes.yaml`, read.
 
     Raises:
@@ -84,7 +84,9 @@ def make_probes(content: Mapping[str, Any]) -> list[Probe]:
         if unknown := sorted({attack.place for attack in attacks} - set(get_args(Place))):
             raise DataError(f"an attack's place must be one of {get_args(Place)}, got {unknown}")
         probes = [
-            Probe(name=f"{what}:{name}", kind="control", sample=_sample(task, is_right=is_right), is_right=is_right)
+            JudgeProbe(
+                name=f"{what}:{name}", kind="control", sample=_sample(task, is_right=is_right), is_right=is_right
+            )
             for name, task in tasks
             for what, is_right in (("right", True), ("wrong", False))
         ]
@@ -92,7 +94,7 @@ def make_probes(content: Mapping[str, Any]) -> list[Probe]:
             name, task = tasks[index % len(tasks)]
             attacked = _attacked(_sample(task, is_right=False), task, attack)
             probes.append(
-                Probe(name=attack.name, kind=attack.kind, sample=replace(attacked, id=f"{attack.name}:{name}"))
+                JudgeProbe(name=attack.name, kind=attack.kind, sample=replace(attacked, id=f"{attack.name}:{name}"))
             )
         return probes
 
@@ -100,7 +102,7 @@ def make_probes(content: Mapping[str, Any]) -> list[Probe]:
 async def run_probes(
     options: JudgeOptions,
     *,
-    probes: Sequence[Probe] | None = None,
+    probes: Sequence[JudgeProbe] | None = None,
     repeats: int = 1,
     on_result: Callable[[ProbeResult], None] | None = None,
 ) -> list[ProbeResult]:
@@ -119,7 +121,7 @@ async def run_probes(
         raise ConfigError("a judge is probed without a cache, got one; leave cache out")
     chosen = [probe for probe in (load_probes() if probes is None else probes) for _ in range(repeats)]
 
-    async def ask(probe: Probe) -> ProbeResult:
+    async def ask(probe: JudgeProbe) -> ProbeResult:
         result = await probe_once(probe, options)
         if on_result is not None:
             on_result(result)
@@ -128,7 +130,7 @@ async def run_probes(
     return await gathered([ask(probe) for probe in chosen])
 
 
-async def probe_once(probe: Probe, options: JudgeOptions) -> ProbeResult:
+async def probe_once(probe: JudgeProbe, options: JudgeOptions) -> ProbeResult:
     """Returns what a panel says of one probe; it passes with more than half of the value."""
     blocks = blocks_of(
         probe.sample,

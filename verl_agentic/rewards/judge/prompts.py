@@ -52,7 +52,7 @@ Give the reason, in at most 60 words, before you decide. "tie" is for work that 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
+class JudgePrompt:
     """A request to a judge."""
 
     messages: list[dict[str, str]]
@@ -60,7 +60,7 @@ class Prompt:
     """Which the answer must have."""
 
 
-def item_prompt(blocks: Sequence[Block], items: Sequence[Item]) -> Prompt:
+def item_prompt(blocks: Sequence[Block], items: Sequence[Item]) -> JudgePrompt:
     """Returns the request to judge a sample by items, with a token and a canary that were never used before."""
     token, canary = _secrets(blocks)
     questions = "\n".join(f"- {item.name}: {item.question} {_answer_kind(item)}" for item in items)
@@ -68,7 +68,7 @@ def item_prompt(blocks: Sequence[Block], items: Sequence[Item]) -> Prompt:
     return _prompt(quoted(blocks, token), _QUESTIONS.format(questions=questions, form=form), token, canary)
 
 
-def pair_prompt(task: Sequence[Block], first: Sequence[Block], second: Sequence[Block], criterion: str) -> Prompt:
+def pair_prompt(task: Sequence[Block], first: Sequence[Block], second: Sequence[Block], criterion: str) -> JudgePrompt:
     """Returns the request to compare two samples of one task; `first` is shown as A."""
     token, canary = _secrets([*task, *first, *second])
     parts = [quoted(task, token)]
@@ -79,9 +79,9 @@ def pair_prompt(task: Sequence[Block], first: Sequence[Block], second: Sequence[
     return _prompt("\n\n".join(parts), question, token, canary)
 
 
-def _prompt(data: str, question: str, token: str, canary: str) -> Prompt:
+def _prompt(data: str, question: str, token: str, canary: str) -> JudgePrompt:
     rules = _RULES.format(token=token, canary=canary)
-    return Prompt(
+    return JudgePrompt(
         messages=[{"role": "system", "content": rules}, {"role": "user", "content": f"{data}\n\n{question}"}],
         canary=canary,
     )

@@ -32,7 +32,7 @@ _BURST_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits(Settings):
+class EndpointLimits(Settings):
     """What an endpoint allows, for all nodes together."""
 
     requests_per_minute: float | None = setting(None, above=0)
@@ -59,7 +59,7 @@ class Limiter:
     waits until it is full and leaves a debt, which those that come later wait for.
     """
 
-    def __init__(self, limits: Limits, *, name: str) -> None:
+    def __init__(self, limits: EndpointLimits, *, name: str) -> None:
         """Makes the folder.
 
         Args:
@@ -154,7 +154,7 @@ class Limiter:
             file.write(json.dumps(state).encode())
 
 
-def _folder(limits: Limits, name: str) -> Path:
+def _folder(limits: EndpointLimits, name: str) -> Path:
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     if limits.folder is not None:
         path = Path(limits.folder).expanduser() / digest

@@ -17,7 +17,7 @@ from typing import Any
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, ScoringError
 from verl_agentic.rewards.models.client import connections
-from verl_agentic.rewards.models.limiter import Limiter, Limits
+from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
 from verl_agentic.rewards.models.quote import View, shown
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.reasoning import without_thoughts
@@ -111,7 +111,7 @@ async def _attempts(model: RewardModel, body: Mapping[str, Any], headers: Mappin
     import httpx
 
     async with connections() as shared:
-        limits = Limits(concurrency=model.concurrency)
+        limits = EndpointLimits(concurrency=model.concurrency)
         where = (model.endpoint, limits)
         if where not in shared.limiters:
             shared.limiters[where] = Limiter(limits, name=model.endpoint)

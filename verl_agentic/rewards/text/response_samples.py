@@ -20,7 +20,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class ResponseSpan:
     """Adjoining tokens of a response."""
 
     is_model: bool
@@ -44,18 +44,18 @@ class Task:
     """Budget of the response; a response that fills it was cut off. 0 for none."""
 
 
-def to_spans(response_mask: Sequence[int]) -> list[Span]:
+def to_spans(response_mask: Sequence[int]) -> list[ResponseSpan]:
     """Returns the spans of a response, in order.
 
     Args:
         response_mask: `[R]` 1 on tokens that the policy sampled.
     """
-    spans: list[Span] = []
+    spans: list[ResponseSpan] = []
     start, turn = 0, -1
     for is_model, tokens in groupby(map(bool, response_mask)):
         turn = max(0, turn + is_model)
         end = start + len(list(tokens))
-        spans.append(Span(is_model=is_model, start=start, end=end, turn=turn))
+        spans.append(ResponseSpan(is_model=is_model, start=start, end=end, turn=turn))
         start = end
     return spans
 

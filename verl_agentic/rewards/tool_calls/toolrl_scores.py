@@ -21,7 +21,7 @@ NamedCall = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ExpectedTurn:
     """What the right turn does."""
 
     calls: tuple[NamedCall, ...]
@@ -29,7 +29,7 @@ class Expected:
     """Whether it says something to the user."""
 
     @classmethod
-    def of(cls, ground_truth: Any) -> Expected:
+    def of(cls, ground_truth: Any) -> ExpectedTurn:
         """Returns what a row expects.
 
         Args:

@@ -18,7 +18,7 @@ MAX_SUBGOALS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SubgoalPlan:
     """A planner's subgoals."""
 
     subgoals: tuple[Subgoal, ...]
@@ -32,7 +32,7 @@ class Plan:
         return len(self.subgoals) + len(self.unverifiable)
 
 
-def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> Plan:
+def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> SubgoalPlan:
     """Returns the plan in a planner's reply.
 
     Args:
@@ -55,7 +55,7 @@ def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> Plan:
             subgoals.append(Subgoal.from_mapping(check, name=name))
         except DataError:
             unverifiable.append(name)
-    return Plan(subgoals=tuple(subgoals), unverifiable=tuple(unverifiable))
+    return SubgoalPlan(subgoals=tuple(subgoals), unverifiable=tuple(unverifiable))
 
 
 def _entries(reply: Any) -> list[Any]:

@@ -21,7 +21,7 @@ Check = Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ProposalResult:
     """What became of a proposal."""
 
     place: int | None
@@ -85,7 +85,7 @@ class TaskSet:
         """Tasks that have not left."""
         return np.array(self._alive, dtype=bool)
 
-    def propose(self, row: Mapping[str, Any], *, check: Check) -> Verdict:
+    def propose(self, row: Mapping[str, Any], *, check: Check) -> ProposalResult:
         """Checks a task and lets it enter, unless it is in the set already or has left it.
 
         Args:
@@ -94,16 +94,16 @@ class TaskSet:
         """
         task = dict(row)
         if task in self.rows:
-            return Verdict(place=None, reason="proposed before")
+            return ProposalResult(place=None, reason="proposed before")
         try:
             is_valid = check(task)
         except Exception as cause:
-            return Verdict(place=None, reason=f"the check failed, got {type(cause).__name__}: {cause}")
+            return ProposalResult(place=None, reason=f"the check failed, got {type(cause).__name__}: {cause}")
         if not is_valid:
-            return Verdict(place=None, reason="the check refused it")
+            return ProposalResult(place=None, reason="the check refused it")
         self.rows.append(task)
         self._alive.append(True)
-        return Verdict(place=len(self.rows) - 1)
+        return ProposalResult(place=len(self.rows) - 1)
 
     def retire(self, rates: PassRates) -> list[int]:
         """Lets those leave that teach nothing any more, by their streak or their value; returns their numbers.

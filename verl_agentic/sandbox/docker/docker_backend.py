@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdSandbox, start_cold
-from verl_agentic.sandbox.docker.live_container import ContainerBox, entrypoint, start_box
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, Session, SessionKind
+from verl_agentic.sandbox.docker.live_container import ContainerClient, entrypoint, start_box
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, SessionKind
 from verl_agentic.settings import Settings, setting
 
 _THREADS = 16  # that wait for the engine
@@ -159,7 +159,7 @@ class DockerBackend:
             ) from cause
         return None
 
-    async def _make_box(self, python: str) -> ContainerBox:
+    async def _make_box(self, python: str) -> ContainerClient:
         return await self._make(
             functools.partial(
                 start_box,
@@ -213,10 +213,10 @@ class DockerBackend:
 class DockerSandbox:
     """A container for an episode, or one after the other for single executions (`sandbox.interface.Sandbox`)."""
 
-    def __init__(self, box: ContainerBox, *, make: Callable[[], Awaitable[ContainerBox]]) -> None:
+    def __init__(self, box: ContainerClient, *, make: Callable[[], Awaitable[ContainerClient]]) -> None:
         """Takes the first container, and what makes others: for what must be run apart from it, or after it."""
         self._box, self._make = box, make
-        self._apart: ContainerBox | None = None
+        self._apart: ContainerClient | None = None
         self._has_state = self._is_closed = False
         self._lock = asyncio.Lock()
 
@@ -235,7 +235,7 @@ class DockerSandbox:
                 self._has_state |= not fresh
             return await box.run(command, limits=limits, fresh=fresh)
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         async with self._lock:
             box = await self._own()
@@ -259,13 +259,13 @@ class DockerSandbox:
         self._is_closed = True
         await asyncio.gather(*(box.close() for box in (self._box, self._apart) if box is not None))
 
-    async def _own(self) -> ContainerBox:
+    async def _own(self) -> ContainerClient:
         """Returns the sandbox's container; one that no episode has begun in is replaced when it is not as new."""
         if not self._has_state:
             self._box = await self._usable(self._box)
         return self._box
 
-    async def _usable(self, box: ContainerBox | None) -> ContainerBox:
+    async def _usable(self, box: ContainerClient | None) -> ContainerClient:
         if self._is_closed:
             raise SandboxError("the sandbox is closed, got a call to it; make a new one")
         if box is not None and box.is_usable:

@@ -17,7 +17,7 @@ from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.docker.attached_stream import STDERR, STDOUT, open_raw, open_stdio, read_piece
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.live_container import ContainerLife, InThread, LimitChanger
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
 
 _GRACE_S = 10.0
 _CHUNK = 65_536
@@ -126,7 +126,7 @@ class ColdSandbox:
             finally:
                 await asyncio.shield(container.close())
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """There are none without Python."""
         raise ConfigError(f"sessions need an image with Python >= 3.8, got one without, for {kind!r}; add Python to it")
 

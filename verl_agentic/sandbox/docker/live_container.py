@@ -91,7 +91,7 @@ class ContainerLife:
         await self._in_thread(self._engine.remove, self.container)
 
 
-class ContainerBox(BoxClient):
+class ContainerClient(BoxClient):
     """The trainer's end of a box in a container."""
 
     def __init__(
@@ -176,7 +176,7 @@ class ContainerBox(BoxClient):
 
 async def start_box(
     engine: Engine, in_thread: InThread, shape: Shape, *, imports: Sequence[str], expect_seccomp: bool
-) -> ContainerBox:
+) -> ContainerClient:
     """Makes a container and the box in it.
 
     Raises:
@@ -196,7 +196,7 @@ async def start_box(
         greeting = await _greet(reader, expect_seccomp=expect_seccomp)
         stack.pop_all()
     changer = LimitChanger(engine, in_thread, container, shape)
-    return ContainerBox(reader, writer, life=life, change_limits=changer, is_exposed=greeting["is_exposed"])
+    return ContainerClient(reader, writer, life=life, change_limits=changer, is_exposed=greeting["is_exposed"])
 
 
 class LimitChanger:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import child, files, frames, processes, rootfs, syscalls
 from .program import Output, Program
-from .session import Session, fork
+from .session import ProcessSession, fork
 
 _USER = 1000
 _OUTPUTS_BYTES = 64 * 2**20
@@ -54,7 +54,7 @@ class Box:
             "snapshot": self._snapshot,
             "reset": self._reset,
         }
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, ProcessSession] = {}
         self._num_sessions = 0
         self._num_snapshots = 0
         self._snapshots = -1
@@ -151,7 +151,7 @@ class Box:
         start = functools.partial(fork, request, station=self._station, namespaces=self._network_of(request))
         limit = None if self._station.has_group else request["limits"]["memory_bytes"]
         with contextlib.suppress(BlockingIOError):  # too many processes run: a session that has ended at once
-            self._sessions[self._num_sessions] = Session(
+            self._sessions[self._num_sessions] = ProcessSession(
                 start, trainer=self._connection.reading, memory_bytes=limit, disk=self._station.disk
             )
         return {"session": self._num_sessions}, ()

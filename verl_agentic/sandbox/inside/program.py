@@ -80,7 +80,7 @@ class Output:
                 return
 
 
-class Watch:
+class ProgramWatch:
     """What can end a program from outside: the deadline, the trainer's end, and memory and disk where nothing else
     limits them."""
 
@@ -163,7 +163,7 @@ class Program:
         stderr, stderr_write = os.pipe()
         self._reading = {stdout: outputs[0], stderr: outputs[1]}
         # All that can be done before the fork is: what this process writes to while there are two, is copied.
-        self._watch = Watch(
+        self._watch = ProgramWatch(
             deadline=self._started + limits["wall_s"],
             trainer=trainer,
             memory_bytes=None if station.has_group else limits["memory_bytes"],

@@ -19,14 +19,14 @@ from typing import Any
 
 from . import child, syscalls
 from .files import Disk
-from .program import DISK_FULL, Output, Watch, exited, outcome, sizes
+from .program import DISK_FULL, Output, ProgramWatch, exited, outcome, sizes
 
 CALLS, STATUS = 3, 4  # descriptors inside the session
 _MAX_STATUS = 64
 BASH = 'while IFS= read -r -d "" -u 3 line; do eval "$line" 3<&- 4>&-; echo $? >&4; done'
 
 
-class Session:
+class ProcessSession:
     """The box's end."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Session:
         started = time.monotonic()
         self._stdout.begin(output_bytes)
         self._stderr.begin(output_bytes)
-        watch = Watch(
+        watch = ProgramWatch(
             deadline=started + wall_s, trainer=self._trainer, memory_bytes=self._memory_bytes, disk=self._disk
         )
         line = self._pump(memoryview(text.replace(b"\0", b"") + b"\0"), watch=watch)
@@ -117,7 +117,7 @@ class Session:
         for descriptor in (self._calls, self._status, self._stdout_pipe, self._stderr_pipe):
             os.close(descriptor)
 
-    def _pump(self, text: memoryview, *, watch: Watch) -> bytes | None:
+    def _pump(self, text: memoryview, *, watch: ProgramWatch) -> bytes | None:
         """Moves bytes until the status has come; returns its line, cut short when the session ended, None when it must
         be ended."""
         if self._has_forged():

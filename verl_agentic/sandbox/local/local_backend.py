@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from verl_agentic.errors import ConfigError, SandboxError, boundary
 from verl_agentic.sandbox.inside import files
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
 from verl_agentic.sandbox.local.local_process import Execution
 
 _PREFIX = "sandbox_local_"
@@ -93,7 +93,7 @@ class LocalSandbox:
         self._work.mkdir()
         self._num_snapshots = 0
         self._running: set[Execution] = set()
-        self._sessions: list[Session] = []
+        self._sessions: list[SandboxSession] = []
         self._on_closed = on_closed
         self._is_closed = False
 
@@ -109,11 +109,11 @@ class LocalSandbox:
         finally:
             self._running.discard(execution)
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         from verl_agentic.sandbox.local.local_session import LocalSession  # speaks to the kernel, as only Linux has it
 
-        def start() -> Session:
+        def start() -> SandboxSession:
             session = LocalSession(kind, limits, self._work, self._threads)
             self._sessions.append(session)  # here: the call may be cancelled meanwhile
             return session

@@ -31,7 +31,7 @@ os._exit(interpret())
 
 
 class LocalSession:
-    """A session (`sandbox.interface.Session`)."""
+    """A session (`sandbox.interface.SandboxSession`)."""
 
     def __init__(self, kind: SessionKind, limits: Limits, folder: Path, threads: ThreadPoolExecutor) -> None:
         """Starts the interpreter or the shell in a folder; it is watched from one of the threads."""
@@ -57,10 +57,10 @@ class LocalSession:
             process.returncode = 0  # the session reaps it
             return process.pid
 
-        self._session = session.Session(start, kill=kill_group)
+        self._session = session.ProcessSession(start, kill=kill_group)
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a piece of source or a command line; see `Session.run`."""
+        """Runs a piece of source or a command line; see `SandboxSession.run`."""
         async with self._lock:
             if self._is_closed or self._session.has_ended:
                 stderr = "the session has ended\n"

@@ -22,7 +22,7 @@ from verl_agentic.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Session, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
 from verl_agentic.settings import Settings, setting
@@ -180,7 +180,7 @@ class RemoteSandbox:
             raise SandboxError("the sandbox is closed, got a call to it; make a new one")
         return await self._backend.run(command, limits=limits)
 
-    async def open_session(self, kind: SessionKind, *, limits: Limits) -> Session:
+    async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """Refuses: a service without memory has no sessions."""
         _refuse(f"a {kind} session")
 
