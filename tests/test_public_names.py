@@ -107,6 +107,15 @@ def test_no_deep_import_takes_a_public_name() -> None:
     assert deep.isdisjoint(verl_agentic._ADDRESSES.values())
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "verl_agentic").rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 def _imports(code: str) -> list[ast.ImportFrom]:
     """Returns the imports from the package; all of them have the form `from module import name`."""
     nodes = list(ast.walk(compile(code, "a code block", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)))

@@ -8,8 +8,8 @@ from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.code.compare_outputs import TOLERANCE
 from verl_agentic.rewards.code.extract_program import extract_code
-from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, Runner, run_tests
-from verl_agentic.sandbox.interface import Limits
+from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, run_tests
+from verl_agentic.sandbox.interface import Limits, Runner
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.tool import Tool

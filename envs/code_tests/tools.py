@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, Runner, TestReport, run_tests
+from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
+from verl_agentic.sandbox.interface import Runner
 from verl_agentic.tools.python import read_code
 from verl_agentic.tools.tool import ToolResult
 

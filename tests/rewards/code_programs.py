@@ -18,9 +18,8 @@ from code_special import RIGHT, RIGHT_FUNCTIONS, WRONG, WRONG_FUNCTIONS
 from code_styles import STYLES
 
 from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
-from verl_agentic.rewards.code.run_tests import Runner
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.interface import Command, Limits, Runner
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 from verl_agentic.types import StopReason

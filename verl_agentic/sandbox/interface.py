@@ -109,6 +109,18 @@ class CommandResult:
             return f"signal {-self.exit_code}"
 
 
+class Runner(Protocol):
+    """A sandbox or a pool of them: runs commands."""
+
+    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
+        """Runs a command to its end; over a pool with fresh folders.
+
+        Raises:
+            SandboxError: the sandbox, not the code, failed.
+        """
+        ...
+
+
 class SandboxSession(Protocol):
     """A Python interpreter or a shell that keeps its state between calls."""
 

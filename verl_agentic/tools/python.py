@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
 from verl_agentic.tools.tool import ToolResult
 
 SCHEMA: Mapping[str, Any] = {
@@ -20,18 +20,6 @@ SCHEMA: Mapping[str, Any] = {
         },
     },
 }
-
-
-class Runner(Protocol):
-    """A pool or a sandbox: runs a command to its end."""
-
-    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
-        """Returns what the command did.
-
-        Raises:
-            SandboxError: the sandbox, not the code, failed.
-        """
-        ...
 
 
 class PythonTool:

@@ -14,8 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from verl_agentic.errors import DataError
-from verl_agentic.rewards.code.run_tests import Runner
-from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.interface import Command, Limits, Runner
 
 MAX_REPEATS = 10
 """An answer with more keywords than this for each one in the reference gets nothing for them: it lists words."""

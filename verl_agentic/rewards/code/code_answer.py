@@ -9,9 +9,10 @@ from typing import Any
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.code.compare_outputs import TOLERANCE
 from verl_agentic.rewards.code.extract_program import extract_code
-from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, Runner, TestReport, run_tests
+from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.sandbox.backends import NAMES
+from verl_agentic.sandbox.interface import Runner
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.process_pool import shared_pool
 

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.rewards.code.compare_outputs import CHECKERS, TOLERANCE, load_checker, same_output, same_value
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Runner
 from verl_agentic.sandbox.run_code.languages import LANGUAGES
 
 TestVerdict = Literal["passed", "wrong", "error", "timeout", "compile_error", "not_run"]
@@ -24,14 +24,6 @@ _FILE_MB = 64
 _START_S = 5.0  # on a busy machine
 _COMPILE_S = 30.0
 _CPU_S = 1  # beside the test's own
-
-
-class Runner(Protocol):
-    """A sandbox, or a pool of them."""
-
-    async def run(self, command: Command, *, limits: Limits) -> CommandResult:
-        """Runs a command with fresh folders."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
