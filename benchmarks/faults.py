@@ -38,7 +38,7 @@ from transformers import AutoTokenizer
 from verl.experimental.agent_loop import tool_parser
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import ChatTemplateCodec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -158,7 +158,7 @@ async def _play(kinds: list[Kind], tokenizer: Any, codec: ChatTemplateCodec, dea
         began = time.monotonic()
         endless = kind.fault == "step dawdles"
         room = {"max_response_tokens": 10**7, "max_context_tokens": 10**7} if endless else {}
-        setting = Setting(
+        setup = EpisodeSetup(
             policy=Policy(stage, kind),
             codec=codec,
             tokenizer=tokenizer,
@@ -167,7 +167,7 @@ async def _play(kinds: list[Kind], tokenizer: Any, codec: ChatTemplateCodec, dea
         episode = await run_episode(
             _ROW,
             make_env=world_maker(stage, kind, tool_timeout_s=deadline_s / 10),
-            setting=setting,
+            setup=setup,
             request_id=f"episode {number}",
         )
         return episode, time.monotonic() - began

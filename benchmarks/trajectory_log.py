@@ -37,7 +37,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_agentic.adapters.monitoring.batch_audit import audit_batch
 from verl_agentic.adapters.monitoring.trainer_log import log_updates
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.episode_log import EpisodeLog, Played
+from verl_agentic.agent_loops.records.episode_log import EpisodeHeader, EpisodeLog
 from verl_agentic.agent_loops.records.text_audit import text_breach
 from verl_agentic.data.tiny_model import make_tiny_model
 from verl_agentic.env import EnvRow
@@ -188,8 +188,8 @@ def _log_episodes(stored: list[_StoredEpisode], options: LogOptions, decode: Any
     writer = log_writer("trajectories", options)
     for number, one in enumerate(stored):
         columns = {"uid": str(number // _GROUP_SIZE), "session": number % _GROUP_SIZE, "step": 1, "split": "train"}
-        played = Played(columns=columns, append=writer.append, decode=decode)
-        log = EpisodeLog(played=played, episode=one.episode, row=EnvRow(prompt=()))
+        header = EpisodeHeader(columns=columns, append=writer.append, decode=decode)
+        log = EpisodeLog(header=header, episode=one.episode, row=EnvRow(prompt=()))
         log.add(0, mask=one.mask, rewards=one.token_rewards, void=None)
         reward = one.episode.reward
         log.finish(numbers=one.numbers, score=score_of(reward), acc=reward.outcome)

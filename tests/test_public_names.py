@@ -24,7 +24,7 @@ NAMES = {
     *("component", "Sample", "Graded", "ABSTAIN", "Rubric", "Scorer"),
     *("advantage", "Advantages", "CreditBatch", "policy_loss", "Loss", "LossBatch"),
     *("gate", "Group", "Verdict", "KEEP", "curriculum", "Pool", "alarm", "History", "Finding"),
-    *("run_episode", "Episode", "EpisodeLimits", "Setting", "play_rows", "scripted"),
+    *("run_episode", "Episode", "EpisodeLimits", "EpisodeSetup", "run_episodes", "scripted"),
     *("load_run", "read_rows", "write_rows", "write_sft"),
     *("AgenticError", "ConfigError", "DataError", "EnvError"),
 }

@@ -103,7 +103,7 @@ async def test_the_gold_policy_solves_every_example_through_the_loop(chat: Any, 
     episode = await run_episode(
         task,
         make_env=make_env,
-        setting=scripted(gold(task), codec=codec, tokenizer=tokenizer, limits=LIMITS),
+        setup=scripted(gold(task), codec=codec, tokenizer=tokenizer, limits=LIMITS),
         request_id="r",
     )
     assert episode.error is None and episode.reward.outcome == 1.0

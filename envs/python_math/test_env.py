@@ -38,7 +38,7 @@ async def play(chat: Any, row: EnvRow, next_text: Any) -> Episode:
     return await run_episode(
         row,
         make_env=make_env,
-        setting=scripted(next_text, codec=codec, tokenizer=tokenizer, limits=LIMITS),
+        setup=scripted(next_text, codec=codec, tokenizer=tokenizer, limits=LIMITS),
         request_id="r",
     )
 

@@ -40,7 +40,7 @@ async def play(
     return await run_episode(
         row,
         make_env=lambda row: make_env(row, **config),
-        setting=scripted(next_text, codec=codecs[protocol], tokenizer=codecs["tokenizer"], limits=LIMITS),
+        setup=scripted(next_text, codec=codecs[protocol], tokenizer=codecs["tokenizer"], limits=LIMITS),
         request_id="r",
     )
 

@@ -13,7 +13,7 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.algorithms.credit.step_groups import steps_of
-from verl_agentic.algorithms.trainer_context import Handover, handed_over
+from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
 
 ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajectories
 WIDTH = 24
@@ -148,7 +148,7 @@ def advantages_of(
     arguments["norm_adv_by_std_in_grpo"] = config.norm_adv_by_std_in_grpo
     data = copy.deepcopy(batch.data)
     if with_trainer:
-        with handed_over(Handover(columns=dict(batch.columns))):
+        with use_context(TrainerContext(columns=dict(batch.columns))):
             data = ADVANTAGES(data, batch_keys=batch.keys, **arguments)
     else:
         data = ADVANTAGES(data, batch_keys=batch.keys, **arguments)

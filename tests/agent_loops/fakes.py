@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import Policy
@@ -70,8 +70,8 @@ class CharCodec:
         return ()
 
 
-def setting(policy: Policy, limits: EpisodeLimits = LIMITS, **options: Any) -> Setting:
-    return Setting(policy=policy, codec=CharCodec(), tokenizer=CharTokenizer(), limits=limits, **options)
+def episode_setup(policy: Policy, limits: EpisodeLimits = LIMITS, **options: Any) -> EpisodeSetup:
+    return EpisodeSetup(policy=policy, codec=CharCodec(), tokenizer=CharTokenizer(), limits=limits, **options)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fakes import END, LIMITS, ROW, CharCodec, decode, encode, setting
+from fakes import END, LIMITS, ROW, CharCodec, decode, encode, episode_setup
 
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
@@ -43,8 +43,8 @@ def next_text(messages: Sequence[Message]) -> str:
 
 
 async def play(policy: object, *, row: EnvRow = ROW, **limits: object) -> Episode:
-    chosen = replace(setting(policy, replace(LIMITS, max_retries=0, **limits)), codec=Codec())  # type: ignore[arg-type]
-    return await run_episode(row, make_env=lambda r: Env(r, [DelegateTool()]), setting=chosen, request_id="r")
+    chosen = replace(episode_setup(policy, replace(LIMITS, max_retries=0, **limits)), codec=Codec())  # type: ignore[arg-type]
+    return await run_episode(row, make_env=lambda r: Env(r, [DelegateTool()]), setup=chosen, request_id="r")
 
 
 def script() -> ScriptedPolicy:

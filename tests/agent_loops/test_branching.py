@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pytest
-from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, setting
+from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, episode_setup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops import branching as module
-from verl_agentic.agent_loops.attempt.attempt import Play
+from verl_agentic.agent_loops.attempt.attempt import Attempt
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, Siblings, run_branching_episode
@@ -100,7 +100,7 @@ class Stage:
         return await run_branching_episode(
             ROW,
             make_env=self.make_env,
-            setting=setting(self.policy, self.limits, **self.options),
+            setup=episode_setup(self.policy, self.limits, **self.options),
             request_id=name,
             branching=self.branching,
             group=self.group,
@@ -311,11 +311,11 @@ async def test_an_environment_that_is_in_another_state_than_its_answers_tell_is_
 
 def test_a_branch_takes_over_all_that_a_play_knows() -> None:
     known = {
-        *("setting", "row", "request_id", "guidance", "prompt", "_tools", "_tool_names"),  # the same by themselves
+        *("setup", "row", "request_id", "guidance", "prompt", "_tools", "_tool_names"),  # the same by themselves
         *("trajectory", "side_rows", "rows"),  # the tokens; there are no other rows at a branch point
         *("generate_s", "env_s", "error", "label"),  # its own
     }
-    assert {item.name for item in fields(Play)} == known | set(module._STATE)
+    assert {item.name for item in fields(Attempt)} == known | set(module._STATE)
 
 
 async def test_a_failure_of_the_branch_itself_is_played_again_from_the_same_place() -> None:
@@ -378,13 +378,13 @@ async def test_a_turn_that_begins_with_forced_text_is_no_place_to_branch() -> No
     class Tool:
         name, schema = "f", {"type": "function"}
 
-    made = setting(stage.policy, LIMITS, **stage.options)
+    made = episode_setup(stage.policy, LIMITS, **stage.options)
     played = await asyncio.gather(
         *(
             run_branching_episode(
                 ROW,
                 make_env=lambda row: Countdown(row, tools=(Tool(),)),
-                setting=replace(made, codec=Forced()),
+                setup=replace(made, codec=Forced()),
                 request_id=name,
                 branching=ALWAYS,
                 group="g",

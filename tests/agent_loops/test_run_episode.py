@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, setting
+from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ async def play(policy: object, env: FakeEnv | None = None, limits: EpisodeLimits
     episode = await run_episode(
         ROW,
         make_env=lambda row: env,
-        setting=setting(policy, limits),  # type: ignore[arg-type]
+        setup=episode_setup(policy, limits),  # type: ignore[arg-type]
         request_id="r",
     )
     return episode, env
@@ -204,7 +204,7 @@ async def test_an_environment_that_cannot_be_made_is_a_void_episode() -> None:
     def broken(_: object) -> FakeEnv:
         raise OSError("no disk")
 
-    episode = await run_episode(ROW, make_env=broken, setting=setting(script("42")), request_id="r")
+    episode = await run_episode(ROW, make_env=broken, setup=episode_setup(script("42")), request_id="r")
     assert episode.is_void and episode.trajectories[0].response_ids == [7] and "no disk" in (episode.error or "")
 
 
@@ -246,7 +246,7 @@ def failing(times: int, error: Exception | None = None) -> tuple[list[FakeEnv], 
 async def test_a_failure_is_played_anew_in_a_fresh_environment_and_counted(retries: int) -> None:
     envs, make = failing(retries)
     limits = replace(LIMITS, max_retries=3)
-    episode = await run_episode(ROW, make_env=make, setting=setting(script("call:a", "42"), limits), request_id="r")
+    episode = await run_episode(ROW, make_env=make, setup=episode_setup(script("call:a", "42"), limits), request_id="r")
     assert (episode.stop_reason, episode.retries) == (StopReason.ANSWERED, retries)
     assert [(env.started, env.closed, env.scored) for env in envs] == [(1, 1, 0)] * retries + [(1, 1, 1)]
     # Nothing of the attempts before is in the row.
@@ -269,7 +269,7 @@ async def test_after_the_last_retry_the_episode_is_void_and_says_whose_failure_i
 ) -> None:
     envs, make = failing(99, error)
     limits = replace(LIMITS, max_retries=2)
-    episode = await run_episode(ROW, make_env=make, setting=setting(script("call:a"), limits), request_id="r")
+    episode = await run_episode(ROW, make_env=make, setup=episode_setup(script("call:a"), limits), request_id="r")
     assert episode.is_void and episode.stop_reason is StopReason.INFRA_ERROR
     assert (episode.error_kind, episode.retries, len(envs)) == (kind, 2, 3)
     assert [env.closed for env in envs] == [1, 1, 1]
@@ -286,7 +286,7 @@ async def test_every_attempt_has_a_request_id_of_its_own() -> None:
 
     _, make = failing(1)
     policy = Watching(lambda m: "42" if m[-1].role == "tool" else "call:a", encode=encode, end_ids=[END])
-    await run_episode(ROW, make_env=make, setting=setting(policy), request_id="r")
+    await run_episode(ROW, make_env=make, setup=episode_setup(policy), request_id="r")
     assert seen == ["r", "r-1", "r-1"]
 
 
@@ -307,7 +307,7 @@ async def test_a_policy_that_fails_once_costs_one_attempt() -> None:
 async def test_an_episode_that_has_no_time_left_is_not_begun_anew() -> None:
     envs, make = failing(99)
     limits = replace(LIMITS, max_retries=5, retry_wait_s=0.2, episode_timeout_s=0.55)
-    episode = await run_episode(ROW, make_env=make, setting=setting(script("call:a"), limits), request_id="r")
+    episode = await run_episode(ROW, make_env=make, setup=episode_setup(script("call:a"), limits), request_id="r")
     # After the first retry 0.35 s are left; the second would wait twice as long as the first, for 0.4 s.
     assert episode.stop_reason is StopReason.INFRA_ERROR and len(envs) == 2
 
@@ -320,7 +320,7 @@ async def test_an_episode_that_runs_out_of_time_in_a_retry_tells_both_reasons() 
         return envs[-1]
 
     limits = replace(LIMITS, episode_timeout_s=0.3)
-    episode = await run_episode(ROW, make_env=make, setting=setting(script("call:a"), limits), request_id="r")
+    episode = await run_episode(ROW, make_env=make, setup=episode_setup(script("call:a"), limits), request_id="r")
     assert (episode.stop_reason, episode.error_kind, episode.retries) == (StopReason.TIMEOUT, None, 1)
     assert "still running at its deadline" in (episode.error or "") and "sandbox gone" in (episode.error or "")
 
@@ -427,7 +427,7 @@ async def test_an_environment_that_means_to_end_the_process_has_failed(where: st
             sys.exit(1)
         return Leaving(ROW)
 
-    episode = await run_episode(ROW, make_env=make, setting=setting(script("42")), request_id="r")
+    episode = await run_episode(ROW, make_env=make, setup=episode_setup(script("42")), request_id="r")
     if where == "close":
         assert episode.reward.outcome == 1.0
     else:
@@ -479,7 +479,7 @@ async def test_an_episode_that_is_cancelled_between_two_attempts_has_nothing_lef
     envs, make = failing(99)
     limits = replace(LIMITS, max_retries=3, retry_wait_s=60.0)
     task = asyncio.create_task(
-        run_episode(ROW, make_env=make, setting=setting(script("call:a"), limits), request_id="r")
+        run_episode(ROW, make_env=make, setup=episode_setup(script("call:a"), limits), request_id="r")
     )
     await asyncio.sleep(0.05)
     task.cancel()
@@ -499,8 +499,8 @@ async def test_a_guided_attempt_that_is_void_leaves_the_failure_before_it() -> N
         envs.append(Guiding(ROW, step_hook=hanging if envs else None))
         return envs[-1]
 
-    chosen = setting(script("41"), replace(SHORT, max_retries=0), guidance=True)
-    episode = await run_episode(ROW, make_env=make, setting=chosen, request_id="r")
+    chosen = episode_setup(script("41"), replace(SHORT, max_retries=0), guidance=True)
+    episode = await run_episode(ROW, make_env=make, setup=chosen, request_id="r")
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.ANSWERED, 0.0)
     assert decode(episode.trajectories[0].prompt_ids) == "<user>question<assistant>"
     assert episode.numbers()["guided"] == 0.0 and [env.closed for env in envs] == [1, 1]
@@ -511,8 +511,8 @@ async def test_guidance_that_leaves_no_room_for_the_policy_leaves_the_failure_be
         async def guidance(self, transcript: Transcript) -> str:
             return "x" * 1_000
 
-    chosen = setting(script("41"), LIMITS, guidance=True)
-    episode = await run_episode(ROW, make_env=Verbose, setting=chosen, request_id="r")
+    chosen = episode_setup(script("41"), LIMITS, guidance=True)
+    episode = await run_episode(ROW, make_env=Verbose, setup=chosen, request_id="r")
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.ANSWERED, 0.0)
     assert episode.numbers()["guided"] == 0.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -74,7 +74,7 @@ def episode(chat: Any, answer: Any, **limits: Any) -> Any:
     return run_episode(
         ROW,
         make_env=lambda row: Env(row, answer),
-        setting=Setting(policy=policy, codec=codec, tokenizer=tokenizer, limits=chosen),
+        setup=EpisodeSetup(policy=policy, codec=codec, tokenizer=tokenizer, limits=chosen),
         request_id="r",
     )
 

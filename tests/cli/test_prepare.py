@@ -14,7 +14,7 @@ from samples import logged
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.cli import main
-from verl_agentic.data.datasets.collect import play_rows, scripted
+from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.prepare import read_records, write_parquet
 from verl_agentic.data.rows import read_json_lines, row_of_columns
 from verl_agentic.data.stored_samples import StoredSample
@@ -140,10 +140,10 @@ def played_quests(folder: Path, chat: tuple[Any, Any], *episodes: Sequence[str])
         return say
 
     played = asyncio.run(
-        play_rows(
+        run_episodes(
             [row] * len(episodes),
             make_env=load_env_package("text_game").make_env,
-            setting_for=lambda n, row: scripted(script(episodes[n]), codec=codec, tokenizer=tokenizer, limits=limits),
+            setup_for=lambda n, row: scripted(script(episodes[n]), codec=codec, tokenizer=tokenizer, limits=limits),
         )
     )
     stored = [

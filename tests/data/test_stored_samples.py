@@ -93,13 +93,13 @@ def test_of_an_evaluation_the_last_record_of_a_key_counts(tmp_path: Path) -> Non
 
 
 async def test_an_episode_is_stored_with_what_its_environment_paid_and_a_void_one_is_not() -> None:
-    from fakes import END, ROW, FakeEnv, encode, setting
+    from fakes import END, ROW, FakeEnv, encode, episode_setup
 
     from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
     from verl_agentic.agent_loops.run_episode import run_episode
 
     policy = ScriptedPolicy(lambda messages: "42", encode=encode, end_ids=[END])
-    episode = await run_episode(ROW, make_env=FakeEnv, setting=setting(policy), request_id="r")
+    episode = await run_episode(ROW, make_env=FakeEnv, setup=episode_setup(policy), request_id="r")
     record = stored_episode(episode, ROW, group="3", session=2)
     assert record is not None and record["score"] is not None
     back = StoredSample.from_dict(json.loads(json.dumps(record)))
@@ -110,5 +110,5 @@ async def test_an_episode_is_stored_with_what_its_environment_paid_and_a_void_on
         async def start(self) -> Any:
             raise OSError("no disk")
 
-    void = await run_episode(ROW, make_env=Failing, setting=setting(policy), request_id="r")
+    void = await run_episode(ROW, make_env=Failing, setup=episode_setup(policy), request_id="r")
     assert void.is_void and stored_episode(void, ROW, group="3") is None

@@ -59,10 +59,10 @@ class Game:
 
     def play(self, script: Any, **limits: Any) -> Episode:
         budgets: dict[str, Any] = {"max_response_tokens": 6_000, "max_context_tokens": 12_000, "max_retries": 0}
-        setting = scripted(
+        setup = scripted(
             script, codec=self.codec, tokenizer=self.tokenizer, limits=EpisodeLimits(**{**budgets, **limits})
         )
-        return asyncio.run(run_episode(self.row, make_env=self.package.make_env, setting=setting, request_id="r"))
+        return asyncio.run(run_episode(self.row, make_env=self.package.make_env, setup=setup, request_id="r"))
 
     def play_turns(self, turns: Sequence[str], **limits: Any) -> Episode:
         return self.play(

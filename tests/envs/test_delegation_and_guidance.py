@@ -27,7 +27,7 @@ async def play(chat: Any, row: EnvRow, make_env: Any, script: Any, *, guidance: 
     tokenizer, codec = chat
     chosen = scripted(script, codec=codec, tokenizer=tokenizer, limits=LIMITS)
     object.__setattr__(chosen, "guidance", guidance)
-    return await run_episode(row, make_env=make_env, setting=chosen, request_id="r")
+    return await run_episode(row, make_env=make_env, setup=chosen, request_id="r")
 
 
 def call(name: str, **arguments: str) -> Message:

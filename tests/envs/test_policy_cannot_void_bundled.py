@@ -88,6 +88,6 @@ def test_every_turn_is_answered_and_every_answer_is_scored(
         return Message("assistant", "", tool_calls=(ToolCall(call.name, spoilt),))
 
     chosen = scripted(script, codec=codec, tokenizer=tokenizer, limits=LIMITS)
-    episode = asyncio.run(run_episode(row, make_env=package.make_env, setting=chosen, request_id="r"))
+    episode = asyncio.run(run_episode(row, make_env=package.make_env, setup=chosen, request_id="r"))
     assert not episode.is_void, episode.error
     assert 0.0 <= episode.reward.outcome <= 1.0

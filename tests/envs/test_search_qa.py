@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from services import answering
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -276,7 +276,7 @@ async def play(tiny_chat: Any, row: EnvRow, **config: Any) -> Any:
     return await run_episode(
         row,
         make_env=lambda row: PACKAGE.make_env(row, **config),
-        setting=Setting(policy=policy, codec=codec, tokenizer=tokenizer, limits=limits),
+        setup=EpisodeSetup(policy=policy, codec=codec, tokenizer=tokenizer, limits=limits),
         request_id="r",
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from verl_agentic.data.evaluation.evaluation_page import write_evaluation_page, write_turns_page
 from verl_agentic.data.evaluation.evaluation_run import summarise
 from verl_agentic.data.reward_audit.compare_page import write_lab_page
-from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, Paid
+from verl_agentic.data.reward_audit.compare_rubrics import GroupComparison, Lab, TrajectoryReward
 from verl_agentic.data.reward_audit.compare_rubrics import TrajectoryComparison as Compared
 from verl_agentic.diagnostics.dryrun.dryrun_page import write_dryrun_page
 from verl_agentic.diagnostics.dryrun.gradient_map import KindCount, Proof
@@ -46,8 +46,8 @@ def _lab(path: Path) -> None:
             Compared(
                 id=f"task {number} {EVIL}/{place}",
                 answer=EVIL + LONG,
-                old=Paid(reward=old, acc=old, advantage=old - means[0]),
-                new=Paid(reward=new, acc=old, advantage=new - means[1]),
+                old=TrajectoryReward(reward=old, acc=old, advantage=old - means[0]),
+                new=TrajectoryReward(reward=new, acc=old, advantage=new - means[1]),
             )
             for place, (old, new) in enumerate(paid)
         )

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from verl_agentic.agent_loops.attempt.attempt import Play, Setting
+from verl_agentic.agent_loops.attempt.attempt import Attempt, EpisodeSetup
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -45,7 +45,7 @@ async def run_branching_episode(
     row: EnvRow,
     *,
     make_env: EnvFactory,
-    setting: Setting,
+    setup: EpisodeSetup,
     request_id: str,
     branching: Branching,
     group: str,
@@ -59,7 +59,7 @@ async def run_branching_episode(
     Args:
         row: what is played; the same for the whole group.
         make_env: makes the environment.
-        setting: policy, codec, budgets and deadlines.
+        setup: policy, codec, budgets and deadlines.
         request_id: names the episode to the policy's server.
         branching: the rule; the same for the whole group.
         group: name of the group. Its members must be played side by side in this event loop.
@@ -69,11 +69,11 @@ async def run_branching_episode(
         The episode, and for each of its rows the ids that `CreditBatch.shared_BT` needs, one per response token:
         siblings that share a token have the same id at the same place.
     """
-    plays: list[BranchingPlay] = []
+    attempts: list[BranchingAttempt] = []
 
     async def run(point: BranchPoint | None, info: Counter[str]) -> Episode:
-        def make_play(**options: Any) -> Play:
-            play = BranchingPlay(
+        def make_attempt(**options: Any) -> Attempt:
+            attempt = BranchingAttempt(
                 **options,
                 siblings=siblings,
                 vocab_size=vocab_size,
@@ -81,19 +81,19 @@ async def run_branching_episode(
                 info=Counter(info),
                 id=siblings.new_id(),
             )
-            plays.append(play)
-            return play
+            attempts.append(attempt)
+            return attempt
 
-        return await run_episode(row, make_env=make_env, setting=setting, request_id=request_id, make_play=make_play)
+        return await run_episode(row, make_env=make_env, setup=setup, request_id=request_id, make_attempt=make_attempt)
 
     with _members_of(group, branching) as siblings:
-        async with siblings.place(timeout_s=setting.limits.episode_timeout_s) as point:
+        async with siblings.place(timeout_s=setup.limits.episode_timeout_s) as point:
             try:
                 episode = await run(point, Counter())
             except BranchRefused as cause:
                 logger.info("a branch of group %s is played from the beginning: %s", group, cause)
                 episode = await run(None, Counter(branch_refused=1))
-    return episode, _shared_ids(episode, plays)
+    return episode, _shared_ids(episode, attempts)
 
 
 class BranchRefused(Exception):
@@ -199,7 +199,7 @@ class _Mark:
 
 
 @dataclass(kw_only=True)
-class BranchingPlay(Play):
+class BranchingAttempt(Attempt):
     """An attempt that may begin at a branch point, and gives its siblings some."""
 
     siblings: Siblings
@@ -243,7 +243,7 @@ class BranchingPlay(Play):
         for action, before in point.steps:
             try:
                 again = await within(
-                    _repeat(env, action), self.setting.limits.turn_timeout_s, what="a repeated step of the environment"
+                    _repeat(env, action), self.setup.limits.turn_timeout_s, what="a repeated step of the environment"
                 )
             except OverrunError as cause:
                 raise BranchRefused(str(cause)) from cause
@@ -320,12 +320,12 @@ def _members_of(group: str, branching: Branching) -> Iterator[Siblings]:
             del _groups[group]
 
 
-def _shared_ids(episode: Episode, plays: Sequence[BranchingPlay]) -> list[list[int]]:
+def _shared_ids(episode: Episode, attempts: Sequence[BranchingAttempt]) -> list[list[int]]:
     ids = [[NOT_SHARED] * len(row.response_ids) for row in episode.trajectories]
     first = episode.num_side_rows
     if not episode.is_void:
-        (play,) = (play for play in plays if play.first_row is episode.trajectories[first])
-        ids[first] = play.shared_ids(len(ids[first]))
+        (attempt,) = (attempt for attempt in attempts if attempt.first_row is episode.trajectories[first])
+        ids[first] = attempt.shared_ids(len(ids[first]))
     return ids
 
 

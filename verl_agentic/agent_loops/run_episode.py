@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from verl_agentic.agent_loops.attempt.attempt import Play, Setting
+from verl_agentic.agent_loops.attempt.attempt import Attempt, EpisodeSetup
 from verl_agentic.agent_loops.attempt.boundary_checks import check_reward
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode, ErrorKind
@@ -30,9 +30,9 @@ async def run_episode(
     row: EnvRow,
     *,
     make_env: EnvFactory,
-    setting: Setting,
+    setup: EpisodeSetup,
     request_id: str,
-    make_play: Callable[..., Play] = Play,
+    make_attempt: Callable[..., Attempt] = Attempt,
 ) -> Episode:
     """Plays one episode and returns its record.
 
@@ -43,48 +43,50 @@ async def run_episode(
     Args:
         row: what is played.
         make_env: makes the environment; must not block, its slow part belongs into `start`.
-        setting: policy, codec, budgets and deadlines.
+        setup: policy, codec, budgets and deadlines.
         request_id: names the episode to the policy's server.
-        make_play: makes an attempt; takes the arguments of `Play`.
+        make_attempt: makes an attempt; takes the arguments of `Attempt`.
 
     Raises:
         ConfigError, DataError: the row, the template or the configuration is wrong; no retry can help.
     """
-    with activity.playing(uid=request_id):
-        return await _run_attempts(row, make_env=make_env, setting=setting, request_id=request_id, make_play=make_play)
+    with activity.recording(uid=request_id):
+        return await _run_attempts(
+            row, make_env=make_env, setup=setup, request_id=request_id, make_attempt=make_attempt
+        )
 
 
 async def _run_attempts(
-    row: EnvRow, *, make_env: EnvFactory, setting: Setting, request_id: str, make_play: Callable[..., Play]
+    row: EnvRow, *, make_env: EnvFactory, setup: EpisodeSetup, request_id: str, make_attempt: Callable[..., Attempt]
 ) -> Episode:
-    deadline = time.monotonic() + setting.limits.episode_timeout_s
-    attempt, wait_s = 0, setting.limits.retry_wait_s
+    deadline = time.monotonic() + setup.limits.episode_timeout_s
+    number, wait_s = 0, setup.limits.retry_wait_s
     guidance, first, before = "", None, None
     while True:
-        name = f"{request_id}-{attempt}" if attempt else request_id
-        play = make_play(setting=setting, row=row, request_id=name, guidance=guidance)
+        name = f"{request_id}-{number}" if number else request_id
+        attempt = make_attempt(setup=setup, row=row, request_id=name, guidance=guidance)
         try:
-            result = await _attempt(play, make_env=make_env, deadline=deadline)
+            result = await _run_attempt(attempt, make_env=make_env, deadline=deadline)
         except DataError as cause:
             if first is None:
                 raise
             result = _Result(stop=StopReason.INFRA_ERROR, error=f"the guidance cannot be given: {cause}")
         if result.guidance and not guidance:
-            guidance, first = result.guidance, (play, result)
+            guidance, first = result.guidance, (attempt, result)
             request_id = f"{request_id}-guided"
             continue
         left_s = deadline - time.monotonic()
-        if not result.may_retry or attempt >= setting.limits.max_retries or left_s <= wait_s:
+        if not result.may_retry or number >= setup.limits.max_retries or left_s <= wait_s:
             if first is not None and result.stop in VOID_REASONS:
-                play, result = first  # a failure of its own, whatever became of the attempt after it
+                attempt, result = first  # a failure of its own, whatever became of the attempt after it
             elif first is not None:
-                play.info.update(cast("Any", {"guided": 1.0, "first_outcome": first[1].reward.outcome}))
-            return _record(play, result, retries=attempt, before=before)
+                attempt.info.update(cast("Any", {"guided": 1.0, "first_outcome": first[1].reward.outcome}))
+            return _record(attempt, result, retries=number, before=before)
         logger.warning("episode %s begins anew: %s", request_id, result.error)
         before = result.error
         with activity.span("retry_wait"):
             await asyncio.sleep(wait_s)
-        attempt, wait_s = attempt + 1, 2 * wait_s
+        number, wait_s = number + 1, 2 * wait_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,26 +104,26 @@ class _Result:
         return self.error_kind in ("env", "sandbox", "policy")
 
 
-async def _attempt(play: Play, *, make_env: EnvFactory, deadline: float) -> _Result:
-    limits, what = play.setting.limits, f"episode {play.request_id}"
+async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: float) -> _Result:
+    limits, what = attempt.setup.limits, f"episode {attempt.request_id}"
     env: Env | None = None
     try:
         with boundary(EnvError, "making the environment"):
-            env = make_env(play.row)
+            env = make_env(attempt.row)
             if hasattr(env, "use_sub_agents"):
-                cast("Any", env).use_sub_agents(play.delegate)
-        stop = await within(play.run(env), deadline - time.monotonic(), what=what)
+                cast("Any", env).use_sub_agents(attempt.delegate)
+        stop = await within(attempt.run(env), deadline - time.monotonic(), what=what)
         if stop in VOID_REASONS:
-            return _Result(stop=stop, error=play.error)
-        reward = await _score(env, play.transcript(stop), limits)
-        if not reward.is_scored and not play.setting.has_rubric:
+            return _Result(stop=stop, error=attempt.error)
+        reward = await _score(env, attempt.transcript(stop), limits)
+        if not reward.is_scored and not attempt.setup.has_rubric:
             raise ScoringError(
                 f"{type(env).__name__} leaves its outcome to a rubric and there is none; define score(), or choose "
                 "a rubric"
             )
         guidance = ""
-        if play.setting.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
-            guidance = await _guide(cast("Any", env), play.transcript(stop), limits)
+        if attempt.setup.guidance and reward.is_scored and reward.outcome < 1 and hasattr(env, "guidance"):
+            guidance = await _guide(cast("Any", env), attempt.transcript(stop), limits)
         return _Result(stop=stop, reward=reward, guidance=guidance)
     except OverrunError:
         return _Result(stop=StopReason.TIMEOUT, error="the episode was still running at its deadline")
@@ -134,31 +136,31 @@ async def _attempt(play: Play, *, make_env: EnvFactory, deadline: float) -> _Res
             await _close(env, limits.close_timeout_s, what)
 
 
-def _record(play: Play, result: _Result, *, retries: int, before: str | None) -> Episode:
+def _record(attempt: Attempt, result: _Result, *, retries: int, before: str | None) -> Episode:
     is_void, error, timeline = result.stop in VOID_REASONS, result.error, activity.current()
     if is_void and before not in (None, error):
         error = f"{error}; in the attempt before: {before}"
     if is_void:
-        logger.warning("episode %s is void (%s): %s", play.request_id, result.stop.value, error)
+        logger.warning("episode %s is void (%s): %s", attempt.request_id, result.stop.value, error)
     return Episode(
-        trajectories=play.finish(is_void=is_void, filler_id=int(play.setting.tokenizer.eos_token_id)),
+        trajectories=attempt.finish(is_void=is_void, filler_id=int(attempt.setup.tokenizer.eos_token_id)),
         stop_reason=result.stop,
-        messages=tuple(play.messages),
-        num_prompt_messages=len(play.prompt),
-        actions=tuple(play.actions),
+        messages=tuple(attempt.messages),
+        num_prompt_messages=len(attempt.prompt),
+        actions=tuple(attempt.actions),
         reward=result.reward,
-        turn_rewards=dict(play.turn_rewards),
-        states=dict(play.states),
-        num_side_rows=len(play.side_rows),
-        info=dict(play.info),
+        turn_rewards=dict(attempt.turn_rewards),
+        states=dict(attempt.states),
+        num_side_rows=len(attempt.side_rows),
+        info=dict(attempt.info),
         error=error,
         error_kind=result.error_kind,
         retries=retries,
-        generate_s=play.generate_s,
-        env_s=play.env_s,
+        generate_s=attempt.generate_s,
+        env_s=attempt.env_s,
         spans=() if timeline is None else timeline.spans,
-        min_weights_version=play.min_weights_version,
-        max_weights_version=play.max_weights_version,
+        min_weights_version=attempt.min_weights_version,
+        max_weights_version=attempt.max_weights_version,
     )
 
 

@@ -12,7 +12,7 @@ from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSetting
 
 
 @dataclass
-class Handover:
+class TrainerContext:
     """What a trainer hands over beside the arguments of verl's estimators."""
 
     columns: dict[str, Any] = field(default_factory=dict)
@@ -25,13 +25,13 @@ class Handover:
     """Columns that metrics may know and estimators may not."""
 
 
-_current: ContextVar[Handover | None] = ContextVar("handover", default=None)
+_current: ContextVar[TrainerContext | None] = ContextVar("context", default=None)
 
 
 @contextlib.contextmanager
-def handed_over(handover: Handover) -> Iterator[None]:
+def use_context(context: TrainerContext) -> Iterator[None]:
     """Hands it to the estimators that are called inside of this context."""
-    token = _current.set(handover)
+    token = _current.set(context)
     try:
         yield
     finally:
@@ -39,7 +39,7 @@ def handed_over(handover: Handover) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_to_metrics(metrics: dict[str, Any], columns: Callable[[], dict[str, Any]]) -> Iterator[None]:
+def metrics_only_context(metrics: dict[str, Any], columns: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Lets metrics of credit come out under a trainer that hands nothing over.
 
     Args:
@@ -49,10 +49,10 @@ def told_to_metrics(metrics: dict[str, Any], columns: Callable[[], dict[str, Any
     if _current.get() is not None:
         yield
         return
-    with handed_over(Handover(metrics=metrics, for_metrics=columns())):
+    with use_context(TrainerContext(metrics=metrics, for_metrics=columns())):
         yield
 
 
-def current_handover() -> Handover:
+def current_context() -> TrainerContext:
     """Returns what has been handed over; empty under a trainer that hands nothing over."""
-    return _current.get() or Handover()
+    return _current.get() or TrainerContext()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verl_agentic.agent_loops.policies.completions import Endpoint, EndpointConfig
-    from verl_agentic.data.evaluation.policy_backends import Mode, Seating
+    from verl_agentic.data.evaluation.policy_backends import BackendConfig, Mode
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import EnvPackage
 
@@ -152,7 +152,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.data.evaluation.evaluation_page import shown_tasks, write_evaluation_page
     from verl_agentic.data.evaluation.evaluation_run import attempts, evaluate, summarise
     from verl_agentic.data.evaluation.journal import Journal, keep_settings
-    from verl_agentic.data.evaluation.policy_backends import take_seats
+    from verl_agentic.data.evaluation.policy_backends import connect
     from verl_agentic.env_package import load_env_package
     from verl_agentic.trajectory_log.run_files import write_tokenizer
 
@@ -164,15 +164,15 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
     endpoint = Endpoint(_endpoint_config(args), max_connections=args.concurrency)
     try:
-        seating = _seating(args, endpoint)
-        if seating.tokenizer is not None:
-            write_tokenizer(out, seating.tokenizer)  # for the viewer
-        seat_for = await take_seats(_mode(args), seating)
+        backend_config = _backend_config(args, endpoint)
+        if backend_config.tokenizer is not None:
+            write_tokenizer(out, backend_config.tokenizer)  # for the viewer
+        backend_for = await connect(_mode(args), backend_config)
         with _progress(len(plan), is_quiet=args.json) as advance:
             records = await evaluate(
                 plan,
                 make_env=functools.partial(package.make_env, **config),
-                seat_for=seat_for,
+                backend_for=backend_for,
                 journal=journal,
                 max_concurrent=args.concurrency,
                 breaker=CircuitBreaker(min_episodes=16),
@@ -254,11 +254,11 @@ def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
     )
 
 
-def _seating(args: argparse.Namespace, endpoint: Endpoint) -> Seating:
+def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
     from verl_agentic.agent_loops.limits import EpisodeLimits
     from verl_agentic.agent_loops.policies.completions import Sampling
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.data.evaluation.policy_backends import Seating
+    from verl_agentic.data.evaluation.policy_backends import BackendConfig
     from verl_agentic.errors import ConfigError
     from verl_agentic.settings import read_settings
 
@@ -277,7 +277,7 @@ def _seating(args: argparse.Namespace, endpoint: Endpoint) -> Seating:
         max_context_tokens=_MAX_CONTEXT_TOKENS,
     )
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.sampling_seed)
-    return Seating(endpoint=endpoint, limits=limits, sampling=sampling, tokenizer=tokenizer, codec=codec)
+    return BackendConfig(endpoint=endpoint, limits=limits, sampling=sampling, tokenizer=tokenizer, codec=codec)
 
 
 @contextlib.contextmanager

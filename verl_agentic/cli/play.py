@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.adapters.rollout.model_codec import load_codec
     from verl_agentic.agent_loops.limits import EpisodeLimits
-    from verl_agentic.data.evaluation.local_model import Player, describe
+    from verl_agentic.data.evaluation.local_model import LocalModel, describe
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import load_env
     from verl_agentic.errors import DataError
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if not (args.model / "config.json").is_file():
         raise DataError(f"no model to play, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
     tokenizer, codec = load_codec(str(args.model))
-    player = Player(
+    model = LocalModel(
         model_path=args.model,
         tokenizer=tokenizer,
         codec=codec,
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     )
     # There is no right answer to a question that a person typed: the score is left out.
     row = EnvRow(prompt=(Message("user", args.question),), ground_truth="0")
-    (episode,) = player.play([row], temperature=args.temperature, seed=args.seed)
+    (episode,) = model.run([row], temperature=args.temperature, seed=args.seed)
     console, played = Console(), describe(episode, tokenizer)
     for segment in played["segments"]:
         style = "bold green" if segment["kind"] == "model" else "dim"

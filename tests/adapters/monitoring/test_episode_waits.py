@@ -61,7 +61,7 @@ async def test_what_hangs_is_in_the_file_and_in_one_warning_and_the_file_goes_wh
     tmp_path: Path, reporter: Callable[..., WaitingReporter], caplog: pytest.LogCaptureFixture
 ) -> None:
     reporter(WaitingOptions(stuck_after_s=1.0, report_every_s=FAST.report_every_s), blocked_s=60.0)
-    with timeline.playing(uid="ab12", session=1, env="python_math", agent="env_agent", step=7):
+    with timeline.recording(uid="ab12", session=1, env="python_math", agent="env_agent", step=7):
         with timeline.span("tool", label="search", turn=2):
             (report,) = await until(lambda: reports(tmp_path))
             (episode,) = report["episodes"]
@@ -88,7 +88,7 @@ async def test_a_blocked_event_loop_is_told_by_the_code_that_blocks_it(
         time.sleep(0.9)
 
     reporter()
-    with timeline.playing(uid="ab12"):
+    with timeline.recording(uid="ab12"):
         await asyncio.sleep(0.2)
         parse_a_gigabyte()
         blocked = reports(tmp_path)
@@ -102,7 +102,7 @@ async def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path: Path, capl
     (tmp_path / "file").write_text("")
     options = WaitingOptions(stuck_after_s=100.0, report_every_s=1.0)
     made = WaitingReporter(options, loop=asyncio.get_running_loop(), folder=tmp_path / "file", blocked_s=9.0)
-    with timeline.playing(uid="a"):
+    with timeline.recording(uid="a"):
         made.look()
     assert "what episodes wait for is not in" in caplog.messages[0]
 

@@ -24,7 +24,7 @@ from verl_agentic.adapters import guard
 from verl_agentic.adapters.trainer import advantages as credit
 from verl_agentic.algorithms.advantage import advantage_names
 from verl_agentic.algorithms.credit.batch import last_valid_rows
-from verl_agentic.algorithms.trainer_context import Handover, handed_over
+from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
 from verl_agentic.errors import ConfigError, DataError
 
 ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajectories
@@ -97,13 +97,13 @@ def test_on_healthy_batches_verls_estimators_give_what_they_give_without_us(
     name: str, norm: bool, dense: bool, hands_over: bool
 ) -> None:
     data, keys = healthy(dense=dense)
-    handover = Handover(columns={"uses_B": torch.ones(16, dtype=torch.int64)} if hands_over else {})
-    with handed_over(handover):
+    context = TrainerContext(columns={"uses_B": torch.ones(16, dtype=torch.int64)} if hands_over else {})
+    with use_context(context):
         got = compute(ADVANTAGES, data, keys, name, norm_adv_by_std_in_grpo=norm, gamma=0.9)
     wanted = compute(VERLS, data, keys, name, norm_adv_by_std_in_grpo=norm, gamma=0.9)
     assert_same_on_sampled(got, wanted)
     assert got.batch["advantages"][~data.batch["response_mask"].bool()].count_nonzero() == 0
-    assert handover.metrics["credit/sessions"] == 16
+    assert context.metrics["credit/sessions"] == 16
 
 
 def test_the_name_may_be_a_member_of_verls_enumeration() -> None:
@@ -146,7 +146,7 @@ def test_what_verls_trainers_cannot_run_gives_what_its_function_gives_by_hand(
         "parts": {name: torch.randint(0, 4, (16,), generator=draw) / 3 for name in ("acc", "format")},
     }
     options: dict[str, Any] = {"gdpo_reward_keys": ["acc", "format"], "gdpo_reward_weights": [1.0, 0.5]}
-    with handed_over(Handover(columns=columns)):
+    with use_context(TrainerContext(columns=columns)):
         got = compute(ADVANTAGES, data, keys, name, **options)
     advantages, returns = _by_hand(name, data, columns, algorithm(**options))
     mask = data.batch["response_mask"].bool()
@@ -167,7 +167,7 @@ def test_verls_token_baselines_are_ours(name: str, weighted: bool) -> None:
     if weighted:
         data.batch["rollout_is_weights"] = torch.rand(16, 7, generator=draw) + 0.1
     sum_pi_squared = torch.rand(16, 7, generator=draw) + 1.0
-    with handed_over(Handover(columns={"sum_pi_squared_BT": sum_pi_squared})):
+    with use_context(TrainerContext(columns={"sum_pi_squared_BT": sum_pi_squared})):
         got = compute(ADVANTAGES, data, keys, name)
     advantages, _ = core_algos.compute_multi_turn_optimal_token_baseline_advantage(
         rewards,
@@ -250,10 +250,10 @@ def test_where_groups_are_of_one_the_bare_reward_stays() -> None:
 def test_a_session_without_a_baseline_is_taken_out_and_one_without_siblings_is_not(name: str) -> None:
     keys = ["u_0_0", "u_1_0", "v_0_0"]
     data = to_data(keys, [[0.0, 3.0], [0, 1], [0, 5]], [[1, 1], [0, 0], [1, 1]])
-    handover = Handover(columns={"baseline_B": torch.tensor([1.0, 1.0, math.nan])})
-    with handed_over(handover):
+    context = TrainerContext(columns={"baseline_B": torch.tensor([1.0, 1.0, math.nan])})
+    with use_context(context):
         got = compute(ADVANTAGES, data, keys, name)
-    assert per_row(got) == [2.0, 0.0, 0.0] and handover.metrics["credit/nonfinite_sessions"] == 1
+    assert per_row(got) == [2.0, 0.0, 0.0] and context.metrics["credit/nonfinite_sessions"] == 1
 
 
 @pytest.mark.parametrize("name", [*NATIVE, *sorted(set(advantage_names()) & {"dr_grpo", "batch_baseline", "lite_ppo"})])
@@ -390,8 +390,8 @@ def test_the_section_credit_holds_for_verls_estimators() -> None:
     keys = ["u_0_0", "u_1_0"]
     data = to_data(keys, [[9.0], [0.0]], [[1], [1]])
     assert per_row(compute(ADVANTAGES, data, keys, "grpo", credit={"clip": 2.0})) == [2.0, -2.0]
-    sources = Handover(columns={"source_B": torch.tensor([0, 0])})
-    with handed_over(sources):
+    sources = TrainerContext(columns={"source_B": torch.tensor([0, 0])})
+    with use_context(sources):
         got = compute(ADVANTAGES, data, keys, "grpo", credit={"by_source": True})
     # z-scores of 9 and 0 are 1 / sqrt 2 and its opposite; their mean is 0.
     assert per_row(got) == pytest.approx([0.5**0.5, -(0.5**0.5)])

@@ -20,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, PPOTrainer
 from verl_agentic.adapters.rollout import agent_loop
 from verl_agentic.adapters.trainer.trainers import CreditMixin, _store_session_weights
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
-from verl_agentic.algorithms.trainer_context import current_handover
+from verl_agentic.algorithms.trainer_context import current_context
 from verl_agentic.errors import ConfigError
 
 
@@ -227,12 +227,12 @@ def _captured(trainer: Any, batch: Any, monkeypatch: pytest.MonkeyPatch) -> dict
     seen: dict[str, Any] = {}
 
     def compute_advantage(self: Any, batch: Any, metrics: Any) -> Any:
-        seen.update(current_handover().columns)
+        seen.update(current_context().columns)
         return batch
 
     monkeypatch.setattr(Verl, "_compute_advantage", compute_advantage)
     trainer._compute_advantage(batch, {})
-    assert not current_handover().columns, "it holds for one call"
+    assert not current_context().columns, "it holds for one call"
     return seen
 
 

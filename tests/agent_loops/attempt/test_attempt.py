@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fakes import END, LIMITS, ROW, CharCodec, CharTokenizer, FakeEnv, decode, encode, setting
+from fakes import END, LIMITS, ROW, CharCodec, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION, Exploration
 from verl_agentic.agent_loops.codec.codec import ContextTokens
@@ -63,8 +63,8 @@ async def play(
 ) -> tuple[Episode, Script, Answering]:
     script, row = turns if isinstance(turns, Script) else Script(turns), options.pop("row", ROW)
     env = options.pop("env", None) or Answering(row, texts=texts)
-    chosen = setting(script, limits, **options)
-    episode = await run_episode(row, make_env=lambda _: env, setting=chosen, request_id="r")
+    chosen = episode_setup(script, limits, **options)
+    episode = await run_episode(row, make_env=lambda _: env, setup=chosen, request_id="r")
     return episode, script, env
 
 
@@ -243,10 +243,8 @@ async def test_a_flood_is_never_encoded_as_a_whole() -> None:
             return await super().encode_context(previous, new, **rest)
 
     tokenizer, codec = Counting(), CountingCodec()
-    chosen = Setting(policy=Script(["call:a"]), codec=codec, tokenizer=tokenizer, limits=ROOMY)  # type: ignore[arg-type]
-    episode = await run_episode(
-        ROW, make_env=lambda r: Answering(r, texts=["x" * 10**7]), setting=chosen, request_id="r"
-    )
+    chosen = EpisodeSetup(policy=Script(["call:a"]), codec=codec, tokenizer=tokenizer, limits=ROOMY)  # type: ignore[arg-type]
+    episode = await run_episode(ROW, make_env=lambda r: Answering(r, texts=["x" * 10**7]), setup=chosen, request_id="r")
     assert episode.stop_reason is StopReason.MAX_TOKENS and not episode.is_void
     assert tokenizer.chars < 100_000 and codec.chars < 10_000
 
@@ -291,10 +289,8 @@ class Tools(ToolEnv):
 async def test_every_call_of_a_turn_is_answered_those_beyond_the_limit_with_an_error() -> None:
     limits = replace(ROOMY, max_calls_per_turn=2)
     script = Script(["call:a;call:;call:b;call:nope", "call:nope", "done"])
-    chosen = Setting(policy=script, codec=Many(), tokenizer=CharTokenizer(), limits=limits)  # type: ignore[arg-type]
-    episode = await run_episode(
-        ROW, make_env=lambda r: Tools(r, [Echo("a"), Echo("b")]), setting=chosen, request_id="r"
-    )
+    chosen = EpisodeSetup(policy=script, codec=Many(), tokenizer=CharTokenizer(), limits=limits)  # type: ignore[arg-type]
+    episode = await run_episode(ROW, make_env=lambda r: Tools(r, [Echo("a"), Echo("b")]), setup=chosen, request_id="r")
     told = [(m.call_id, m.content) for m in episode.messages if m.role == "tool"]
     late = "Error: at most 2 calls may stand in one turn; this one was not carried out, write it again in the next turn"
     assert told == [
@@ -362,14 +358,14 @@ async def test_a_forced_call_stands_outside_of_the_reasoning_that_the_prompt_has
         def __init__(self) -> None:
             self.name, self.schema = "python", SCHEMA
 
-    chosen = Setting(
+    chosen = EpisodeSetup(
         policy=Continuing(),
         codec=chat.codec,
         tokenizer=chat.tokenizer,
         limits=replace(ROOMY, max_turns=1),
         exploration=Exploration(epsilon_tool=1.0),
     )
-    episode = await run_episode(ROW, make_env=lambda row: Tools(row, [Python()]), setting=chosen, request_id="r")
+    episode = await run_episode(ROW, make_env=lambda row: Tools(row, [Python()]), setup=chosen, request_id="r")
     (call,) = episode.actions[0].tool_calls
     assert (call.name, dict(call.arguments), call.error) == ("python", {"code": "1"}, None), episode.error
 
@@ -424,8 +420,8 @@ async def test_sampled_tokens_that_the_protocol_keeps_out_of_the_loss_have_mask_
             return [(text.index("(") + 1, text.index(")"))] if "(" in text else []
 
     script = Script(["a(bc)d", "42"])
-    chosen = replace(setting(script, ROOMY), codec=Bracketed())  # type: ignore[arg-type]
-    episode = await run_episode(ROW, make_env=Answering, setting=chosen, request_id="r")
+    chosen = replace(episode_setup(script, ROOMY), codec=Bracketed())  # type: ignore[arg-type]
+    episode = await run_episode(ROW, make_env=Answering, setup=chosen, request_id="r")
     (row,) = episode.trajectories
     assert decode(row.response_ids) == "a(bc)d$" and row.response_mask == [1, 1, 0, 0, 1, 1, 1]
     assert by(episode, SegmentKind.MODEL) == ["a(bc)d$"] and episode.actions[0].text == "a(bc)d$"
@@ -436,8 +432,8 @@ async def test_markers_that_were_broken_up_in_observations_are_counted() -> None
         async def encode_context(self, *args: Any, **options: Any) -> ContextTokens:
             return replace(await super().encode_context(*args, **options), neutralised=2)
 
-    chosen = replace(setting(Script(["call:a", "call:b", "42"]), ROOMY), codec=Wary())  # type: ignore[arg-type]
-    episode = await run_episode(ROW, make_env=Answering, setting=chosen, request_id="r")
+    chosen = replace(episode_setup(Script(["call:a", "call:b", "42"]), ROOMY), codec=Wary())  # type: ignore[arg-type]
+    episode = await run_episode(ROW, make_env=Answering, setup=chosen, request_id="r")
     assert episode.numbers()["neutralised_markers"] == 4.0
 
 
@@ -502,7 +498,7 @@ async def test_a_server_that_answers_nonsense_has_failed(completion: Completion,
         async def generate(self, prompt_ids: Sequence[int], **_: object) -> Completion:
             return completion
 
-    episode = await run_episode(ROW, make_env=FakeEnv, setting=setting(Broken(), ROOMY), request_id="r")
+    episode = await run_episode(ROW, make_env=FakeEnv, setup=episode_setup(Broken(), ROOMY), request_id="r")
     assert episode.error_kind == "policy" and error in (episode.error or "")
 
 
@@ -517,8 +513,8 @@ async def test_a_codec_that_fails_on_what_the_policy_wrote_does_not_raise(where:
         async def encode_context(self, *args: Any, **options: Any) -> ContextTokens:
             raise RecursionError("too deep")
 
-    chosen = replace(setting(Script(["call:a"]), replace(LIMITS, max_retries=0)), codec=Fragile())
-    episode = await run_episode(ROW, make_env=FakeEnv, setting=chosen, request_id="r")
+    chosen = replace(episode_setup(Script(["call:a"]), replace(LIMITS, max_retries=0)), codec=Fragile())
+    episode = await run_episode(ROW, make_env=FakeEnv, setup=chosen, request_id="r")
     assert episode.stop_reason is StopReason.INFRA_ERROR and "too deep" in (episode.error or "")
 
 

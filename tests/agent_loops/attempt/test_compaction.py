@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fakes import END, ROW, CharCodec, CharTokenizer, decode, encode, setting
+from fakes import END, ROW, CharCodec, CharTokenizer, decode, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import (
     REMOVED,
     SUMMARY_HEADER,
@@ -100,8 +100,8 @@ async def play(
     summary: str = "found nothing",
 ) -> tuple[Episode, Recorder]:
     recorder = Recorder(encode, END, turns, summary)
-    chosen = setting(recorder, limits, compaction=how)
-    episode = await run_episode(row, make_env=lambda r: Talking(r, texts), setting=chosen, request_id="r")
+    chosen = episode_setup(recorder, limits, compaction=how)
+    episode = await run_episode(row, make_env=lambda r: Talking(r, texts), setup=chosen, request_id="r")
     return episode, recorder
 
 
@@ -247,8 +247,8 @@ async def test_a_void_episode_is_void_in_all_its_rows() -> None:
             return await super().step(action)
 
     recorder = Recorder(encode, END, CALLS)
-    chosen = setting(recorder, LIMITS, compaction=DROP)
-    episode = await run_episode(ROW, make_env=lambda r: Dying(r, ["x" * 300]), setting=chosen, request_id="r")
+    chosen = episode_setup(recorder, LIMITS, compaction=DROP)
+    episode = await run_episode(ROW, make_env=lambda r: Dying(r, ["x" * 300]), setup=chosen, request_id="r")
     assert episode.is_void and len(episode.trajectories) > 1
     assert not any(any(row.response_mask) for row in episode.trajectories)
     assert not any(any(values) for values in episode.token_rewards())
@@ -275,9 +275,9 @@ async def test_it_holds_with_the_chat_template_of_a_real_tokenizer(tiny_chat: Ch
     turns = [call("print(1)\n"), "Again: " + call("é 你好 🙂"), call("x" * 20), call("1 + 1"), "42"]
     recorder = Recorder(tokenizer.encode, tokenizer.eos_token_id, turns)
     how = Compaction(strategy=strategy, keep_last=1, min_room_tokens=200, max_summary_tokens=80, max_rows=9)
-    chosen = Setting(policy=recorder, codec=codec, tokenizer=tokenizer, limits=LIMITS, compaction=how)
+    chosen = EpisodeSetup(policy=recorder, codec=codec, tokenizer=tokenizer, limits=LIMITS, compaction=how)
     row = EnvRow(prompt=(Message("system", "Be brief."), Message("user", "What is 6*7?")))
-    episode = await run_episode(row, make_env=lambda r: Env(r, [Python()]), setting=chosen, request_id="r")
+    episode = await run_episode(row, make_env=lambda r: Env(r, [Python()]), setup=chosen, request_id="r")
     assert episode.stop_reason is StopReason.ANSWERED, episode.error
     assert len(episode.trajectories) >= 2
     assert_every_trained_token_had_the_context_that_the_engine_saw(episode, recorder)
@@ -305,14 +305,14 @@ async def test_a_shortened_conversation_that_cannot_be_rendered_is_no_reason_to_
                 raise ValueError("roles must alternate")
             return await super().encode_prompt(messages, tools)
 
-    chosen = Setting(
+    chosen = EpisodeSetup(
         policy=Recorder(encode, END, CALLS),  # type: ignore[arg-type]
         codec=Fragile(),  # type: ignore[arg-type]
         tokenizer=CharTokenizer(),
         limits=LIMITS,
         compaction=DROP,
     )
-    episode = await run_episode(ROW, make_env=lambda r: Talking(r, ["x" * 300]), setting=chosen, request_id="r")
+    episode = await run_episode(ROW, make_env=lambda r: Talking(r, ["x" * 300]), setup=chosen, request_id="r")
     assert episode.is_void and "roles must alternate" in (episode.error or "")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, setting
+from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
@@ -43,8 +43,8 @@ async def play(kind: type[FakeEnv], *, guidance: bool = True) -> tuple[Episode, 
         return envs[-1]
 
     policy = ScriptedPolicy(next_text, encode=encode, end_ids=[END])
-    chosen = setting(policy, replace(LIMITS, max_retries=0), guidance=guidance)
-    return await run_episode(ROW, make_env=make, setting=chosen, request_id="r"), envs
+    chosen = episode_setup(policy, replace(LIMITS, max_retries=0), guidance=guidance)
+    return await run_episode(ROW, make_env=make, setup=chosen, request_id="r"), envs
 
 
 async def test_the_second_attempt_is_what_is_trained_with_the_prompt_that_the_policy_saw() -> None:

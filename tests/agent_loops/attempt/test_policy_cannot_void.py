@@ -18,7 +18,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from verl.experimental.agent_loop.tool_parser import ToolParser
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.codec.parsed_turn import MAX_DEPTH, MAX_SIZE, call_with, load_json, problem_of
 from verl_agentic.agent_loops.codec.tool_calls import CallReader
@@ -138,9 +138,9 @@ def play(chat: Any, codec: Any, turns: Sequence[str], tool: Fragile, how: Compac
         return turns[done % len(turns)]
 
     policy = ScriptedPolicy(next_text, encode=lambda text: encode(text, add_special_tokens=False), end_ids=[end])
-    chosen = Setting(policy=policy, codec=codec, tokenizer=chat.tokenizer, limits=LIMITS, compaction=how)
+    chosen = EpisodeSetup(policy=policy, codec=codec, tokenizer=chat.tokenizer, limits=LIMITS, compaction=how)
     return asyncio.run(
-        run_episode(ROW, make_env=lambda row: Env(row, [tool], tool_timeout_s=5), setting=chosen, request_id="r")
+        run_episode(ROW, make_env=lambda row: Env(row, [tool], tool_timeout_s=5), setup=chosen, request_id="r")
     )
 
 

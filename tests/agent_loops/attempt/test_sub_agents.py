@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import END, LIMITS, ROW, decode, encode, setting
+from fakes import END, LIMITS, ROW, decode, encode, episode_setup
 from sub_agents import Codec, Env, next_text, play, script
 
 from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
@@ -52,7 +52,7 @@ async def test_a_task_that_no_sub_agent_can_hold_is_the_policys_mistake_and_no_f
     episode = await run_episode(
         ROW,
         make_env=lambda row: Env(row, [DelegateTool(instructions="i" * 500)]),  # too long with the task
-        setting=replace(setting(policy, limits), codec=Codec()),  # type: ignore[arg-type]
+        setup=replace(episode_setup(policy, limits), codec=Codec()),  # type: ignore[arg-type]
         request_id="r",
     )
     assert episode.stop_reason is StopReason.ANSWERED, episode.error
@@ -133,6 +133,6 @@ async def test_a_nested_delegate_ends_the_run_instead_of_voiding_episodes() -> N
         await run_episode(
             ROW,
             make_env=lambda row: Env(row, [DelegateTool([DelegateTool()])]),
-            setting=setting(script()),
+            setup=episode_setup(script()),
             request_id="r",
         )

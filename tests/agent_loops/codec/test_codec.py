@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import MALFORMED_CALL, ChatTemplateCodec
 from verl_agentic.agent_loops.codec.control_tokens import Markers, tokenizer_markers
 from verl_agentic.agent_loops.limits import EpisodeLimits
@@ -84,7 +84,7 @@ def play(
         run_episode(
             ROW,
             make_env=EchoEnv,
-            setting=Setting(policy=recorder, codec=codec, tokenizer=tokenizer, limits=limits),
+            setup=EpisodeSetup(policy=recorder, codec=codec, tokenizer=tokenizer, limits=limits),
             request_id="r",
         )
     )

@@ -17,7 +17,7 @@ from chat_templates import CHATML_WITH_TOOLS, LLAMA_3, Chat, Family
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import REMOVED, SUMMARY_REQUEST, Compaction
 from verl_agentic.agent_loops.codec.control_tokens import Guard, tags_in, tokenizer_markers
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
@@ -179,7 +179,7 @@ HOWS = {
 
 def play(chat: Chat, codec: Any, script: Any, tools: Sequence[Any], text: str, how: str, **options: Any) -> Any:
     writer = Writer(chat, script)
-    chosen = Setting(
+    chosen = EpisodeSetup(
         policy=writer,  # type: ignore[arg-type]
         codec=codec,
         tokenizer=chat.tokenizer,
@@ -188,7 +188,7 @@ def play(chat: Chat, codec: Any, script: Any, tools: Sequence[Any], text: str, h
         **options,
     )
     row = EnvRow(prompt=(Message("user", "Go."),))
-    episode = asyncio.run(run_episode(row, make_env=lambda r: World(r, tools, text), setting=chosen, request_id="r"))
+    episode = asyncio.run(run_episode(row, make_env=lambda r: World(r, tools, text), setup=chosen, request_id="r"))
     assert not episode.is_void, episode.error
     assert how == "none" or len(episode.trajectories) > 1
     return episode, writer.prompts

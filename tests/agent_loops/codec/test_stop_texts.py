@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
@@ -57,9 +57,9 @@ def play(chat: Any, protocol: str, turns: Sequence[str], *, budget_of: str) -> t
     limits = EpisodeLimits(
         max_response_tokens=2_000, max_context_tokens=4_000, max_turns=4, max_turn_tokens=budget, max_retries=0
     )
-    chosen = Setting(policy=Server(), codec=codec, tokenizer=tokenizer, limits=limits)  # type: ignore[arg-type]
+    chosen = EpisodeSetup(policy=Server(), codec=codec, tokenizer=tokenizer, limits=limits)  # type: ignore[arg-type]
     row = EnvRow(prompt=(Message("user", "?"),))
-    episode = asyncio.run(run_episode(row, make_env=lambda r: Env(r, [tool]), setting=chosen, request_id="r"))
+    episode = asyncio.run(run_episode(row, make_env=lambda r: Env(r, [tool]), setup=chosen, request_id="r"))
     return episode, tool
 
 

@@ -14,7 +14,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolPar
 
 from verl_agentic.agent_loops.codec.codec import MALFORMED_CALL, ChatTemplateCodec
 from verl_agentic.agent_loops.codec.gemma_arguments import read_gemma, write_gemma
-from verl_agentic.agent_loops.codec.parsed_turn import Reading
+from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn
 from verl_agentic.agent_loops.codec.tool_calls import CallReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
 from verl_agentic.errors import DataError
@@ -64,7 +64,9 @@ def reader(name: str, *, repair: bool = False) -> CallReader:
     return CallReader(parser, tool_format=FORMATS[name], repair=repair)
 
 
-def read(name: str, text: str, *, repair: bool = False, tools: Any = (PYTHON, MIXED), thinks: bool = False) -> Reading:
+def read(
+    name: str, text: str, *, repair: bool = False, tools: Any = (PYTHON, MIXED), thinks: bool = False
+) -> ParsedTurn:
     return asyncio.run(reader(name, repair=repair).read(text, turn=3, tools=tools, starts_in_reasoning=thinks))
 
 
@@ -72,10 +74,10 @@ def write(name: str, tool_name: str = "python", arguments: Mapping[str, Any] | N
     return FORMATS[name].write([(tool_name, {"code": "print(1)"} if arguments is None else arguments)])
 
 
-def kinds(reading: Reading) -> list[str | None]:
-    assert all((call.error is None) == (call.error_kind is None) for call in reading.calls)
-    assert {call.error_kind for call in reading.calls} <= {*CALL_ERRORS, None}
-    return [call.error_kind for call in reading.calls]
+def kinds(parsed: ParsedTurn) -> list[str | None]:
+    assert all((call.error is None) == (call.error_kind is None) for call in parsed.calls)
+    assert {call.error_kind for call in parsed.calls} <= {*CALL_ERRORS, None}
+    return [call.error_kind for call in parsed.calls]
 
 
 everywhere = pytest.mark.parametrize("name", sorted(FORMATS))
@@ -87,10 +89,10 @@ def test_every_parser_that_verl_registers_has_its_format() -> None:
 
 @everywhere
 def test_what_is_written_in_a_format_is_read_back_with_verls_parser(name: str) -> None:
-    reading = read(name, write(name, "mixed", ARGUMENTS))
-    (call,) = reading.calls
+    parsed = read(name, write(name, "mixed", ARGUMENTS))
+    (call,) = parsed.calls
     assert (call.name, call.arguments, call.error) == ("mixed", ARGUMENTS, None)
-    assert reading.content == "" and reading.counts == {}
+    assert parsed.content == "" and parsed.counts == {}
 
 
 @everywhere
@@ -104,10 +106,10 @@ def test_arguments_keep_their_text_where_the_schema_says_text(name: str) -> None
 def test_several_calls_are_read_in_order_with_what_is_said_before_them(name: str) -> None:
     form = FORMATS[name]
     calls = [("python", {"code": str(i)}) for i in range(1 if name == "gpt-oss" else 3)]
-    reading = read(name, form.said_before.replace("{content}", "First.") + form.write(calls))
-    assert [(c.name, c.arguments) for c in reading.calls] == calls
-    assert len({c.call_id for c in reading.calls}) == len(calls)
-    assert reading.content.strip() == ("" if name == "gpt-oss" else "First.")  # there it is reasoning
+    parsed = read(name, form.said_before.replace("{content}", "First.") + form.write(calls))
+    assert [(c.name, c.arguments) for c in parsed.calls] == calls
+    assert len({c.call_id for c in parsed.calls}) == len(calls)
+    assert parsed.content.strip() == ("" if name == "gpt-oss" else "First.")  # there it is reasoning
 
 
 def bad_texts(name: str) -> dict[str, tuple[str, str]]:
@@ -142,9 +144,9 @@ def bad_texts(name: str) -> dict[str, tuple[str, str]]:
 @everywhere
 def test_every_mistake_has_its_kind_and_a_message_and_no_other_consequence(name: str) -> None:
     for what, (text, kind) in bad_texts(name).items():
-        reading = read(name, text)
-        assert kinds(reading) == [kind], what
-        (call,) = reading.calls
+        parsed = read(name, text)
+        assert kinds(parsed) == [kind], what
+        (call,) = parsed.calls
         assert call.error and call.call_id and "\ud800" not in call.error, what
         assert not any(tag in call.error for tag in FORMATS[name].block), "tags would be broken up in an observation"
 
@@ -159,8 +161,8 @@ def test_a_good_call_beside_a_bad_one_is_carried_out(name: str) -> None:
 @everywhere
 def test_a_turn_without_a_call_is_content(name: str) -> None:
     form = FORMATS[name]
-    reading = read(name, form.said.replace("{content}", "It is 42."))
-    assert (reading.content, reading.answer, reading.calls) == ("It is 42.", None, ())
+    parsed = read(name, form.said.replace("{content}", "It is 42."))
+    assert (parsed.content, parsed.answer, parsed.calls) == ("It is 42.", None, ())
 
 
 @everywhere
@@ -168,9 +170,9 @@ def test_the_answer_of_a_turn_that_reasons_is_what_stands_outside_the_reasoning(
     form = FORMATS[name]
     said = form.said.replace("{content}", "It is 42.")
     thought = f"{form.reasoning[0]}Maybe 41, or {form.block[0]}?{form.reasoning[1]}"
-    reading = read(name, thought + said)
-    assert (reading.answer, reading.calls) == ("It is 42.", ())
-    assert ("Maybe 41" in reading.content) == form.reasoning_is_text
+    parsed = read(name, thought + said)
+    assert (parsed.answer, parsed.calls) == ("It is 42.", ())
+    assert ("Maybe 41" in parsed.content) == form.reasoning_is_text
     assert read(name, f"{form.reasoning[0]}It is 41.").answer == ""
     assert read(name, f"It is 41.{form.reasoning[1]}{said}").answer == "It is 42.", "begun in the turn before"
 
@@ -188,14 +190,14 @@ def test_a_call_outside_its_block_is_told_so() -> None:
     text = "<function=python>\n<parameter=code>\n1\n</parameter>\n</function>"
     (call,) = read("qwen3_coder", text).calls
     assert call.error_kind == "malformed_json" and "it must stand between tool_call and /tool_call" in str(call.error)
-    reading = read("qwen3_coder", text, repair=True)
-    assert [(c.arguments, c.error) for c in reading.calls] == [({"code": "1"}, None)]
-    assert reading.counts == {"repaired_calls": 1.0}
+    parsed = read("qwen3_coder", text, repair=True)
+    assert [(c.arguments, c.error) for c in parsed.calls] == [({"code": "1"}, None)]
+    assert parsed.counts == {"repaired_calls": 1.0}
 
 
 def test_text_behind_a_mention_of_tags_in_the_reasoning_is_no_call() -> None:
-    reading = read("hermes", "<think>I could write <tool_call> now.</think>No need.")
-    assert (reading.calls, reading.answer) == ((), "No need.")
+    parsed = read("hermes", "<think>I could write <tool_call> now.</think>No need.")
+    assert (parsed.calls, parsed.answer) == ((), "No need.")
 
 
 def test_tags_inside_a_call_are_part_of_it() -> None:
@@ -236,9 +238,9 @@ REPAIRABLE = {
 def test_repair_is_off_unless_asked_for_and_counted_where_it_helped(text: str) -> None:
     for whole in (f"<tool_call>\n{text}\n</tool_call>", f"<tool_call>\n{text}"):
         assert None not in kinds(read("hermes", whole))
-        reading = read("hermes", whole, repair=True)
-        assert [(c.name, c.arguments, c.error) for c in reading.calls] == [("python", {"code": "1"}, None)]
-        assert reading.counts == {"repaired_calls": 1.0}
+        parsed = read("hermes", whole, repair=True)
+        assert [(c.name, c.arguments, c.error) for c in parsed.calls] == [("python", {"code": "1"}, None)]
+        assert parsed.counts == {"repaired_calls": 1.0}
 
 
 def test_a_line_break_inside_a_text_is_repaired() -> None:
@@ -255,16 +257,16 @@ def test_a_call_that_lacks_its_end_is_repaired_in_every_format(name: str) -> Non
         cuts.append(whole.partition("print(1)")[0] + "print(1)")
     for cut in cuts:
         assert kinds(read(name, cut)) == ["unclosed"]
-        reading = read(name, cut, repair=True)
-        assert [(c.arguments, c.error) for c in reading.calls] == [({"code": "print(1)"}, None)]
-        assert reading.counts == {"repaired_calls": 1.0}
+        parsed = read(name, cut, repair=True)
+        assert [(c.arguments, c.error) for c in parsed.calls] == [({"code": "print(1)"}, None)]
+        assert parsed.counts == {"repaired_calls": 1.0}
 
 
 def test_a_good_call_is_not_counted_as_repaired_and_nonsense_stays_an_error() -> None:
     assert read("hermes", write("hermes"), repair=True).counts == {}
     for text in ("nonsense", "[]", "{}", '{"name": 1}', "", "[" * 20_000):
-        reading = read("hermes", f"<tool_call>{text}</tool_call>", repair=True)
-        assert None not in kinds(reading) and reading.counts == {}
+        parsed = read("hermes", f"<tool_call>{text}</tool_call>", repair=True)
+        assert None not in kinds(parsed) and parsed.counts == {}
 
 
 def test_arguments_are_not_checked_for_tools_that_are_not_known_or_have_no_schema() -> None:
@@ -325,14 +327,14 @@ fragments = st.lists(
 def test_no_text_makes_a_reader_fail_and_every_call_can_be_carried_out_or_says_why_not(
     name: str, text: str, repair: bool, thinks: bool
 ) -> None:
-    reading = read(name, text, repair=repair, thinks=thinks)
-    for call, kind in zip(reading.calls, kinds(reading), strict=True):
+    parsed = read(name, text, repair=repair, thinks=thinks)
+    for call, kind in zip(parsed.calls, kinds(parsed), strict=True):
         assert kind is not None or (call.name != "python" or isinstance(call.arguments["code"], str))
         assert call.call_id
     form = FORMATS[name]
     if form.reasoning[0] not in text and not thinks and form.block_pattern is None:
         attempts = text.count(form.block[0]) + (text.count(form.unit[0]) if form.unit else 0)
-        assert bool(reading.calls) == bool(attempts), "an attempt is never dropped"
+        assert bool(parsed.calls) == bool(attempts), "an attempt is never dropped"
 
 
 class SameHermesParser(HermesToolParser):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai_server import Server, choice, connected, refuse, serving
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import ContextTokens
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.chat_messages import ChatConversation
@@ -71,8 +71,8 @@ def says(content: str | None = None, *calls: tuple[str, str], finish: str = "sto
 async def play(server: Server, *answers: Any, limits: EpisodeLimits = LIMITS, **options: Any) -> Episode:
     async with connected(server, list(answers)) as endpoint:
         conversation = ChatConversation(endpoint, sampling=Sampling(temperature=0.5), **options)
-        setting = Setting(policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=limits)
-        return await run_episode(ROW, make_env=AddEnv, setting=setting, request_id="r")
+        setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=limits)
+        return await run_episode(ROW, make_env=AddEnv, setup=setup, request_id="r")
 
 
 async def test_calls_are_carried_out_and_answered_in_openais_form(server: Server) -> None:

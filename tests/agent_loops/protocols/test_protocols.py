@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.token_spans import tokens_between
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
@@ -427,7 +427,7 @@ def play(
         run_episode(
             EnvRow(prompt=(Message("user", "What is 6*7?"),), extra={"tool": tool}),
             make_env=OneToolEnv,
-            setting=Setting(policy=player, codec=codec, tokenizer=chat.tokenizer, limits=limits),
+            setup=EpisodeSetup(policy=player, codec=codec, tokenizer=chat.tokenizer, limits=limits),
             request_id="r",
         )
     )

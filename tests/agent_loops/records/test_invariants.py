@@ -17,7 +17,7 @@ from fakes import END, CharCodec, CharTokenizer
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import PARTIAL_SOLUTION, Exploration
 from verl_agentic.agent_loops.limits import EpisodeLimits
@@ -242,7 +242,7 @@ def test_rows_hold_what_the_engine_saw_and_sampled_and_nothing_else_is_trained(
 
     recorder = Recorder(voice, script, aborts_at)
     row = EnvRow(prompt=PROMPT, extra={PARTIAL_SOLUTION: "It is 你 42 "})
-    chosen = Setting(
+    chosen = EpisodeSetup(
         policy=recorder,  # type: ignore[arg-type]
         codec=voice.codec,
         tokenizer=voice.tokenizer,
@@ -250,7 +250,7 @@ def test_rows_hold_what_the_engine_saw_and_sampled_and_nothing_else_is_trained(
         compaction=compaction,
         exploration=exploration,
     )
-    episode = asyncio.run(run_episode(row, make_env=make_env, setting=chosen, request_id="r"))
+    episode = asyncio.run(run_episode(row, make_env=make_env, setup=chosen, request_id="r"))
     event(f"{episode.stop_reason.value}")
     event(f"rows: {len(episode.trajectories)}")
     assert [world.closed for world in worlds] == [1] * (episode.retries + 1)  # 7

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fakes import END, LIMITS, ROW, CharCodec, decode, encode, setting
+from fakes import END, LIMITS, ROW, CharCodec, decode, encode, episode_setup
 
 from verl_agentic.agent_loops.attempt.compaction import SUMMARY_REQUEST, Compaction
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
@@ -76,8 +76,10 @@ async def play(
     def next_text(messages: Sequence[Message]) -> str:
         return summary if messages[-1].content == SUMMARY_REQUEST else next(script)
 
-    chosen = replace(setting(ScriptedPolicy(next_text, encode=encode, end_ids=[END]), LONG, **options), codec=Codec())
-    return await run_episode(row, make_env=lambda r: make(r, texts), setting=chosen, request_id="r")
+    chosen = replace(
+        episode_setup(ScriptedPolicy(next_text, encode=encode, end_ids=[END]), LONG, **options), codec=Codec()
+    )
+    return await run_episode(row, make_env=lambda r: make(r, texts), setup=chosen, request_id="r")
 
 
 async def steps(*args: Any, **options: Any) -> list[list[int]]:

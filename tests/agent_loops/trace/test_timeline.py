@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, setting
+from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, episode_setup
 from sub_agents import play as play_sub_agents
 from sub_agents import script as sub_agent_script
 
@@ -69,8 +69,8 @@ class SlowPolicy:
 
 
 async def play(policy: object, env: Any, **limits: Any) -> Episode:
-    chosen = replace(setting(policy, replace(LIMITS, **limits)), codec=Codec())  # type: ignore[arg-type]
-    return await run_episode(ROW, make_env=lambda row: env, setting=chosen, request_id="r")
+    chosen = replace(episode_setup(policy, replace(LIMITS, **limits)), codec=Codec())  # type: ignore[arg-type]
+    return await run_episode(ROW, make_env=lambda row: env, setup=chosen, request_id="r")
 
 
 def seconds(episode: Episode, *kinds: str) -> float:
@@ -173,7 +173,7 @@ async def test_of_calls_that_run_side_by_side_the_one_that_hangs_is_named() -> N
 
 async def test_siblings_have_timelines_of_their_own() -> None:
     async def one(uid: str, seconds: float) -> tuple[Span, ...]:
-        with activity.playing(uid=uid) as timeline:
+        with activity.recording(uid=uid) as timeline:
             with activity.span("generate", turn=len(uid)):
                 await asyncio.sleep(seconds)
             return timeline.spans
@@ -185,7 +185,7 @@ async def test_siblings_have_timelines_of_their_own() -> None:
 async def test_an_episode_that_was_announced_goes_on_and_nothing_is_kept_where_none_was() -> None:
     with activity.span("generate"):
         assert activity.current() is None
-    with activity.playing(uid="outer", session=3, env="math") as outer:
+    with activity.recording(uid="outer", session=3, env="math") as outer:
         episode = await play(SlowPolicy("42"), FakeEnv(ROW))
         assert activity.running() == [outer] and outer.session == 3
     assert [s.kind for s in episode.spans] == [s.kind for s in outer.spans]
@@ -218,7 +218,7 @@ async def test_a_call_that_was_left_behind_is_not_blamed_for_what_follows() -> N
             with activity.span("browser"):
                 await asyncio.sleep(0.01)
 
-    with activity.playing(uid="a") as timeline:
+    with activity.recording(uid="a") as timeline:
         with activity.span("step", turn=0), pytest.raises(OverrunError):
             await within(call(), 0.01, what="a call")
         assert timeline.waits_for() is None, "nobody waits for the call"

@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import END, ROW, FakeEnv, encode, setting
+from fakes import END, ROW, FakeEnv, encode, episode_setup
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.data.datasets.collect import play_rows
-from verl_agentic.data.evaluation.local_model import Player, describe
+from verl_agentic.data.datasets.collect import run_episodes
+from verl_agentic.data.evaluation.local_model import LocalModel, describe
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Message
 
 
-def policy(index: int, row: EnvRow) -> Setting:
+def policy(index: int, row: EnvRow) -> EpisodeSetup:
     async def text(messages: Any) -> str:
         await asyncio.sleep(0.02 / (index + 1))  # later rows end first
         return f"{index}"
 
-    return setting(ScriptedPolicy(text, encode=encode, end_ids=[END]))
+    return episode_setup(ScriptedPolicy(text, encode=encode, end_ids=[END]))
 
 
 async def play(count: int, **options: Any) -> list[Any]:
-    options = {"make_env": FakeEnv, "setting_for": policy, **options}
-    return await play_rows([ROW] * count, **options)
+    options = {"make_env": FakeEnv, "setup_for": policy, **options}
+    return await run_episodes([ROW] * count, **options)
 
 
 async def test_episodes_come_back_in_the_order_of_the_rows_whichever_ends_first() -> None:
@@ -67,15 +67,15 @@ async def test_what_no_retry_can_help_ends_the_siblings_too_and_closes_their_env
         envs.append(FakeEnv(row))
         return envs[-1]
 
-    def forever(index: int, row: EnvRow) -> Setting:
+    def forever(index: int, row: EnvRow) -> EpisodeSetup:
         async def text(messages: Any) -> str:
             await asyncio.sleep(3600)
             return ""
 
-        return setting(ScriptedPolicy(text, encode=encode, end_ids=[END]))
+        return episode_setup(ScriptedPolicy(text, encode=encode, end_ids=[END]))
 
     with pytest.raises(ConfigError, match="no such environment"):
-        await asyncio.wait_for(play(3, make_env=make, setting_for=forever), 5)
+        await asyncio.wait_for(play(3, make_env=make, setup_for=forever), 5)
     assert [env.closed for env in envs] == [1, 1]
 
 
@@ -84,16 +84,16 @@ def test_a_player_repeats_itself_with_the_same_seed_and_describes_who_wrote_what
 ) -> None:
     tokenizer, codec = tiny_chat
     limits = EpisodeLimits(max_response_tokens=6, max_context_tokens=100)
-    player = Player(model_path=tiny_model, tokenizer=tokenizer, codec=codec, make_env=FakeEnv, limits=limits)
+    model = LocalModel(model_path=tiny_model, tokenizer=tokenizer, codec=codec, make_env=FakeEnv, limits=limits)
 
     def ids(**how: Any) -> list[list[int]]:
-        return [e.trajectories[0].response_ids for e in player.play([ROW, ROW], **how)]
+        return [e.trajectories[0].response_ids for e in model.run([ROW, ROW], **how)]
 
     sampled = ids(temperature=1.0, seed=1)
     assert sampled == ids(temperature=1.0, seed=1)
     assert sampled[0] != sampled[1], "rows of one evaluation must not share their noise"
     assert sampled != ids(temperature=1.0, seed=2)
-    greedy = player.play([ROW, ROW], temperature=0.0)
+    greedy = model.run([ROW, ROW], temperature=0.0)
     assert greedy[0].trajectories[0].response_ids == greedy[1].trajectories[0].response_ids
     described = json.loads(json.dumps(describe(greedy[0], tokenizer)))
     assert [s["kind"] for s in described["segments"]] == ["prompt", "model"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import END, CharCodec, CharTokenizer, FakeEnv, decode, encode, setting
+from fakes import END, CharCodec, CharTokenizer, FakeEnv, decode, encode, episode_setup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,8 +80,8 @@ async def play(want: str, *turns: str) -> Sample:
     policy = ScriptedPolicy(
         lambda messages: turns[sum(m.role == "assistant" for m in messages)], encode=encode, end_ids=[END]
     )
-    made = replace(setting(policy), tokenizer=Tokenizer(), codec=Codec())
-    episode = await run_episode(row, make_env=Shop, setting=made, request_id="r")
+    made = replace(episode_setup(policy), tokenizer=Tokenizer(), codec=Codec())
+    episode = await run_episode(row, make_env=Shop, setup=made, request_id="r")
     return to_sample(episode, row, id=want)
 
 
@@ -117,8 +117,8 @@ async def test_a_success_is_told_again_token_for_token(tmp_path: Path) -> None:
         encode=encode,
         end_ids=[END],
     )
-    made = replace(setting(policy), tokenizer=Tokenizer(), codec=Codec())
-    episode = await run_episode(row, make_env=Shop, setting=made, request_id="r")
+    made = replace(episode_setup(policy), tokenizer=Tokenizer(), codec=Codec())
+    episode = await run_episode(row, make_env=Shop, setup=made, request_id="r")
     stored = StoredSample(
         group="g", session=0, step=1, split="train", sample=to_sample(episode, row, id="c"), score={"acc": 1.0}
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import END, ROW, FakeEnv, encode, setting
+from fakes import END, ROW, FakeEnv, encode, episode_setup
 from omegaconf import OmegaConf
 
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
@@ -24,7 +24,7 @@ async def play(*turns: str, step_hook: Any = None) -> Episode:
     return await run_episode(
         ROW,
         make_env=lambda row: FakeEnv(row, step_hook=step_hook),
-        setting=setting(
+        setup=episode_setup(
             ScriptedPolicy(
                 lambda messages: turns[sum(m.role == "assistant" for m in messages)], encode=encode, end_ids=[END]
             )

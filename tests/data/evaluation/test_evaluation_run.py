@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import END, FakeEnv, encode, setting
+from fakes import END, FakeEnv, encode, episode_setup
 
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.data.evaluation.evaluation_run import Attempt, Seat, attempts, evaluate, summarise
+from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend, attempts, evaluate, summarise
 from verl_agentic.data.evaluation.journal import Journal
 from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.env import EnvRow
@@ -23,16 +23,18 @@ from verl_agentic.types import Message
 ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"task_id": f"t{i}"}) for i in range(3)]
 
 
-def seat(text: str) -> Seat:
+def backend(text: str) -> PolicyBackend:
     policy = ScriptedPolicy(lambda messages: text, encode=encode, end_ids=[END])
-    return Seat(setting=setting(policy), usage={"requests": 1, "completion_tokens": 5}, has_exact_ids=True)
+    return PolicyBackend(setup=episode_setup(policy), usage={"requests": 1, "completion_tokens": 5}, has_exact_ids=True)
 
 
-def says_42_where(is_right: Callable[[Attempt], bool]) -> Callable[[Attempt], Seat]:
-    return lambda attempt: seat("42" if is_right(attempt) else "41")
+def says_42_where(is_right: Callable[[EvaluationAttempt], bool]) -> Callable[[EvaluationAttempt], PolicyBackend]:
+    return lambda attempt: backend("42" if is_right(attempt) else "41")
 
 
-async def run(tmp_path: Path, seat_for: Callable[[Attempt], Seat], **options: Any) -> list[dict[str, Any]]:
+async def run(
+    tmp_path: Path, backend_for: Callable[[EvaluationAttempt], PolicyBackend], **options: Any
+) -> list[dict[str, Any]]:
     rows, samples = options.pop("rows", ROWS), options.pop("samples", 2)
     journal = Journal(tmp_path / "episodes.jsonl")
     try:
@@ -40,7 +42,7 @@ async def run(tmp_path: Path, seat_for: Callable[[Attempt], Seat], **options: An
             attempts(rows, samples),
             **{
                 "make_env": FakeEnv,
-                "seat_for": seat_for,
+                "backend_for": backend_for,
                 "journal": journal,
                 "max_concurrent": 4,
                 "breaker": CircuitBreaker(max_void_share=1.0),
@@ -75,12 +77,12 @@ async def test_what_the_journal_has_is_not_played_again_and_more_samples_are(tmp
     first = await run(tmp_path, says_42_where(lambda a: True), samples=1)
     played: list[tuple[int, int]] = []
 
-    def seat_for(attempt: Attempt) -> Seat:
+    def backend_for(attempt: EvaluationAttempt) -> PolicyBackend:
         played.append((attempt.index, attempt.sample))
-        return seat("41")
+        return backend("41")
 
     seen: list[str] = []
-    second = await run(tmp_path, seat_for, rows=ROWS[::-1], on_record=lambda record: seen.append(record["key"]))
+    second = await run(tmp_path, backend_for, rows=ROWS[::-1], on_record=lambda record: seen.append(record["key"]))
     assert sorted(played) == [(0, 1), (1, 1), (2, 1)], "only the second samples"
     assert second[:3] == first[::-1] and [r["outcome"] for r in second] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert len(seen) == 6, "what was there is told of, too"
@@ -146,13 +148,13 @@ async def test_what_no_retry_can_help_ends_the_siblings_too(tmp_path: Path) -> N
             raise ConfigError("no such thing, got x; name one")
         return envs[-1]
 
-    def forever(attempt: Attempt) -> Seat:
+    def forever(attempt: EvaluationAttempt) -> PolicyBackend:
         async def text(messages: Any) -> str:
             await asyncio.sleep(3600)
             return ""
 
         policy = ScriptedPolicy(text, encode=encode, end_ids=[END])
-        return Seat(setting=setting(policy), usage={}, has_exact_ids=True)
+        return PolicyBackend(setup=episode_setup(policy), usage={}, has_exact_ids=True)
 
     with pytest.raises(ConfigError, match="no such thing"):
         await asyncio.wait_for(run(tmp_path, forever, make_env=make), 5)

@@ -8,7 +8,7 @@ import pytest
 
 from verl_agentic.agent_loops.trace.timeline import Timeline
 from verl_agentic.diagnostics.live.stuck_episodes import (
-    Doubling,
+    BackoffWarner,
     StuckWatch,
     WaitingOptions,
     describe,
@@ -111,7 +111,7 @@ def test_the_report_has_the_oldest_first_and_at_most_fifty() -> None:
 
 
 def test_ages_that_skip_a_doubling_are_told_once() -> None:
-    ages = Doubling(10.0)
+    ages = BackoffWarner(10.0)
     assert [ages.is_due("a", age) for age in (9.0, 10.0, 19.0, 95.0, 100.0, 160.0)] == [
         *(False, True, False),
         *(True, False, True),

@@ -76,7 +76,7 @@ async def test_more_than_half_of_the_panel_decide_and_else_it_abstains(votes: st
 
     with judging(judge) as server:
         ruling = await ruled(server, **_PANEL)
-    assert ruling.value == value and ruling.bill.failures == votes.count("x")
+    assert ruling.value == value and ruling.costs.failures == votes.count("x")
     assert not any(failure != "no answer: the endpoint answers 500" for failure in ruling.failures)
 
 
@@ -125,7 +125,7 @@ async def test_items_are_weighed_and_one_without_majority_is_an_abstention() -> 
 async def test_a_broken_judge_abstains_and_is_neither_an_exception_nor_0(said: Any) -> None:
     with judging(said if callable(said) else lambda body: said) as server:
         ruling = await ruled(server)
-    assert ruling.value is None and ruling.bill.failures == 1 and ruling.failures[0]
+    assert ruling.value is None and ruling.costs.failures == 1 and ruling.failures[0]
 
 
 async def test_a_judge_that_hangs_abstains_at_its_deadline() -> None:
@@ -136,7 +136,7 @@ async def test_a_judge_that_hangs_abstains_at_its_deadline() -> None:
     with judging(hang) as server:
         ruling = await ruled(server, timeout_s=0.3)
     assert ruling.value is None and ruling.failures == ("no answer: no answer within 0.3 s",)
-    assert 0.3 <= ruling.bill.latency_s < 1.9
+    assert 0.3 <= ruling.costs.latency_s < 1.9
 
 
 async def test_a_judge_with_too_much_to_do_is_asked_again() -> None:
@@ -148,7 +148,7 @@ async def test_a_judge_with_too_much_to_do_is_asked_again() -> None:
 
     with judging(busy) as server:
         ruling = await ruled(server, retries=2)
-    assert ruling.value == 1.0 and ruling.bill.failures == 0 and len(asked) == 3
+    assert ruling.value == 1.0 and ruling.costs.failures == 0 and len(asked) == 3
 
 
 async def test_the_bill_counts_tokens_by_price_and_the_slowest_judge() -> None:
@@ -158,10 +158,10 @@ async def test_the_bill_counts_tokens_by_price_and_the_slowest_judge() -> None:
 
     models = ["a", {"model": "b", "input_price": 20.0}, "c"]
     with judging(judge) as server:
-        bill = (await ruled(server, models=models, input_price=2.0, output_price=10.0)).bill
+        costs = (await ruled(server, models=models, input_price=2.0, output_price=10.0)).costs
     # 1,000 + 100 tokens each: a and c (whose nonsense is paid as well) 0.002 + 0.001, b 0.02 + 0.001.
-    assert bill.cost == pytest.approx(2 * 0.003 + 0.021)
-    assert 0.3 <= bill.latency_s < 3 and (bill.failures, bill.cache_hits) == (1, 0)
+    assert costs.cost == pytest.approx(2 * 0.003 + 0.021)
+    assert 0.3 <= costs.latency_s < 3 and (costs.failures, costs.cache_hits) == (1, 0)
 
 
 async def test_seeds_make_a_panel_of_one_model() -> None:
@@ -192,7 +192,7 @@ options = JudgeOptions.from_mapping(json.loads(sys.argv[1]))
 async def main():
     questions = [[Block(source="reference", text=str(i)), Block(source="answer", text="4")] for i in range(6)]
     rulings = await asyncio.gather(*(rule(blocks, options) for blocks in questions))
-    print(json.dumps([[r.value, r.bill.cache_hits, r.bill.cost] for r in rulings]))
+    print(json.dumps([[r.value, r.costs.cache_hits, r.costs.cost] for r in rulings]))
 
 asyncio.run(main())
 """
@@ -227,16 +227,16 @@ async def test_only_the_same_question_is_answered_from_the_cache_and_failures_ar
             {"models": "n"}, {"max_tokens": 99}, {"temperature": 0.1}, {"request": {"top_p": 1}},
             {"items": [{"name": "correct", "question": "Is it so?"}]}, {"blocks": _WRONG},
         ):  # fmt: skip
-            assert (await ruled(server, **cached, **other)).bill.cache_hits == 0
+            assert (await ruled(server, **cached, **other)).costs.cache_hits == 0
         assert (
             await ruled(server, **cached, items=[{"name": "correct", "question": "Is it so?", "weight": 2}])
-        ).bill.cache_hits == 1
+        ).costs.cache_hits == 1
         server.judge = broken
         for _ in range(2):
             assert (await ruled(server, **cached, models="x")).value is None
         server.judge = honest
         assert (await ruled(server, **cached, models="x")).value == 1.0
-        assert (await ruled(server, **cached)).bill.cache_hits == 1
+        assert (await ruled(server, **cached)).costs.cache_hits == 1
 
 
 def test_three_processes_share_one_limit_at_the_server(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ async def test_a_pair_is_asked_in_both_orders_and_a_judge_that_contradicts_itsel
         assert (await compare(_WRONG, _RIGHT, options, criterion)).points == 0.5
         server.judge = broken
         failed = await compare(_WRONG, _RIGHT, server.options(retries=0), criterion)
-        assert failed.points is None and failed.bill.failures == 2
+        assert failed.points is None and failed.costs.failures == 2
 
 
 async def test_a_pair_is_decided_by_a_majority_of_judges() -> None:

@@ -181,7 +181,7 @@ async def _run_watched(
     if agent_name == "env_agent":
         chosen = OmegaConf.select(self.config, f"{AGENTIC}.env")
         env = str(extra_of(kwargs.get("extra_info")).get("env") or chosen or "")
-    with activity.playing(
+    with activity.recording(
         uid=str(kwargs.get("uid", "")),
         session=int(kwargs.get("session_id") or 0),
         agent=agent_name,

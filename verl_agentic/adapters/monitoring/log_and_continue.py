@@ -11,7 +11,7 @@ _told: set[str] = set()
 
 
 @contextlib.contextmanager
-def harmless(what: str) -> Iterator[None]:
+def log_and_continue(what: str) -> Iterator[None]:
     """Keeps an exception in the block from ending the run; it is logged, the first time in this process.
 
     Args:

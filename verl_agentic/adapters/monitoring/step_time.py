@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
 from verl_agentic.adapters.monitoring.episode_waits import EPISODE_TIME
-from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.monitoring.log_and_continue import log_and_continue
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
 
@@ -38,7 +38,7 @@ def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *ar
         found = wait(self, global_steps, partition_id, *args, **kwargs)
     finally:
         self.is_waiting = False
-    with harmless(_WHAT):
+    with log_and_continue(_WHAT):
         # Of a wait for groups that are not taken yet, nothing is known of the episodes.
         keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
         self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
@@ -57,7 +57,7 @@ def _time_preparation(prepare: Any, self: Any) -> Any:
 @wrap(PPOTrainer, "_compute_metrics")
 def _add_times(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
     compute(self, batch, metrics, *args, **kwargs)
-    with harmless(_WHAT):
+    with log_and_continue(_WHAT):
         metrics.update(_times(self, batch, metrics))
 
 

@@ -24,10 +24,10 @@ from verl_agentic.adapters.batches.batch_keys import PLAYED_UID, split_key
 from verl_agentic.adapters.monitoring.batch_audit import audit_batch
 from verl_agentic.adapters.monitoring.health_actions import act, target_of_rollback
 from verl_agentic.adapters.monitoring.health_watch import watch_of
-from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.monitoring.log_and_continue import log_and_continue
 from verl_agentic.adapters.monitoring.step_time import LOG_S
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.algorithms.trainer_context import told_to_metrics
+from verl_agentic.algorithms.trainer_context import metrics_only_context
 from verl_agentic.diagnostics.health.monitor import ROLLED_BACK_TO
 from verl_agentic.trajectory_log.lines import Lines
 from verl_agentic.trajectory_log.log_options import LogOptions
@@ -69,10 +69,10 @@ def _log_advantages(compute: Any, self: Any, batch: Any, metrics: dict[str, Any]
     if watch.audit != "off":
         with _timed(self, "adv"):
             audit_batch(self, batch, metrics)
-    with told_to_metrics(metrics, lambda: stored_columns(batch)):
+    with metrics_only_context(metrics, lambda: stored_columns(batch)):
         batch = compute(self, batch, metrics)
     if watch.options.dir is not None:
-        with _timed(self, "adv"), harmless("the log of updates"):
+        with _timed(self, "adv"), log_and_continue("the log of updates"):
             log_updates(watch.options, batch, step=self.global_steps)
     return batch
 

@@ -23,11 +23,11 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import split_key
-from verl_agentic.adapters.monitoring.log_and_continue import harmless
+from verl_agentic.adapters.monitoring.log_and_continue import log_and_continue
 from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.diagnostics.live.stuck_episodes import Doubling, WaitingOptions, describe, is_fresh
+from verl_agentic.diagnostics.live.stuck_episodes import BackoffWarner, WaitingOptions, describe, is_fresh
 
 logger = logging.getLogger(__name__)
 _OLDEST = 3
@@ -43,11 +43,11 @@ class PollWatch:
     """Sessions per prompt, by partition; a partition whose prompts have different numbers of them is left out."""
     began: float = 0.0
     num_wanted: int = 0
-    ages: Doubling | None = None
+    ages: BackoffWarner | None = None
 
     def begin(self, num_wanted: int) -> None:
         """Says that the trainer waits for so many groups from now on."""
-        self.began, self.num_wanted, self.ages = time.monotonic(), num_wanted, Doubling(self.options.stuck_after_s)
+        self.began, self.num_wanted, self.ages = time.monotonic(), num_wanted, BackoffWarner(self.options.stuck_after_s)
 
     def look(self, buffer: Any, partition_id: str) -> str | None:
         """Returns what is to be said now, if anything."""
@@ -113,7 +113,7 @@ def _begin_wait(wait: Any, self: Any, global_steps: int, partition_id: str, targ
 
 def _begin(buffer: Any, num_wanted: int) -> None:
     watch = getattr(buffer, "poll_watch", None)
-    with harmless("what the trainer waits for"):
+    with log_and_continue("what the trainer waits for"):
         if watch is not None:
             watch.begin(num_wanted)
 
@@ -121,7 +121,7 @@ def _begin(buffer: Any, num_wanted: int) -> None:
 @wrap(ReplayBuffer, "_wait_for_next_poll")
 def _look_at_poll(wait: Any, self: Any, partition_id: str, last_debug_time: float) -> float:
     watch = getattr(self, "poll_watch", None)
-    with harmless("what the trainer waits for"):
+    with log_and_continue("what the trainer waits for"):
         said = None if watch is None else watch.look(self, partition_id)
         if said is not None:
             logger.warning("stuck: %s", said)

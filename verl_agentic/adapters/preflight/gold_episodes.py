@@ -39,7 +39,7 @@ class Trials:
     """Numbers that come with a reward; None where that is not known."""
 
 
-async def play_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]]) -> Trials:
+async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]]) -> Trials:
     """Returns what the solutions of the first rows earn in the loop `env_agent`."""
     settings = loop._settings
     reward: Any = OmegaConf.to_container(worker.config.reward, resolve=True)
@@ -124,11 +124,11 @@ async def _try(index: int, row: EnvRow, playing: Any, scorer: Scorer | None) -> 
 def _play(worker: Worker, loop: Any, row: EnvRow, package: EnvPackage, *, has_rubric: bool) -> Any:
     settings = loop._settings
     solution = package.gold(row) if package.gold is not None else lambda messages: ""
-    setting = scripted(solution, codec=loop._codec, tokenizer=worker.model.tokenizer, limits=settings.limits_at(1))
+    setup = scripted(solution, codec=loop._codec, tokenizer=worker.model.tokenizer, limits=settings.limits_at(1))
     return run_episode(
         row,
         make_env=lambda played: package.make_env(played, **settings.env_config),
-        setting=replace(setting, has_rubric=has_rubric, compaction=settings.compaction),
+        setup=replace(setup, has_rubric=has_rubric, compaction=settings.compaction),
         request_id=f"preflight-{row.extra.get('task_id') or id(row)}",
     )
 

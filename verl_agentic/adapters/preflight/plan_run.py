@@ -131,7 +131,7 @@ async def _tried(run: PlannedRun, worker: Any, rows: Sequence[Any]) -> Any:
     from verl_agentic.adapters.preflight import gold_episodes as gold
 
     if run.agent_loop == "env_agent":
-        return await gold.play_gold(worker, worker.make_loop("env_agent"), rows)
+        return await gold.run_gold(worker, worker.make_loop("env_agent"), rows)
     if run.agent_loop in ("tool_agent", "single_turn_agent"):
         return await gold.try_verls(worker, rows[0])
     return gold.Trials()

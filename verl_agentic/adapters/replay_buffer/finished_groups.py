@@ -28,7 +28,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayedGroup:
+class FinishedGroup:
     """A finished group."""
 
     group: Group
@@ -39,7 +39,7 @@ class PlayedGroup:
     step: int
     """Training step for which lags are counted."""
 
-    def at(self, step: int) -> PlayedGroup:
+    def at(self, step: int) -> FinishedGroup:
         """Returns the same at a later step."""
         return replace(self, group=aged(self.group, step - self.step), step=step)
 
@@ -63,7 +63,7 @@ def session_of(key: str) -> tuple[str, str]:
 
 def read_groups(
     uids: set[str], *, partition_id: str, tags: Mapping[str, Mapping[str, Any]], needs: set[str], step: int
-) -> list[PlayedGroup]:
+) -> list[FinishedGroup]:
     """Returns finished groups. Greedy sessions (baselines of ReMax) are not among theirs: gates leave them alone.
 
     Args:
@@ -87,7 +87,7 @@ def read_groups(
             known = _known([columns[key] for key in keys], needs)
             sessions[uid][session_id] = _session(extra, [tags[key] for key in keys], step=step, known=known), extra
     return [
-        PlayedGroup(
+        FinishedGroup(
             group=Group(uid=uid, sessions=tuple(session for session, _ in of_group.values())),
             session_ids=tuple(of_group),
             extras=tuple(extra for _, extra in of_group.values()),

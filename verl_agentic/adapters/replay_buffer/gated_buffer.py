@@ -28,7 +28,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.adapters.replay_buffer.finished_groups import PlayedGroup, aged, read_groups, session_of
+from verl_agentic.adapters.replay_buffer.finished_groups import FinishedGroup, aged, read_groups, session_of
 from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
 from verl_agentic.adapters.replay_buffer.group_replay import (
     ReplayedGroups,
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 class _Judged:
     """A finished group and what became of it."""
 
-    played: PlayedGroup
+    played: FinishedGroup
     decision: Decision
 
     def dropped_sessions(self) -> set[str]:

@@ -34,7 +34,7 @@ from verl_agentic.adapters.rollout import external_sessions
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.rollout.rollout_sections import loop_settings
 from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec.codec import Codec
@@ -43,7 +43,7 @@ from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, LoopSettings
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.protocols.factory import make_codec
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.records.episode_log import EpisodeLog, Played
+from verl_agentic.agent_loops.records.episode_log import EpisodeHeader, EpisodeLog
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.records.step_keys import step_keys
 from verl_agentic.agent_loops.records.text_audit import text_breach
@@ -156,13 +156,13 @@ class EnvAgentLoop(AgentLoopBase):
             raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
         make_env = functools.partial(load_env(env_id), **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
-        setting = self._setting(sampling_params, step=step, seed=request_id)
+        setup = self._setup(sampling_params, step=step, seed=request_id)
         is_external = external_sessions.is_external(
             self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
         )
         if is_external:
-            setting = external_sessions.played_by_solution(setting, row, env_id=env_id)
-        options: dict[str, Any] = {"make_env": make_env, "setting": setting, "request_id": request_id}
+            setup = external_sessions.solution_setup(setup, row, env_id=env_id)
+        options: dict[str, Any] = {"make_env": make_env, "setup": setup, "request_id": request_id}
         branching, shared_ids = self._settings.branching, None
         if branching is None or is_external or _is_validation.get() or not sampling_params.get("temperature"):
             episode = await run_episode(row, **options)
@@ -182,8 +182,8 @@ class EnvAgentLoop(AgentLoopBase):
         breach = await self._audit(episode)
         log = None
         if self._settings.log.dir is not None:
-            played = self._played(kwargs, setting, env=env_id, step=step, seed=request_id, is_external=is_external)
-            log = EpisodeLog(played=played, episode=episode, row=row, breach=breach, sample=sample)
+            header = self._log_header(kwargs, setup, env=env_id, step=step, seed=request_id, is_external=is_external)
+            log = EpisodeLog(header=header, episode=episode, row=row, breach=breach, sample=sample)
         # verl turns the versions of every row into integers; rows of step n are played with the weights of n - 1.
         played_with = max(0, step - 1)
         return _to_outputs(
@@ -204,16 +204,16 @@ class EnvAgentLoop(AgentLoopBase):
         num_tokens = sum(len(trajectory.response_ids) for trajectory in episode.trajectories)
         return await offload_if_long(num_tokens, text_breach, episode, decode=exact_decoder(self.tokenizer))
 
-    def _played(
+    def _log_header(
         self,
         kwargs: Mapping[str, Any],
-        setting: Setting,
+        setup: EpisodeSetup,
         *,
         env: str,
         step: int,
         seed: str,
         is_external: bool | None,
-    ) -> Played:
+    ) -> EpisodeHeader:
         is_greedy = verl_rows.is_greedy(kwargs, is_validation=_is_validation.get())
         columns = {
             **verl_rows.place_columns(kwargs, is_validation=_is_validation.get()),
@@ -223,15 +223,15 @@ class EnvAgentLoop(AgentLoopBase):
             "loop": "env_agent",
             "env": env,
             "seed": seed,
-            "temperature": setting.policy.temperature if isinstance(setting.policy, ServerPolicy) else 0.0,
+            "temperature": setup.policy.temperature if isinstance(setup.policy, ServerPolicy) else 0.0,
         }
-        return Played(
+        return EpisodeHeader(
             columns=columns,
             append=log_writer("trajectories", self._settings.log).append,
             decode=exact_decoder(self.tokenizer),
         )
 
-    def _setting(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> Setting:
+    def _setup(self, sampling_params: Mapping[str, Any], *, step: int, seed: str) -> EpisodeSetup:
         """Returns how an episode of training step `step` is played; validation is always played the same way."""
         settings, params = self._settings, dict(sampling_params)
         is_training = not _is_validation.get()
@@ -241,7 +241,7 @@ class EnvAgentLoop(AgentLoopBase):
         if not params.get("temperature"):
             # A greedy session is a baseline: nothing of it is left to chance.
             exploration = replace(exploration, epsilon_tool=0.0)
-        return Setting(
+        return EpisodeSetup(
             policy=ServerPolicy(
                 self.server_manager,
                 sampling_params=params,

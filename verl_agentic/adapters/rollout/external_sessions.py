@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.loop_settings import LoopSettings
 from verl_agentic.data.datasets.collect import Script, scripted
@@ -69,8 +69,8 @@ def is_external(settings: LoopSettings, session_id: Any, *, is_training: bool) -
     return is_training and int(session_id or 0) < settings.external_sessions
 
 
-def played_by_solution(setting: Setting, row: EnvRow, *, env_id: str) -> Setting:
-    """Returns a setting in which the environment's `gold(row)` plays; nothing is forced, and there is one attempt.
+def solution_setup(setup: EpisodeSetup, row: EnvRow, *, env_id: str) -> EpisodeSetup:
+    """Returns a setup in which the environment's `gold(row)` plays; nothing is forced, and there is one attempt.
 
     Raises:
         ConfigError: the environment has no solution.
@@ -79,8 +79,8 @@ def played_by_solution(setting: Setting, row: EnvRow, *, env_id: str) -> Setting
     gold = _gold_of(env_id)
     with boundary(DataError, f"the solution of a row of {env_id!r}"):
         script = gold(row)
-    player = scripted(script, codec=setting.codec, tokenizer=setting.tokenizer, limits=setting.limits)
-    return replace(setting, policy=player.policy, exploration=Exploration(), guidance=False)
+    player = scripted(script, codec=setup.codec, tokenizer=setup.tokenizer, limits=setup.limits)
+    return replace(setup, policy=player.policy, exploration=Exploration(), guidance=False)
 
 
 def _gold_of(env_id: str) -> Callable[[EnvRow], Script]:

@@ -42,7 +42,7 @@ from verl_agentic.algorithms.losses.implicit_reward import (
     implicit_health,
     implicit_rewards,
 )
-from verl_agentic.algorithms.trainer_context import current_handover
+from verl_agentic.algorithms.trainer_context import current_context
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -69,16 +69,16 @@ GROUP_ESTIMATORS = frozenset({*BY_GROUP, *_OURS_INSTEAD})
 
 @wrap(trainer_base, "compute_advantage_for_multi_trajectories")
 def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_estimator: Any, **kwargs: Any) -> Any:
-    handover = current_handover()
+    context = current_context()
     name = str(getattr(adv_estimator, "value", adv_estimator))
     is_ours = is_advantage(name) or name in _OURS_INSTEAD
     pays_once = is_ours or name in BY_SESSION
-    tokens = None if handover.implicit_reward is None else _implicit(data, handover.implicit_reward)
+    tokens = None if context.implicit_reward is None else _implicit(data, context.implicit_reward)
     correction = (kwargs.get("config") or {}).get("rollout_correction") or {}
     batch = to_batch(
         data,
         batch_keys,
-        handover.columns,
+        context.columns,
         pays_once=pays_once,
         is_rejecting=bool(correction.get("rollout_rs")),
         implicit=tokens,
@@ -90,12 +90,12 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
         call = functools.partial(compute, adv_estimator=adv_estimator, **kwargs)
         estimator = _verls(name, call, data, list(batch_keys), group_size=kwargs.get("num_repeat", 1))
     given = estimate(estimator, batch, _settings(kwargs.get("config")))
-    handover.metrics.update(given.metrics)
+    context.metrics.update(given.metrics)
     if tokens is not None:
-        handover.metrics.update(implicit_health(batch, tokens.rewards_BT))
+        context.metrics.update(implicit_health(batch, tokens.rewards_BT))
     try:
-        known = dataclasses.replace(batch, **handover.for_metrics)
-        handover.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
+        known = dataclasses.replace(batch, **context.for_metrics)
+        context.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
     except Exception:  # numbers for people must not end a run
         logger.exception("the metrics batch/* of this step are missing")
     in_loss_BT = data.batch["response_mask"].bool()
@@ -119,7 +119,7 @@ def to_batch(
     Args:
         data: verl's DataProto.
         batch_keys: `{uid}_{session}_{index}` of every row.
-        columns: see `Handover`.
+        columns: see `TrainerContext`.
         pays_once: whether sessions count as they were played: rows that repeat the score of their session have no
             rewards, tokens that were rejected are sampled, and rows of sub-agents are known.
         is_rejecting: whether verl may have taken tokens out of the mask.

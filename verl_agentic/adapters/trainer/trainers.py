@@ -37,7 +37,7 @@ from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
 from verl_agentic.algorithms.policy_loss import is_policy_loss, needs_of_loss
 from verl_agentic.algorithms.policy_losses.vapo import positive_share
-from verl_agentic.algorithms.trainer_context import Handover, handed_over
+from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
 from verl_agentic.errors import ConfigError
 
 _POLICY_LOSS = "actor_rollout_ref.actor.policy_loss"
@@ -92,7 +92,7 @@ class CreditMixin:
         # Before verl, which may take tokens out of the mask.
         metrics |= self._prompt_information(batch, columns)
         implicit = implicit_reward_settings(self.config)
-        with handed_over(Handover(columns=columns, metrics=metrics, implicit_reward=implicit)):
+        with use_context(TrainerContext(columns=columns, metrics=metrics, implicit_reward=implicit)):
             batch = cast("Any", super())._compute_advantage(batch, metrics)
         if implicit is not None:
             batch = _store_finite_reference(batch)

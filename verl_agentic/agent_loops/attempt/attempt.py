@@ -46,7 +46,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class EpisodeSetup:
     """What the attempts at an episode have in common."""
 
     policy: Policy
@@ -64,10 +64,10 @@ class Setting:
 
 
 @dataclass(kw_only=True)
-class Play:
+class Attempt:
     """One attempt while it is played, and its record."""
 
-    setting: Setting
+    setup: EpisodeSetup
     row: EnvRow
     request_id: str
     guidance: str = ""
@@ -134,12 +134,12 @@ class Play:
     async def delegate(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
         """Plays a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
         self.info["sub_agents"] += 1
-        limits = replace(self.setting.limits, max_turns=max_turns)
+        limits = replace(self.setup.limits, max_turns=max_turns)
         if limits.max_episode_tokens is not None:
             limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
         row = EnvRow(prompt=tuple(prompt))
-        agent = Play(
-            setting=replace(self.setting, limits=limits, exploration=Exploration()),
+        agent = Attempt(
+            setup=replace(self.setup, limits=limits, exploration=Exploration()),
             row=row,
             request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
             label=timeline.SUB_AGENT,
@@ -166,14 +166,14 @@ class Play:
         self.messages.extend(self.prompt)
         self._context.extend(self.prompt)
         with boundary(DataError, "rendering the prompt"):
-            self.trajectory.prompt_ids = await self.setting.codec.encode_prompt(self._context, self._tools)
+            self.trajectory.prompt_ids = await self.setup.codec.encode_prompt(self._context, self._tools)
 
     async def _start_env(self, env: Env) -> None:
         started = time.monotonic()
         try:
             prompt = await within(
                 _guarded(env.start(), EnvError, "starting the environment"),
-                self.setting.limits.start_timeout_s,
+                self.setup.limits.start_timeout_s,
                 what="the start of the environment",
             )
         except OverrunError as cause:
@@ -188,7 +188,7 @@ class Play:
         self.env_s += time.monotonic() - started
 
     async def _play_turn(self, env: Env) -> None:
-        limits = self.setting.limits
+        limits = self.setup.limits
         if hasattr(env, "state_key"):
             with boundary(EnvError, "the environment's state_key"):
                 self.states[self._turn] = cast("Any", env).state_key()
@@ -217,10 +217,10 @@ class Play:
         forced = await self._force()
         completion, cut = await self._generate()
         with boundary(EnvError, "parsing a turn"):
-            action = await self.setting.codec.decode_action(
+            action = await self.setup.codec.decode_action(
                 [*forced, *completion.token_ids], turn=self._turn, tools=self._tools
             )
-        action = boundary_checks.limit_calls(action, self.setting.limits.max_calls_per_turn)
+        action = boundary_checks.limit_calls(action, self.setup.limits.max_calls_per_turn)
         self.info.update(action.counts)
         self.actions.append(action)
         self.messages.append(action.to_message())
@@ -229,7 +229,7 @@ class Play:
 
     async def _force(self) -> list[int]:
         """Begins the turn with what exploration asks for; returns its tokens."""
-        exploration, codec = self.setting.exploration, self.setting.codec
+        exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
         if not text and exploration.epsilon_tool and self._last_turn is None:
@@ -237,7 +237,7 @@ class Play:
             text = codec.call_prefix(tool) if tool is not None else ""
         if not text:
             return []
-        ids = list(self.setting.tokenizer.encode(text, add_special_tokens=False))
+        ids = list(self.setup.tokenizer.encode(text, add_special_tokens=False))
         budget, _, _ = self._budget()
         if len(ids) >= budget:
             return []
@@ -252,7 +252,7 @@ class Play:
                 raise Stopped(reason)
             raise DataError(
                 f"the prompt has {len(self.trajectory.prompt_ids)} tokens and max_context_tokens is "
-                f"{self.setting.limits.max_context_tokens}; raise the limit or filter such rows out"
+                f"{self.setup.limits.max_context_tokens}; raise the limit or filter such rows out"
             )
         completion = await self._sample(max_tokens)
         is_cut = completion.finish_reason == "length" and not self._ends_in_stop_text(completion.token_ids)
@@ -260,16 +260,16 @@ class Play:
 
     def _ends_in_stop_text(self, token_ids: Sequence[int]) -> bool:
         """Returns whether the last token completes a stop text; such a turn is whole."""
-        stop, ids = self.setting.codec.stop_texts, list(token_ids)
+        stop, ids = self.setup.codec.stop_texts, list(token_ids)
         if not stop:
             return False
         tail = ids[-max(len(text.encode()) for text in stop) - _SPLIT_TOKENS :]  # a token has at least one byte
-        texts = [self.setting.tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (tail, tail[:-1])]
+        texts = [self.setup.tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (tail, tail[:-1])]
         return any(texts[0].count(text) > texts[1].count(text) for text in stop)
 
     async def _sample(self, max_tokens: int) -> Completion:
         started = time.monotonic()
-        generating = self.setting.policy.generate(
+        generating = self.setup.policy.generate(
             self.trajectory.token_ids, messages=self._context, max_tokens=max_tokens, request_id=self.request_id
         )
         with timeline.span("generate", label=self.label, turn=self._turn):
@@ -282,7 +282,7 @@ class Play:
         self.num_sampled += len(completion.token_ids)
         with boundary(EnvError, "finding what is not trained in a turn"):
             ids = completion.token_ids
-            untrained = await offload_if_long(len(ids), self.setting.codec.untrained_spans, ids)
+            untrained = await offload_if_long(len(ids), self.setup.codec.untrained_spans, ids)
         self.trajectory.append_sampled(completion.token_ids, completion.log_probs, turn=self._turn, untrained=untrained)
         if self.min_weights_version is None:
             self.min_weights_version = completion.min_weights_version
@@ -305,7 +305,7 @@ class Play:
 
     async def _timed(self, awaitable: Awaitable[T], what: str) -> T:
         try:
-            return await within(awaitable, self.setting.limits.turn_timeout_s, what=what)
+            return await within(awaitable, self.setup.limits.turn_timeout_s, what=what)
         except OverrunError as cause:
             raise Stopped(StopReason.TIMEOUT, str(cause)) from cause
 
@@ -314,7 +314,7 @@ class Play:
     def _budget(self) -> tuple[int, StopReason, bool]:
         """Returns how many tokens the coming turn may have, why it ends if it uses them all, and whether that is
         because of the reserve."""
-        limits = self.setting.limits
+        limits = self.setup.limits
         reserve = self._reserve()
         room, reason = self._room()
         if limits.max_turn_tokens is not None and limits.max_turn_tokens <= room - reserve:
@@ -323,21 +323,21 @@ class Play:
 
     def _reserve(self) -> int:
         """Returns what the coming turn must leave for the answer; nothing when it is the last one itself."""
-        is_last = self._last_turn is not None or len(self.actions) + 1 >= self.setting.limits.max_turns
-        reserve = self.setting.limits.answer_reserve_tokens
+        is_last = self._last_turn is not None or len(self.actions) + 1 >= self.setup.limits.max_turns
+        reserve = self.setup.limits.answer_reserve_tokens
         return 0 if is_last or self._room()[0] <= reserve else reserve
 
     def _room(self, added: int = 0) -> tuple[int, StopReason]:
         """Returns how many tokens are left once `added` more of context have come, and which budget says so."""
         left, reason = self._row_room(added)
-        limit = self.setting.limits.max_episode_tokens
+        limit = self.setup.limits.max_episode_tokens
         if limit is not None and limit - self.num_sampled < left:
             return limit - self.num_sampled, StopReason.MAX_TOKENS
         return left, reason
 
     def _row_room(self, added: int = 0) -> tuple[int, StopReason]:
         """Returns how many tokens this row still takes."""
-        limits, row = self.setting.limits, self.trajectory
+        limits, row = self.setup.limits, self.trajectory
         length = len(row.response_ids) + added
         response_left, context_left = (
             limits.max_response_tokens - length,
@@ -351,7 +351,7 @@ class Play:
 
     async def _observe(self, observation: Observation) -> None:
         """Appends the observation; where it leaves no room, the conversation is shortened or ends."""
-        limits, shorten = self.setting.limits, self.setting.compaction
+        limits, shorten = self.setup.limits, self.setup.compaction
         new, edit = await self._encode_clipped(observation.messages)
         is_tight = shorten is not None and self._row_room(_growth(edit))[0] < shorten.needed_tokens
         if shorten is not None and is_tight and await self._shorten(shorten, new):
@@ -370,7 +370,7 @@ class Play:
 
         The reserve is for the answer: what is new is cut where it would take from it.
         """
-        limits = self.setting.limits
+        limits = self.setup.limits
         self._last_turn = reason
         self.info["final_notices"] += 1
         if new:
@@ -390,7 +390,7 @@ class Play:
 
         What is short enough together with all that stands around it need not be counted message by message.
         """
-        limits = self.setting.limits
+        limits = self.setup.limits
         cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
         new = [_with_content(message, encodable(message.content)) for message in messages]
         if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
@@ -404,7 +404,7 @@ class Play:
     async def _encode(self, new: Sequence[Message]) -> ContextTokens:
         """Returns the tokens of new messages. What the policy wrote is in them, so a failure is none of the row's."""
         with boundary(EnvError, "rendering an observation"):
-            return await self.setting.codec.encode_context(
+            return await self.setup.codec.encode_context(
                 self._context, new, stream=self.trajectory.token_ids, tools=self._tools
             )
 
@@ -421,7 +421,7 @@ class Play:
 
     async def _clip(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> list[Message]:
         """Returns the messages, each cut to what one may have, and at most to what a row can hold."""
-        limits, clipped = self.setting.limits, []
+        limits, clipped = self.setup.limits, []
         caps = (max_tokens, limits.max_observation_tokens, limits.max_context_tokens)
         for message in messages:
             with boundary(EnvError, "clipping an observation"):
@@ -431,7 +431,7 @@ class Play:
                     message.content,
                     max_tokens=min(cap for cap in caps if cap is not None),
                     keep=limits.observation_keep,
-                    tokenizer=self.setting.tokenizer,
+                    tokenizer=self.setup.tokenizer,
                 )
             self.info["clipped_observations"] += is_cut
             clipped.append(_with_content(message, text))
@@ -461,8 +461,8 @@ class Play:
                 [*self._context, *new], after=len(self.prompt), keep_last=how.keep_last
             )
         with boundary(EnvError, "rendering a shortened conversation"):
-            prompt_ids = await self.setting.codec.encode_prompt(context, self._tools)
-        if self.setting.limits.max_context_tokens - len(prompt_ids) < how.needed_tokens:
+            prompt_ids = await self.setup.codec.encode_prompt(context, self._tools)
+        if self.setup.limits.max_context_tokens - len(prompt_ids) < how.needed_tokens:
             if how.strategy == "summary":  # it has been sampled already
                 raise Stopped(StopReason.CONTEXT_FULL)
             return False
@@ -484,7 +484,7 @@ class Play:
         self._turn += 1
         completion = await self._sample(min(how.max_summary_tokens, self._room()[0]))
         with boundary(EnvError, "parsing a summary"):
-            action = await self.setting.codec.decode_action(completion.token_ids, turn=self._turn, tools=self._tools)
+            action = await self.setup.codec.decode_action(completion.token_ids, turn=self._turn, tools=self._tools)
         self.messages.append(action.to_message())
         self.info["summaries"] += 1
         return compaction.with_summary(self.prompt, action.content, unseen=unseen)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from verl_agentic.agent_loops.codec.control_tokens import Guard
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
-from verl_agentic.agent_loops.codec.parsed_turn import Reading, Schema, parameters_of
+from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, parameters_of
 from verl_agentic.agent_loops.codec.tool_calls import CallParser, CallReader, ForeignReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS, MALFORMED_CALL
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
@@ -177,14 +177,14 @@ class ChatTemplateCodec:
         """Returns the parsed turn; calls that cannot be carried out say why."""
         ids = list(token_ids)
         text, starts_in_reasoning = await offload_if_long(len(ids), self._decode, ids)
-        reading = await self._read(ids, text, turn, tools, starts_in_reasoning)
+        parsed = await self._read(ids, text, turn, tools, starts_in_reasoning)
         return Action(
             turn=turn,
             text=text,
-            content=self._strip_special(reading.content),
-            tool_calls=reading.calls,
-            answer=None if reading.answer is None else self._strip_special(reading.answer),
-            counts=reading.counts,
+            content=self._strip_special(parsed.content),
+            tool_calls=parsed.calls,
+            answer=None if parsed.answer is None else self._strip_special(parsed.answer),
+            counts=parsed.counts,
         )
 
     def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
@@ -193,7 +193,7 @@ class ChatTemplateCodec:
 
     async def _read(
         self, ids: list[int], text: str, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool
-    ) -> Reading:
+    ) -> ParsedTurn:
         checked = tools if self._check_arguments else ()
         if self._reader is None:
             return await ForeignReader(self._parser).read(ids, text, turn=turn, tools=checked)

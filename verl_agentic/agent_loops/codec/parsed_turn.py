@@ -26,7 +26,7 @@ _LITERALS = {"True": True, "False": False, "None": None}  # as templates write t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ParsedTurn:
     """A turn, taken apart."""
 
     content: str

@@ -20,7 +20,7 @@ from verl_agentic.agent_loops.codec.json_repair import repair_object, require_re
 from verl_agentic.agent_loops.codec.parsed_turn import (
     MAX_SIZE,
     UNREADABLE,
-    Reading,
+    ParsedTurn,
     Schema,
     bad_call,
     call_with,
@@ -40,7 +40,7 @@ _VERL_PARSERS = "verl.experimental.agent_loop.tool_parser"
 _MAX_ARGUMENTS = 256
 """Of one call. verl's parsers look for the end of each one in all of the call that is left."""
 REPAIRED = "repaired_calls"
-"""The name under which `Reading.counts` has the calls that were mended."""
+"""The name under which `ParsedTurn.counts` has the calls that were mended."""
 
 
 class CallParser(Protocol):
@@ -83,7 +83,7 @@ class CallReader:
         # Where a call is JSON from its first character to its last, verl's own parser reads it as `json` does.
         self._is_json = tool_format.json_after == "" and type(parser).__module__ == _VERL_PARSERS
 
-    async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> Reading:
+    async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> ParsedTurn:
         """Returns the turn taken apart.
 
         Args:
@@ -96,7 +96,7 @@ class CallReader:
         parameters = parameters_of(tools)
         counts: Counter[str] = Counter()
         calls = [call for span in scan.spans for call in await self._read_span(span, parameters, counts)]
-        return Reading(
+        return ParsedTurn(
             content=self._spoken(scan, with_reasoning=self._format.reasoning_is_text),
             answer=self._spoken(scan, with_reasoning=False) if scan.reasoning and not calls else None,
             calls=tuple(replace(c, call_id=c.call_id or f"call_{turn}_{i}") for i, c in enumerate(calls)),
@@ -249,13 +249,13 @@ class ForeignReader:
     def __init__(self, parser: CallParser) -> None:
         self._parser = parser
 
-    async def read(self, token_ids: list[int], text: str, *, turn: int, tools: Sequence[Schema]) -> Reading:
+    async def read(self, token_ids: list[int], text: str, *, turn: int, tools: Sequence[Schema]) -> ParsedTurn:
         """Returns the turn taken apart; see `CallReader.read`."""
         try:
             content, found = await self._parser.extract_tool_calls(token_ids)
         except Exception as cause:
             logger.warning("a tool parser failed on a turn: %s", cause)
-            return Reading(
+            return ParsedTurn(
                 content=text, calls=(replace(bad_call(MALFORMED, "malformed_json"), call_id=f"call_{turn}_0"),)
             )
         parameters = parameters_of(tools)
@@ -269,7 +269,7 @@ class ForeignReader:
                 )
             calls.append(fit_arguments(read, parameters.get(read.name), raw={}))
         calls += [bad_call(MALFORMED, "malformed_json")] * max(0, self._count_attempts(text) - len(calls))
-        return Reading(
+        return ParsedTurn(
             content=content, calls=tuple(replace(c, call_id=f"call_{turn}_{i}") for i, c in enumerate(calls))
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 from verl_agentic.agent_loops.codec.json_repair import repair_object, require_repair
 from verl_agentic.agent_loops.codec.parsed_turn import (
     UNREADABLE,
-    Reading,
+    ParsedTurn,
     Schema,
     bad_call,
     call_with,
@@ -50,7 +50,7 @@ class JsonActions:
         self._answer_key = protocol.answer.key if protocol.answer else None
         self._scanner = Scanner((), reasoning=protocol.reasoning)
 
-    def read(self, text: str, *, turn: int, parameters: Parameters, in_reasoning: bool) -> Reading:
+    def read(self, text: str, *, turn: int, parameters: Parameters, in_reasoning: bool) -> ParsedTurn:
         """Returns the turn taken apart; see `TagActions.read`."""
         scan = self._scanner.scan(text, starts_in_reasoning=in_reasoning)
         said = scan.outside((), with_reasoning=False)
@@ -74,7 +74,7 @@ class JsonActions:
             calls = []
         elif not calls:
             calls = [self._missing(said, text)]
-        return Reading(
+        return ParsedTurn(
             content=scan.text,
             answer=answer,
             calls=tuple(numbered(call, turn, index) for index, call in enumerate(calls)),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from verl_agentic.agent_loops.codec.parsed_turn import Reading, Schema, bad_call, call_with, fit_arguments
+from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, bad_call, call_with, fit_arguments
 from verl_agentic.agent_loops.codec.tag_spans import Scan, Scanner, Tag, TagSpan
 from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
 from verl_agentic.errors import ConfigError
@@ -39,7 +39,7 @@ class TagActions:
             self._tags([c for c in self._calls if c.is_fallback], with_answer=False), reasoning=protocol.reasoning
         )
 
-    def read(self, text: str, *, turn: int, parameters: Mapping[str, Schema | None], in_reasoning: bool) -> Reading:
+    def read(self, text: str, *, turn: int, parameters: Mapping[str, Schema | None], in_reasoning: bool) -> ParsedTurn:
         """Returns the turn taken apart: the first action that can be carried out counts.
 
         Args:
@@ -75,7 +75,7 @@ class TagActions:
         if answer is not None:
             counts["ignored_actions"] += len(calls)  # all of them errors, and the turn ends the episode
             calls = []
-        return Reading(
+        return ParsedTurn(
             content=scan.outside([str(i) for i in range(len(self._calls))], with_reasoning=True),
             answer=answer,
             calls=tuple(numbered(call, turn, index) for index, call in enumerate(calls)),

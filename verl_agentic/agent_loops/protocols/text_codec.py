@@ -129,7 +129,7 @@ class TextCodec:
         """Returns the turn taken apart; see `Codec.decode_action`."""
         ids = list(token_ids)
         text, starts_in_reasoning = await offload_if_long(len(ids), self._decode, ids)
-        reading = self._actions.read(
+        parsed = self._actions.read(
             self._without_end(text),
             turn=turn,
             parameters=parameters_of(tools) if self._check_arguments else {},
@@ -139,10 +139,10 @@ class TextCodec:
         return Action(
             turn=turn,
             text=text,
-            content=reading.content.strip(),
-            tool_calls=reading.calls,
-            answer=reading.answer,
-            counts=reading.counts,
+            content=parsed.content.strip(),
+            tool_calls=parsed.calls,
+            answer=parsed.answer,
+            counts=parsed.counts,
         )
 
     def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:

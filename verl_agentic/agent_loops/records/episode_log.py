@@ -21,7 +21,7 @@ Append = Callable[[Callable[[], Sequence[Mapping[str, Any]]]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played:
+class EpisodeHeader:
     """What is known of an episode before it is played, as columns of the log."""
 
     columns: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Played:
 class EpisodeLog:
     """The records of one episode."""
 
-    played: Played
+    header: EpisodeHeader
     episode: Episode
     row: EnvRow
     breach: str = ""
@@ -68,7 +68,7 @@ class EpisodeLog:
         numbers, score = dict(numbers), None if score is None else dict(score)
         timeline = activity.current()  # which knows of the scoring, too
         spans = self.episode.spans if timeline is None else timeline.spans
-        self.played.append(lambda: self._records(ended, numbers, score, acc, spans))
+        self.header.append(lambda: self._records(ended, numbers, score, acc, spans))
 
     def _records(
         self,
@@ -78,7 +78,7 @@ class EpisodeLog:
         acc: float | None,
         spans: Sequence[Span],
     ) -> list[dict[str, Any]]:
-        shared = {**self.played.columns, **self._of_episode(), "time": ended, "numbers": numbers, "acc": acc}
+        shared = {**self.header.columns, **self._of_episode(), "time": ended, "numbers": numbers, "acc": acc}
         shared["hacking"] = attempted(numbers)
         reward = None if score is None else sum(sum(row["token_rewards"]) for row in self._rows)
         void = next((row["void"] for row in self._rows if row["void"] is not None), None)
@@ -114,7 +114,7 @@ class EpisodeLog:
         segments = trajectory.segments()
         prompt_ids, response_ids = trajectory.prompt_ids, trajectory.response_ids
         if secrets := own_secrets():
-            decode = self.played.decode
+            decode = self.header.decode
             prompt_ids = withhold(prompt_ids, [(0, len(prompt_ids))], decode=decode, secrets=secrets)
             spans = [(segment.start, segment.end) for segment in segments]
             response_ids = withhold(response_ids, spans, decode=decode, secrets=secrets)
@@ -133,6 +133,6 @@ class EpisodeLog:
         }
 
     def _id(self) -> str:
-        session, known = self.played.columns["session"], self.row.extra
+        session, known = self.header.columns["session"], self.row.extra
         name = known.get("task_id")
         return f"{known.get('index', '') if name is None else name}/{session}"

@@ -1,7 +1,7 @@
 """What episodes do and when: a timeline for each that plays in this process, and what it waits for now.
 
 Whoever plays says `with activity.span("tool", label="search", turn=2): ...`. That costs a few microseconds, and
-nothing is kept where no episode has been announced by `playing`.
+nothing is kept where no episode has been announced by `recording`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def current() -> Timeline | None:
 
 
 @contextlib.contextmanager
-def playing(**identity: Any) -> Iterator[Timeline]:
+def recording(**identity: Any) -> Iterator[Timeline]:
     """Announces an episode (arguments of `Timeline`) until the context ends; the one that plays already goes on."""
     known = current()
     if known is not None:

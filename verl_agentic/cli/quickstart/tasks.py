@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.cli.quickstart.course import Course
-from verl_agentic.data.datasets.collect import play_rows, scripted
+from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
-from verl_agentic.data.evaluation.local_model import Player, describe
+from verl_agentic.data.evaluation.local_model import LocalModel, describe
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.data.rows import read_rows, write_rows
 from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
@@ -77,7 +77,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Plays all held-out tasks sampled at temperature 1, and greedily if asked; keeps the episodes for the report."""
     rows = read_rows(out / "data" / "test.jsonl")
-    player = make_player(course, model)
+    local = local_model(course, model)
     modes = {"sampled": 1.0, "greedy": 0.0} if greedy else {"sampled": 1.0}
     result: dict[str, Any] = {"num_tasks": len(rows)}
     done = 0
@@ -88,25 +88,25 @@ def evaluate(
         advance(done, len(rows) * len(modes))
 
     for mode, temperature in modes.items():
-        episodes = player.play(rows, temperature=temperature, seed=seed, on_episode=on_episode)
+        episodes = local.run(rows, temperature=temperature, seed=seed, on_episode=on_episode)
         result[mode] = sum(e.reward.outcome for e in episodes) / len(episodes)
         result[f"tool_rate_{mode}"] = sum(e.numbers()["used_tool"] for e in episodes) / len(episodes)
         result[f"void_{mode}"] = sum(e.is_void for e in episodes)
         path = out / "eval" / f"{name}_{mode}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         described = [
-            {**describe(episode, player.tokenizer), STORED_SAMPLE: stored_episode(episode, row, group=str(index))}
+            {**describe(episode, local.tokenizer), STORED_SAMPLE: stored_episode(episode, row, group=str(index))}
             for index, (episode, row) in enumerate(zip(episodes, rows, strict=True))
         ]
         path.write_text(json.dumps(described))
     return result
 
 
-def make_player(course: Course, model: Path) -> Player:
-    """Returns the player of a model on the course's environment, with the limits of the recipe."""
+def local_model(course: Course, model: Path) -> LocalModel:
+    """Returns a model on the course's environment, with the limits of the recipe."""
     tokenizer, codec = load_codec(str(model), protocol=course.protocol)
     make_env = functools.partial(course.package.make_env, **course.env_config)
-    return Player(model_path=model, tokenizer=tokenizer, codec=codec, make_env=make_env, limits=course.limits)
+    return LocalModel(model_path=model, tokenizer=tokenizer, codec=codec, make_env=make_env, limits=course.limits)
 
 
 def steps_of(course: Course, name: str, overrides: list[str]) -> int:
@@ -149,13 +149,13 @@ def _demonstrate(
     package, limits = course.package, course.limits
     tokenizer, codec = load_codec(str(model), protocol=course.protocol)
 
-    def setting_for(index: int, row: EnvRow) -> Setting:
+    def setup_for(index: int, row: EnvRow) -> EpisodeSetup:
         assert package.demonstrator is not None
         script = package.demonstrator(row, rng=random.Random(f"{seed}/{index}"))
         return scripted(script, codec=codec, tokenizer=tokenizer, limits=limits)
 
     make_env = functools.partial(package.make_env, **course.env_config)
-    episodes = asyncio.run(play_rows(rows, make_env=make_env, setting_for=setting_for, on_episode=on_episode))
+    episodes = asyncio.run(run_episodes(rows, make_env=make_env, setup_for=setup_for, on_episode=on_episode))
     errors = [episode.error for episode in episodes if episode.is_void]
     if len(errors) > _MAX_VOID_SHARE * len(episodes):
         raise EnvError(

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
@@ -23,7 +23,7 @@ Script = Callable[[Sequence[Message]], Turn | Awaitable[Turn]]
 """The next turn, as a function of the conversation so far."""
 
 
-def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLimits) -> Setting:
+def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLimits) -> EpisodeSetup:
     """Returns how a script plays an episode: demonstrations, solutions, tests of environments.
 
     Args:
@@ -44,14 +44,14 @@ def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLim
         end_ids=[tokenizer.eos_token_id],
         stop_texts=codec.stop_texts,
     )
-    return Setting(policy=policy, codec=codec, tokenizer=tokenizer, limits=limits)
+    return EpisodeSetup(policy=policy, codec=codec, tokenizer=tokenizer, limits=limits)
 
 
-async def play_rows(
+async def run_episodes(
     rows: Sequence[EnvRow],
     *,
     make_env: EnvFactory,
-    setting_for: Callable[[int, EnvRow], Setting],
+    setup_for: Callable[[int, EnvRow], EpisodeSetup],
     max_concurrent: int = 64,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Episode]:
@@ -71,7 +71,7 @@ async def play_rows(
             episode = await run_episode(
                 row,
                 make_env=make_env,
-                setting=setting_for(index, row),
+                setup=setup_for(index, row),
                 request_id=f"row{index}",
             )
         on_episode(episode)

@@ -14,7 +14,7 @@ from typing import Any
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.datasets.collect import Script, play_rows, scripted
+from verl_agentic.data.datasets.collect import Script, run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.deadlines import within
 from verl_agentic.env import EnvRow, Transcript
@@ -164,10 +164,10 @@ async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any, 
         texts = [turn.text.removesuffix(end) for turn in sample.turns]
         return lambda messages: texts[sum(message.role == "assistant" for message in messages[len(sample.prompt) :])]
 
-    return await play_rows(
+    return await run_episodes(
         [EnvRow(prompt=env.sample.prompt, extra={_RECORDED: env}) for env in recorded],
         make_env=lambda row: row.extra[_RECORDED],
-        setting_for=lambda index, row: scripted(
+        setup_for=lambda index, row: scripted(
             script(recorded[index].sample), codec=codec, tokenizer=tokenizer, limits=_LIMITS
         ),
     )

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import Script, play_rows, scripted
+from verl_agentic.data.datasets.collect import Script, run_episodes, scripted
 from verl_agentic.data.env_validation.adversaries import NULL, NextText
 from verl_agentic.data.env_validation.timing import Stopwatch
 from verl_agentic.deadlines import OverrunError, within
@@ -35,7 +35,7 @@ _Play = Callable[[Callable[[int], NextText], Sequence[EnvRow], int], Awaitable[l
 
 
 @dataclass(kw_only=True)
-class Rig:
+class EnvHarness:
     """An environment, its rows, and a protocol to play them in."""
 
     package: EnvPackage
@@ -142,7 +142,7 @@ class Rig:
             run_episode(
                 self.rows[index],
                 make_env=self._make,
-                setting=self._setting(next_text, _LIMITS, None),
+                setup=self._setup(next_text, _LIMITS, None),
                 request_id="cancelled",
             )
         )
@@ -161,16 +161,16 @@ class Rig:
         limits: EpisodeLimits = _LIMITS,
         codec: Codec | None = None,
     ) -> list[Episode]:
-        episodes = await play_rows(
+        episodes = await run_episodes(
             rows,
             make_env=make_env,
-            setting_for=lambda index, row: self._setting(policy_of(index), limits, codec),
+            setup_for=lambda index, row: self._setup(policy_of(index), limits, codec),
             max_concurrent=max_concurrent,
         )
         self.episodes += episodes
         return episodes
 
-    def _setting(self, script: Script, limits: EpisodeLimits, codec: Codec | None) -> Setting:
+    def _setup(self, script: Script, limits: EpisodeLimits, codec: Codec | None) -> EpisodeSetup:
         return scripted(script, codec=codec or self.codec, tokenizer=self.tokenizer, limits=limits)
 
     def _solution(self, index: int) -> NextText:

@@ -11,7 +11,7 @@ from typing import Any
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Adversary, malformed
-from verl_agentic.data.env_validation.env_harness import BURST, Rig
+from verl_agentic.data.env_validation.env_harness import BURST, EnvHarness
 from verl_agentic.data.env_validation.leaks import find_leftovers
 from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
 from verl_agentic.data.row_checks import answers_of, is_json, making_problems, stands_in
@@ -94,8 +94,8 @@ async def validate(
     Raises:
         ConfigError: the environment cannot be played like this, such as in a protocol that does not have its tools.
     """
-    rig = Rig(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
-    examination = _Examination(rig=rig, before=copy.deepcopy(rig.rows))
+    harness = EnvHarness(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
+    examination = _Examination(harness=harness, before=copy.deepcopy(harness.rows))
     checks: list[Finding] = []
     for name, look in examination.looks().items():
         try:
@@ -107,7 +107,7 @@ async def validate(
         checks.append(_finding(name, problems, detail))
         on_check(checks[-1])
     return Validation(
-        env_id=package.env_id, num_rows=len(rig.rows), checks=tuple(checks), figures=rig.stopwatch.figures()
+        env_id=package.env_id, num_rows=len(harness.rows), checks=tuple(checks), figures=harness.stopwatch.figures()
     )
 
 
@@ -128,7 +128,7 @@ def _finding(name: str, problems: list[str], detail: str) -> Finding:
 class _Examination:
     """A validation while it goes on."""
 
-    rig: Rig
+    harness: EnvHarness
     before: list[EnvRow]
     """The rows as they were."""
     prompts: dict[int, tuple[Message, ...]] = field(default_factory=dict)
@@ -157,25 +157,25 @@ class _Examination:
 
     async def _look_at_rows(self) -> _Findings:
         problems: list[str] = []
-        for index, row in enumerate(self.rig.rows):
+        for index, row in enumerate(self.harness.rows):
             if not row.prompt:
                 problems.append(f"{self._name(index)}: the prompt is empty")
             if not is_json(row.extra) or not is_json(row.ground_truth):
                 problems.append(f"{self._name(index)}: extra and ground_truth must be plain JSON values")
-        package = self.rig.package
+        package = self.harness.package
         examples = package.folder / "example.jsonl"
         if not examples.is_file() or len(read_rows(examples)) < _MIN_EXAMPLES:
             problems.append(f"example.jsonl must have at least {_MIN_EXAMPLES} rows")
         if package.make_rows is None:
             return problems, "the package makes none"
-        problems += making_problems(package.make_rows, len(self.rig.rows))
+        problems += making_problems(package.make_rows, len(self.harness.rows))
         return problems, "the same ones when made again; train and test share none"
 
     async def _look_at_reset(self) -> _Findings:
         problems: list[str] = []
-        for index, row in enumerate(self.rig.rows):
+        for index, row in enumerate(self.harness.rows):
             try:
-                first, second = [await self.rig.start(row) for _ in range(2)]
+                first, second = [await self.harness.start(row) for _ in range(2)]
             except Exception as error:  # foreign code: whatever it raises is the finding
                 problems.append(f"{self._name(index)}: start failed, got {type(error).__name__}: {error}")
                 continue
@@ -186,9 +186,9 @@ class _Examination:
         return problems, "two starts of every row gave the same"
 
     async def _look_at_solution(self) -> _Findings:
-        if self.rig.package.gold is None:
+        if self.harness.package.gold is None:
             return ["the package has no gold(row); add the solution of its tasks"], ""
-        solved = self.firsts["the solution"] = await self.rig.play_solution()
+        solved = self.firsts["the solution"] = await self.harness.play_solution()
         problems = [
             f"{self._name(index)}: {_end_of(episode)}"
             for index, episode in enumerate(solved)
@@ -198,15 +198,15 @@ class _Examination:
         return problems, f"{turns:.1f} turns"
 
     async def _look_at_probe(self, probe: Adversary) -> _Findings:
-        return await self._play_probe(probe, range(len(self.rig.rows))), ""
+        return await self._play_probe(probe, range(len(self.harness.rows))), ""
 
     async def _look_at_malformed(self) -> _Findings:
-        special_tokens = list(self.rig.tokenizer.all_special_tokens)
+        special_tokens = list(self.harness.tokenizer.all_special_tokens)
         problems: list[str] = []
         names: set[str] = set()
         skipped: dict[str, None] = {}
-        for index in range(len(self.rig.rows)):
-            probes, unwritable = malformed(self.rig.codec, self.schemas.get(index, []), special_tokens)
+        for index in range(len(self.harness.rows)):
+            probes, unwritable = malformed(self.harness.codec, self.schemas.get(index, []), special_tokens)
             names.update(probe.name.rpartition(": ")[2] for probe in probes)
             skipped.update(dict.fromkeys(unwritable))
             for probe in probes:
@@ -216,7 +216,7 @@ class _Examination:
 
     async def _play_probe(self, probe: Adversary, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which a probe has failed the environment, or has earned something."""
-        episodes = await self.rig.play(probe.begin, [self.rig.rows[index] for index in indices])
+        episodes = await self.harness.play(probe.begin, [self.harness.rows[index] for index in indices])
         self.firsts[probe.name] = episodes
         problems = []
         for index, episode in zip(indices, episodes, strict=True):
@@ -228,18 +228,18 @@ class _Examination:
         return problems
 
     async def _look_at_replays(self) -> _Findings:
-        rig, firsts = self.rig, self.firsts
+        harness, firsts = self.harness, self.firsts
         replayed = {
-            "null": (firsts["null"], await rig.replay(NULL.begin)),
-            "echo": (firsts["echo"], await rig.replay(ECHO.begin)),
+            "null": (firsts["null"], await harness.replay(NULL.begin)),
+            "echo": (firsts["echo"], await harness.replay(ECHO.begin)),
         }
-        if rig.package.gold is not None:
-            replayed["the solution"] = (firsts["the solution"], await rig.replay_solution())
-            replayed["the solution's first turn"] = (await rig.play_beginning(), await rig.replay_beginning())
+        if harness.package.gold is not None:
+            replayed["the solution"] = (firsts["the solution"], await harness.replay_solution())
+            replayed["the solution's first turn"] = (await harness.play_beginning(), await harness.replay_beginning())
         problems = [
             f"{self._name(index)}, {name}: {problem}"
             for name, (first, rest) in replayed.items()
-            for index in range(len(rig.rows))
+            for index in range(len(harness.rows))
             if (problem := replay_problem([first[index], *rest[index]]))
         ]
         return problems, f"{', '.join(replayed)}: {NUM_PLAYS} plays of each row gave the same"
@@ -247,7 +247,7 @@ class _Examination:
     async def _look_for_answer(self) -> _Findings:
         problems: list[str] = []
         skipped: dict[str, int] = {}
-        for index, row in enumerate(self.rig.rows):
+        for index, row in enumerate(self.harness.rows):
             answers, reason = answers_of(row.ground_truth)
             if not answers:
                 skipped[reason] = skipped.get(reason, 0) + 1
@@ -256,15 +256,15 @@ class _Examination:
             texts += [(f"what {probe!r} was told", text) for i, probe, text in self.told if i == index]
             places = {place for place, text in texts for answer in answers if stands_in(answer, text)}
             problems += [f"{self._name(index)}: the ground truth stands in {place}" for place in sorted(places)]
-        looked_at = len(self.rig.rows) - sum(skipped.values())
+        looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
     async def _look_at_tokens(self) -> _Findings:
-        problems = {problem for episode in self.rig.episodes for problem in _token_problems(episode)}
-        return sorted(problems), f"{len(self.rig.episodes)} episodes"
+        problems = {problem for episode in self.harness.episodes for problem in _token_problems(episode)}
+        return sorted(problems), f"{len(self.harness.episodes)} episodes"
 
     async def _look_for_leftovers(self) -> _Findings:
-        found = await find_leftovers(self.rig.burst, episodes=BURST)
+        found = await find_leftovers(self.harness.burst, episodes=BURST)
         problems = [
             f"{kind}: {first} more after {3 * BURST} environments, {second} more after {3 * BURST} others"
             for kind, (first, second) in found.items()
@@ -272,12 +272,12 @@ class _Examination:
         return problems, "after episodes that were played, only started, and cancelled"
 
     async def _look_for_changes(self) -> _Findings:
-        pairs = enumerate(zip(self.before, self.rig.rows, strict=True))
+        pairs = enumerate(zip(self.before, self.harness.rows, strict=True))
         changed = [index for index, (before, row) in pairs if before != row]
         return [f"{self._name(index)}: an episode has changed its row, which siblings share" for index in changed], ""
 
     def _name(self, index: int) -> str:
-        task_id = self.rig.rows[index].extra.get("task_id")
+        task_id = self.harness.rows[index].extra.get("task_id")
         return f"row {index}" + (f" ({task_id})" if task_id else "")
 
 

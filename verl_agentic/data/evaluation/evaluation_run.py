@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -28,10 +28,10 @@ _FULL = 1.0 - 1e-9  # an outcome from here on is a success
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class PolicyBackend:
     """Who plays an episode."""
 
-    setting: Setting
+    setup: EpisodeSetup
     usage: Mapping[str, int]
     """Tokens as the server counts them; grows while the episode is played."""
     has_exact_ids: bool
@@ -39,7 +39,7 @@ class Seat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class EvaluationAttempt:
     """One of the times that a row is played."""
 
     index: int
@@ -57,7 +57,7 @@ class Attempt:
         return f"{self.task}/{self.sample}"
 
 
-def attempts(rows: Sequence[EnvRow], samples: int) -> list[Attempt]:
+def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
     """Returns all attempts, the first one at every row first."""
     seen: Counter[str] = Counter()
     tasks = []
@@ -66,17 +66,17 @@ def attempts(rows: Sequence[EnvRow], samples: int) -> list[Attempt]:
         seen[name] += 1
         tasks.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
     return [
-        Attempt(index=index, row=row, task=tasks[index], sample=sample, number=sample * len(rows) + index)
+        EvaluationAttempt(index=index, row=row, task=tasks[index], sample=sample, number=sample * len(rows) + index)
         for sample in range(samples)
         for index, row in enumerate(rows)
     ]
 
 
 async def evaluate(
-    plan: Sequence[Attempt],
+    plan: Sequence[EvaluationAttempt],
     *,
     make_env: EnvFactory,
-    seat_for: Callable[[Attempt], Seat],
+    backend_for: Callable[[EvaluationAttempt], PolicyBackend],
     journal: Journal,
     max_concurrent: int,
     breaker: CircuitBreaker,
@@ -87,7 +87,7 @@ async def evaluate(
     Args:
         plan: what is played.
         make_env: makes the environment of a row.
-        seat_for: who plays an attempt.
+        backend_for: the backend of an attempt.
         journal: where the records are kept.
         max_concurrent: most episodes under way at once.
         breaker: stops the evaluation when too many episodes are void.
@@ -96,7 +96,7 @@ async def evaluate(
     Raises:
         ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
     """
-    left: deque[Attempt] = deque()
+    left: deque[EvaluationAttempt] = deque()
     for attempt in plan:
         known = journal.records.get(attempt.key)
         if known is None or known["void"]:
@@ -106,7 +106,7 @@ async def evaluate(
 
     async def work() -> None:
         while left:
-            record = await _play(left.popleft(), make_env, seat_for)
+            record = await _run(left.popleft(), make_env, backend_for)
             journal.append(record)
             on_record(record)
             breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None)
@@ -122,15 +122,17 @@ async def evaluate(
     return [journal.records[attempt.key] for attempt in plan]
 
 
-async def _play(attempt: Attempt, make_env: EnvFactory, seat_for: Callable[[Attempt], Seat]) -> dict[str, Any]:
+async def _run(
+    attempt: EvaluationAttempt, make_env: EnvFactory, backend_for: Callable[[EvaluationAttempt], PolicyBackend]
+) -> dict[str, Any]:
     started = time.monotonic()
-    seat = seat_for(attempt)
+    backend = backend_for(attempt)
     request_id = f"{attempt.index}-{attempt.sample}"
-    episode = await run_episode(attempt.row, make_env=make_env, setting=seat.setting, request_id=request_id)
-    return _record(attempt, episode, seat, wall_s=time.monotonic() - started)
+    episode = await run_episode(attempt.row, make_env=make_env, setup=backend.setup, request_id=request_id)
+    return _record(attempt, episode, backend, wall_s=time.monotonic() - started)
 
 
-def _record(attempt: Attempt, episode: Episode, seat: Seat, *, wall_s: float) -> dict[str, Any]:
+def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend, *, wall_s: float) -> dict[str, Any]:
     return {
         "key": attempt.key,
         "task": attempt.task,
@@ -143,8 +145,8 @@ def _record(attempt: Attempt, episode: Episode, seat: Seat, *, wall_s: float) ->
         "void": episode.is_void,
         "stop_reason": episode.stop_reason.value,
         "error": episode.error,
-        "token_ids": "exact" if seat.has_exact_ids else "approximate",
-        "usage": dict(seat.usage),
+        "token_ids": "exact" if backend.has_exact_ids else "approximate",
+        "usage": dict(backend.usage),
         "wall_s": round(wall_s, 3),
         "numbers": episode.numbers(),
         STORED_SAMPLE: stored_episode(episode, attempt.row, group=attempt.task, session=attempt.sample),

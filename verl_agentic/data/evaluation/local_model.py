@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import EnginePolicy
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.datasets.collect import play_rows
+from verl_agentic.data.datasets.collect import run_episodes
 from verl_agentic.env import EnvFactory, EnvRow
 from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import SamplingParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class Player:
+class LocalModel:
     """A model with everything that is needed to play it."""
 
     model_path: Path
@@ -29,7 +29,7 @@ class Player:
     make_env: EnvFactory
     limits: EpisodeLimits
 
-    def play(
+    def run(
         self,
         rows: Sequence[EnvRow],
         *,
@@ -45,17 +45,17 @@ class Player:
             seed: of the sampling.
             on_episode: called as each episode ends.
         """
-        return asyncio.run(self._play(rows, temperature, seed, on_episode))
+        return asyncio.run(self._run(rows, temperature, seed, on_episode))
 
-    async def _play(
+    async def _run(
         self, rows: Sequence[EnvRow], temperature: float, seed: int, on_episode: Callable[[Episode], None]
     ) -> list[Episode]:
         engine = InferenceEngine.from_pretrained(self.model_path)
         try:
-            return await play_rows(
+            return await run_episodes(
                 rows,
                 make_env=self.make_env,
-                setting_for=lambda index, row: Setting(
+                setup_for=lambda index, row: EpisodeSetup(
                     policy=EnginePolicy(
                         engine,
                         SamplingParams(

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from verl_agentic.agent_loops.attempt.attempt import Setting
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.chat_messages import ChatConversation
 from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, Sampling
-from verl_agentic.data.evaluation.evaluation_run import Attempt, Seat
+from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend
 from verl_agentic.errors import PolicyError
 from verl_agentic.types import Message
 
@@ -21,7 +21,7 @@ _GREETING = "Hi"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seating:
+class BackendConfig:
     """What the episodes of an evaluation have in common."""
 
     endpoint: Endpoint
@@ -34,38 +34,38 @@ class Seating:
     """Of the tokenizer."""
 
 
-async def take_seats(mode: Mode, seating: Seating) -> Callable[[Attempt], Seat]:
+async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAttempt], PolicyBackend]:
     """Returns who plays an attempt, after one small request that shows whether the server can do what is needed.
 
     Args:
         mode: `completions` (needs tokenizer and codec) or `chat`.
-        seating: the server, and how it is asked.
+        config: the server, and how it is asked.
 
     Raises:
         ConfigError: the server gives no token ids, or refuses key, model or URL. PolicyError: it refuses or fails.
     """
-    seating = replace(seating, limits=await _limits_of(seating))
+    config = replace(config, limits=await _limits_of(config))
     if mode == "completions":
-        await _speak_tokens(seating)
-        return lambda attempt: _token_seat(seating, attempt)
-    field = await _max_tokens_field(seating.endpoint)
-    return lambda attempt: _message_seat(seating, attempt, field)
+        await _speak_tokens(config)
+        return lambda attempt: _token_backend(config, attempt)
+    field = await _max_tokens_field(config.endpoint)
+    return lambda attempt: _message_backend(config, attempt, field)
 
 
-async def _limits_of(seating: Seating) -> EpisodeLimits:
+async def _limits_of(config: BackendConfig) -> EpisodeLimits:
     """Returns the limits, with a context that is no longer than that of the model, where the server says it."""
-    listed = await seating.endpoint.models()
-    longest = listed.get(seating.endpoint.config.model, {}).get("max_model_len")
-    limits = seating.limits
+    listed = await config.endpoint.models()
+    longest = listed.get(config.endpoint.config.model, {}).get("max_model_len")
+    limits = config.limits
     if not isinstance(longest, int) or longest >= limits.max_context_tokens:
         return limits
     response = min(limits.max_response_tokens, longest)
     return replace(limits, max_context_tokens=longest, max_response_tokens=response)
 
 
-async def _speak_tokens(seating: Seating) -> None:
-    policy = CompletionsPolicy(seating.endpoint, sampling=seating.sampling, stop_texts=(), stop_token_ids=())
-    prompt_ids = seating.tokenizer.encode(_GREETING)
+async def _speak_tokens(config: BackendConfig) -> None:
+    policy = CompletionsPolicy(config.endpoint, sampling=config.sampling, stop_texts=(), stop_token_ids=())
+    prompt_ids = config.tokenizer.encode(_GREETING)
     await policy.generate(prompt_ids, messages=(), max_tokens=1, request_id="check")
 
 
@@ -81,31 +81,31 @@ async def _max_tokens_field(endpoint: Endpoint) -> str:
     return "max_tokens"
 
 
-def _token_seat(seating: Seating, attempt: Attempt) -> Seat:
-    assert seating.codec is not None
+def _token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyBackend:
+    assert config.codec is not None
     policy = CompletionsPolicy(
-        seating.endpoint,
-        sampling=_sampling_of(seating, attempt),
-        stop_texts=seating.codec.stop_texts,
-        stop_token_ids=seating.codec.stop_token_ids,
+        config.endpoint,
+        sampling=_sampling_of(config, attempt),
+        stop_texts=config.codec.stop_texts,
+        stop_token_ids=config.codec.stop_token_ids,
     )
-    setting = Setting(policy=policy, codec=seating.codec, tokenizer=seating.tokenizer, limits=seating.limits)
-    return Seat(setting=setting, usage=policy.usage, has_exact_ids=True)
+    setup = EpisodeSetup(policy=policy, codec=config.codec, tokenizer=config.tokenizer, limits=config.limits)
+    return PolicyBackend(setup=setup, usage=policy.usage, has_exact_ids=True)
 
 
-def _message_seat(seating: Seating, attempt: Attempt, max_tokens_field: str) -> Seat:
-    tokenizer = seating.tokenizer or ByteTokenizer()
+def _message_backend(config: BackendConfig, attempt: EvaluationAttempt, max_tokens_field: str) -> PolicyBackend:
+    tokenizer = config.tokenizer or ByteTokenizer()
     conversation = ChatConversation(
-        seating.endpoint,
-        sampling=_sampling_of(seating, attempt),
+        config.endpoint,
+        sampling=_sampling_of(config, attempt),
         tokenizer=tokenizer,
-        codec=seating.codec,
+        codec=config.codec,
         max_tokens_field=max_tokens_field,
     )
-    setting = Setting(policy=conversation, codec=conversation, tokenizer=tokenizer, limits=seating.limits)
-    return Seat(setting=setting, usage=conversation.usage, has_exact_ids=False)
+    setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=tokenizer, limits=config.limits)
+    return PolicyBackend(setup=setup, usage=conversation.usage, has_exact_ids=False)
 
 
-def _sampling_of(seating: Seating, attempt: Attempt) -> Sampling:
-    seed = seating.sampling.seed
-    return seating.sampling if seed is None else replace(seating.sampling, seed=seed + attempt.number)
+def _sampling_of(config: BackendConfig, attempt: EvaluationAttempt) -> Sampling:
+    seed = config.sampling.seed
+    return config.sampling if seed is None else replace(config.sampling, seed=seed + attempt.number)

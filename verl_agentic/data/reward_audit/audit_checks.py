@@ -38,7 +38,7 @@ class Repeats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unearned:
+class UnearnedReward:
     """What a policy earns that did nothing for it."""
 
     skipped: str = ""
@@ -111,7 +111,7 @@ async def needs_env(bench: Bench, units: Sequence[Unit]) -> bool:
     return any(not a.is_like(b) for with_env, without in pairs for a, b in zip(with_env, without, strict=True))
 
 
-async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, most: float) -> Unearned:
+async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, most: float) -> UnearnedReward:
     """Returns what silence and an echo earn; in a group, one of its members says nothing, or the prompt.
 
     Args:
@@ -131,7 +131,7 @@ async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, 
         for unit, value in zip(units, values, strict=True)
         if value > most + 1e-9
     ]
-    return Unearned(
+    return UnearnedReward(
         silent=max(earned[0], default=0.0),
         echo=max(earned[1], default=0.0),
         num_planted=sum(map(bool, gold)),

@@ -12,7 +12,7 @@ from typing import Any
 from verl_agentic.data.reward_audit.audit_checks import (
     GoldCheck,
     Repeats,
-    Unearned,
+    UnearnedReward,
     form_of,
     look_at_gold,
     look_at_repeats,
@@ -64,7 +64,7 @@ class TermAudit:
     name: str
     kind: Kind
     repeats: Repeats
-    unearned: Unearned
+    unearned: UnearnedReward
     gold: GoldCheck
     variance_share: float | None
     """Of the reward's variance inside of groups; None where there is none."""
@@ -171,7 +171,7 @@ async def _look(
         reason = "" if term.kind == "outcome" else "only outcomes are"
         if not reason and await needs_env(bench, units):
             reason = _JUDGED_BY_ENV
-        unearned, gold = Unearned(skipped=reason), GoldCheck(skipped=reason)
+        unearned, gold = UnearnedReward(skipped=reason), GoldCheck(skipped=reason)
         if not reason:
             unearned, gold = await _try_other_episodes(bench, units, most=thresholds.max_unearned)
     finally:
@@ -188,7 +188,7 @@ async def _look(
     )
 
 
-async def _try_other_episodes(bench: Bench, units: Sequence[Unit], *, most: float) -> tuple[Unearned, GoldCheck]:
+async def _try_other_episodes(bench: Bench, units: Sequence[Unit], *, most: float) -> tuple[UnearnedReward, GoldCheck]:
     if bench.is_group:
         skipped = GoldCheck(skipped="it sees whole groups")
         return await look_for_unearned(bench, units, form=PLAIN, most=most), skipped

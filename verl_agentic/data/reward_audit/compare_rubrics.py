@@ -17,7 +17,7 @@ from verl_agentic.rewards.scorer import Scorer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paid:
+class TrajectoryReward:
     """What one rubric pays for one trajectory."""
 
     reward: float
@@ -34,8 +34,8 @@ class TrajectoryComparison:
     id: str
     answer: str
     """What the policy gave as its answer."""
-    old: Paid | None
-    new: Paid | None
+    old: TrajectoryReward | None
+    new: TrajectoryReward | None
 
     @property
     def change(self) -> float:
@@ -147,20 +147,22 @@ async def compare(
     return Lab(estimator=estimator, groups=tuple(found))
 
 
-def _as_stored(group: Sequence[StoredSample]) -> list[Paid | None]:
-    paid: list[Paid | None] = []
+def _as_stored(group: Sequence[StoredSample]) -> list[TrajectoryReward | None]:
+    rewards: list[TrajectoryReward | None] = []
     for stored in group:
         score = stored.score or {}
         total = score.get("score", score.get("acc", 0.0))
         is_void = score.get("void", 0.0) > 0
-        paid.append(None if is_void else Paid(reward=total + _of_turns(stored), acc=score.get("acc", total)))
-    return paid
+        rewards.append(
+            None if is_void else TrajectoryReward(reward=total + _of_turns(stored), acc=score.get("acc", total))
+        )
+    return rewards
 
 
-async def _scored(scorer: Scorer, group: Sequence[StoredSample]) -> list[Paid | None]:
+async def _scored(scorer: Scorer, group: Sequence[StoredSample]) -> list[TrajectoryReward | None]:
     scores = await scorer.score_group([stored.sample for stored in group])
     return [
-        None if score.void is not None else Paid(reward=score.total + _of_turns(stored), acc=score.acc)
+        None if score.void is not None else TrajectoryReward(reward=score.total + _of_turns(stored), acc=score.acc)
         for score, stored in zip(scores, group, strict=True)
     ]
 
@@ -170,16 +172,16 @@ def _of_turns(stored: StoredSample) -> float:
     return sum(turn.reward for turn in stored.sample.turns)
 
 
-def _with_advantages(paid: Sequence[Paid | None], estimator: Estimator) -> list[Paid | None]:
+def _with_advantages(rewards: Sequence[TrajectoryReward | None], estimator: Estimator) -> list[TrajectoryReward | None]:
     """Returns the rewards with their advantages; void ones are no part of the group."""
-    advantages = iter(ESTIMATORS[estimator]([one.reward for one in paid if one is not None]))
-    return [None if one is None else replace(one, advantage=next(advantages)) for one in paid]
+    advantages = iter(ESTIMATORS[estimator]([one.reward for one in rewards if one is not None]))
+    return [None if one is None else replace(one, advantage=next(advantages)) for one in rewards]
 
 
 def _compared(
-    group: Sequence[StoredSample], before: Sequence[Paid | None], after: Sequence[Paid | None]
+    group: Sequence[StoredSample], before: Sequence[TrajectoryReward | None], after: Sequence[TrajectoryReward | None]
 ) -> GroupComparison:
-    olds, news = ([one for one in paid if one is not None] for paid in (before, after))
+    olds, news = ([one for one in rewards if one is not None] for rewards in (before, after))
     both = [(a.reward, b.reward) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
     return GroupComparison(
         name=_name(group[0]),

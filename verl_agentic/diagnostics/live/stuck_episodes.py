@@ -40,7 +40,7 @@ class WaitingOptions(Settings):
     """Seconds between two reports in the run's folder of what episodes wait for."""
 
 
-class Doubling:
+class BackoffWarner:
     """Tells when an age has passed a limit, then twice the limit, and so on; once each."""
 
     def __init__(self, limit_s: float) -> None:
@@ -69,8 +69,8 @@ class StuckWatch:
 
     def __init__(self, options: WaitingOptions) -> None:
         """Nothing has been said yet."""
-        self._ages = Doubling(options.stuck_after_s)
-        self._generate_ages = Doubling(options.stuck_generate_s)
+        self._ages = BackoffWarner(options.stuck_after_s)
+        self._generate_ages = BackoffWarner(options.stuck_generate_s)
 
     def warnings(self, episodes: Sequence[Timeline], *, now: float) -> list[str]:
         """Returns what is to be said at `now` (monotonic clock): the oldest three by name, how many more there are."""

@@ -9,7 +9,7 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.groups.tournament_ranks import Match, rank_reward, tournament
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.pairs import PairComparison, compare
-from verl_agentic.rewards.judge.panel import INFO, Bill, gathered
+from verl_agentic.rewards.judge.panel import INFO, CostTotal, gathered
 from verl_agentic.rewards.models.quote import Block, blocks_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
@@ -58,7 +58,9 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
         return [Graded(value=float(index in playing)) for index in range(len(samples))]
     ranks, rounds = await _play([_shown(samples[index], settings) for index in playing], settings, criterion)
     played = [comparison for found in rounds for comparison in found.values()]
-    info = _info([Bill.together(comparison.bill for comparison in found.values()) for found in rounds], len(samples))
+    info = _info(
+        [CostTotal.together(comparison.costs for comparison in found.values()) for found in rounds], len(samples)
+    )
     is_strict = settings.on_invalid == "zero"
     failed = sum(one.points is None and not (is_strict and one.is_invalid) for one in played)
     if failed > _MOST_FAILED * len(played):
@@ -107,8 +109,8 @@ async def _play(
             return end.value, rounds
 
 
-def _info(bills: Sequence[Bill], count: int) -> dict[str, float]:
+def _info(totals: Sequence[CostTotal], count: int) -> dict[str, float]:
     """Returns each sample's share of what the rounds took."""
-    infos = [bill.to_info() for bill in bills]
+    infos = [costs.to_info() for costs in totals]
     shares = {name: sum(info[name] for info in infos) / count for name in INFO}
-    return shares | {"judge_latency_s": sum(bill.latency_s for bill in bills)}
+    return shares | {"judge_latency_s": sum(costs.latency_s for costs in totals)}

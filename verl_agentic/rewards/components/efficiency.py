@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.tool_calls.redundancy import are_redundant, redundancy
-from verl_agentic.rewards.turns.turn_rewards import pay_within
+from verl_agentic.rewards.turns.turn_rewards import clip_total
 
 
 @component(low=-1.0, high=0.0, inline=True)
@@ -19,5 +19,5 @@ def efficiency(sample: Sample) -> Graded:
     count = len(sample.calls)
     turns = [turn.index for turn in sample.turns for _ in turn.calls]
     in_vain = [turn for turn, is_vain in zip(turns, are_redundant(sample.calls), strict=True) if is_vain]
-    graded = pay_within(((turn, -1.0 / count) for turn in in_vain), low=-1.0, high=0.0)
+    graded = clip_total(((turn, -1.0 / count) for turn in in_vain), low=-1.0, high=0.0)
     return Graded(value=-redundancy(sample.calls), turns=graded.turns)

@@ -6,7 +6,7 @@ from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.turns.planned_subgoals import MAX_SUBGOALS, read_plan
 from verl_agentic.rewards.turns.subgoal_checks import reached_turns
-from verl_agentic.rewards.turns.turn_rewards import pay_within
+from verl_agentic.rewards.turns.turn_rewards import clip_total
 
 
 @component(high=lambda total: total, inline=True, info=("unverifiable",))
@@ -29,5 +29,5 @@ def llm_subgoals(sample: Sample, *, total: float = 0.5, max_subgoals: int = MAX_
         return ABSTAIN
     plan = read_plan(reply, max_subgoals=max_subgoals)
     each = total / plan.size
-    graded = pay_within(((turn, each) for turn in reached_turns(plan.subgoals, sample)), low=0.0, high=total)
+    graded = clip_total(((turn, each) for turn in reached_turns(plan.subgoals, sample)), low=0.0, high=total)
     return Graded(value=graded.value, turns=graded.turns, info={"unverifiable": float(len(plan.unverifiable))})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.turns.subgoal_checks import reached_turns, read_subgoals
-from verl_agentic.rewards.turns.turn_rewards import pay_within
+from verl_agentic.rewards.turns.turn_rewards import clip_total
 
 
 @component(high=lambda cap: cap, inline=True)
@@ -25,4 +25,4 @@ def subgoals(sample: Sample, *, each: float = 0.1, cap: float = 0.5) -> Graded:
     listed = read_subgoals(sample.extra.get("subgoals") or [])
     if not listed:
         return ABSTAIN
-    return pay_within(((turn, each) for turn in reached_turns(listed, sample)), low=0.0, high=cap)
+    return clip_total(((turn, each) for turn in reached_turns(listed, sample)), low=0.0, high=cap)

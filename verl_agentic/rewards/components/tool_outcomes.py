@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.tool_calls.calls import succeeded
-from verl_agentic.rewards.turns.turn_rewards import pay_within
+from verl_agentic.rewards.turns.turn_rewards import clip_total
 
 
 @component(
@@ -26,4 +26,4 @@ def tool_outcomes(sample: Sample, *, success: float = 0.05, failure: float = 0.0
     """
     answered = [(turn.index, call) for turn in sample.turns for call in turn.calls if call.is_error or succeeded(call)]
     payments = ((turn, success if succeeded(call) else -failure) for turn, call in answered)
-    return pay_within(payments, low=-cap, high=cap)
+    return clip_total(payments, low=-cap, high=cap)

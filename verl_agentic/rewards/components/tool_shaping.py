@@ -8,7 +8,7 @@ from verl_agentic.errors import DataError
 from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.tool_calls.calls import call_key, was_carried_out
-from verl_agentic.rewards.turns.turn_rewards import pay_within
+from verl_agentic.rewards.turns.turn_rewards import clip_total
 
 _NEEDED, _DUPLICATE, _UNKNOWN = 0.1, -0.05, -0.3
 
@@ -29,7 +29,7 @@ def tool_shaping(sample: Sample, *, needed: Sequence[str] = (), max_penalty: flo
     if not isinstance(tools, Sequence) or isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
         raise DataError(f"extra_info.needed_tools must be a list of names of tools, got {tools!r}; mend the row")
     payments = list(_payments(sample, tools))
-    graded = pay_within(payments, low=-max_penalty, high=_NEEDED)
+    graded = clip_total(payments, low=-max_penalty, high=_NEEDED)
     amounts = [amount for _, amount in payments]
     info = {"duplicates": float(amounts.count(_DUPLICATE)), "unknown_tools": float(amounts.count(_UNKNOWN))}
     return Graded(value=graded.value, turns=graded.turns, info=info)

@@ -8,7 +8,7 @@ from typing import Any
 
 from verl_agentic.rewards.judge.judge_verdict import Winner, read_preference
 from verl_agentic.rewards.judge.options import JudgeOptions
-from verl_agentic.rewards.judge.panel import Bill, Opinion, ask_all, gathered
+from verl_agentic.rewards.judge.panel import CostTotal, Opinion, ask_all, gathered
 from verl_agentic.rewards.judge.prompts import pair_prompt
 from verl_agentic.rewards.judge.vote import majority
 from verl_agentic.rewards.models.quote import Block
@@ -24,7 +24,7 @@ class PairComparison:
 
     points: float | None
     """Of the first: 1 won, 0 lost, 0.5 tie; None when half or more of the judges gave no valid verdict."""
-    bill: Bill
+    costs: CostTotal
     is_invalid: bool = False
     """There are no points because half or more of the judges answered with no verdict."""
 
@@ -57,7 +57,7 @@ async def compare(
     num_invalid = sum(one.is_invalid or other.is_invalid for one, other in zip(there, back, strict=True))
     return PairComparison(
         points=points,
-        bill=Bill.of([*there, *back]),
+        costs=CostTotal.of([*there, *back]),
         is_invalid=points is None and 2 * num_invalid >= len(votes),
     )
 

@@ -43,7 +43,7 @@ class Opinion(Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bill:
+class CostTotal:
     """What the asking took."""
 
     cost: float = 0.0
@@ -56,7 +56,7 @@ class Bill:
     """Of those without a verdict, the judges that answered."""
 
     @classmethod
-    def of(cls, opinions: Sequence[Opinion[Any]]) -> Bill:
+    def of(cls, opinions: Sequence[Opinion[Any]]) -> CostTotal:
         """Returns the bill of judges that were asked at the same time."""
         return cls(
             cost=sum(opinion.cost for opinion in opinions),
@@ -67,15 +67,15 @@ class Bill:
         )
 
     @classmethod
-    def together(cls, bills: Iterable[Bill]) -> Bill:
+    def together(cls, totals: Iterable[CostTotal]) -> CostTotal:
         """Returns the bill of several questions that were asked at the same time."""
-        known = list(bills)
+        known = list(totals)
         return cls(
-            cost=sum(bill.cost for bill in known),
-            latency_s=max((bill.latency_s for bill in known), default=0.0),
-            failures=sum(bill.failures for bill in known),
-            cache_hits=sum(bill.cache_hits for bill in known),
-            invalid=sum(bill.invalid for bill in known),
+            cost=sum(costs.cost for costs in known),
+            latency_s=max((costs.latency_s for costs in known), default=0.0),
+            failures=sum(costs.failures for costs in known),
+            cache_hits=sum(costs.cache_hits for costs in known),
+            invalid=sum(costs.invalid for costs in known),
         )
 
     def to_info(self) -> dict[str, float]:
@@ -91,12 +91,12 @@ class Ruling:
     value: float | None
     """Weighted mean of the items, from 0 to 1; None when the panel abstains from any of them."""
     items: dict[str, float | None]
-    bill: Bill
+    costs: CostTotal
     failures: tuple[str, ...] = ()
 
     def to_graded(self) -> Graded:
         """Returns the ruling as a component gives it."""
-        return Graded(value=self.value, info=self.bill.to_info())
+        return Graded(value=self.value, info=self.costs.to_info())
 
 
 async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
@@ -122,7 +122,7 @@ async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
     return Ruling(
         value=sum(w * v for w, v in decided) / sum(w for w, _ in decided) if is_whole else None,
         items=items,
-        bill=Bill.of(opinions),
+        costs=CostTotal.of(opinions),
         failures=tuple(opinion.failure for opinion in opinions if opinion.failure is not None),
     )
 

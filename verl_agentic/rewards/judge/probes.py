@@ -142,7 +142,7 @@ async def probe_once(probe: JudgeProbe, options: JudgeOptions) -> ProbeResult:
     ruling = await rule(blocks, options)
     outcome: Outcome = "abstained" if ruling.value is None else "passed" if ruling.value > 0.5 else "failed"
     return ProbeResult(
-        probe=probe, outcome=outcome, cost=ruling.bill.cost, failure="; ".join(dict.fromkeys(ruling.failures))
+        probe=probe, outcome=outcome, cost=ruling.costs.cost, failure="; ".join(dict.fromkeys(ruling.failures))
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from verl_agentic.rewards.component import Graded
 
 
-def pay_within(payments: Iterable[tuple[int, float]], *, low: float, high: float) -> Graded:
+def clip_total(payments: Iterable[tuple[int, float]], *, low: float, high: float) -> Graded:
     """Returns the payments by turn; their sum is that of all payments, clipped to [low, high].
 
     A payment counts as far as it moves the clipped running sum: once a bound is reached, more of the same pays nothing.
