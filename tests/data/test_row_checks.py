@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.row_checks import answers_of, is_json, stands_in
+from verl_agentic.data.row_checks import answers_of, appears_in, is_json
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from verl_agentic.data.row_checks import answers_of, is_json, stands_in
     ],
 )
 def test_an_answer_stands_in_a_text_as_words_of_its_own(answer: str, text: str, does: bool) -> None:
-    assert stands_in(answer, text) is does
+    assert appears_in(answer, text) is does
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_every_curriculum_is_found_by_its_name_and_gives_what_it_says(name: str)
     assert found.name == name
     pool = Pool(rates=PassRates(3), difficulty_N=np.array([2.0, 0.0, 1.0]), source_N=np.array(["m", "c", "m"]))
     given = found(pool, **OPTIONS.get(name, {}))
-    assert sorted(given) == [0, 1, 2] if found.gives == "order" else given.shape == (3,)
+    assert sorted(given) == [0, 1, 2] if found.returns == "order" else given.shape == (3,)
 
 
 def test_there_are_no_others() -> None:

@@ -99,9 +99,9 @@ class LoopSettings(Settings):
                 "guidance changes the prompt of single rollouts, and rollouts that branch share it, got both; unset one"
             )
         turns, temperature = self.max_turns_schedule, self.temperature_schedule
-        if turns is not None and turns.least < 1:
+        if turns is not None and turns.minimum < 1:
             raise ConfigError(f"max_turns_schedule must never be below 1, got {turns}; raise it")
-        if temperature is not None and temperature.least <= 0:
+        if temperature is not None and temperature.minimum <= 0:
             raise ConfigError(
                 f"temperature_schedule must stay above 0, or the samples of a prompt are equal, got {temperature}; "
                 "raise it"

@@ -45,7 +45,7 @@ class AdvantageType:
     needs: frozenset[str]
     """Optional columns of `CreditBatch` without which it cannot work."""
     needs_critic: bool
-    takes: frozenset[str] = frozenset()
+    accepts: frozenset[str] = frozenset()
     """Optional columns that it works without, and otherwise with."""
     compares_siblings: bool = False
     """Whether a session alone in its group teaches nothing: `rollout.n` must be above 1."""
@@ -97,7 +97,7 @@ class AdvantageType:
 def advantage(
     *,
     needs: tuple[str, ...] = (),
-    takes: tuple[str, ...] = (),
+    accepts: tuple[str, ...] = (),
     compares_siblings: bool = False,
     unless: Mapping[str, Any] | None = None,
     discounts: Mapping[str, Step] | None = None,
@@ -106,12 +106,12 @@ def advantage(
 
     Args:
         needs: optional columns of `CreditBatch` without which it cannot work.
-        takes: others that change what it gives; `critic.target` is refused where nobody takes `target_values_BT`.
+        accepts: others that change what it gives; `critic.target` is refused where nobody takes `target_values_BT`.
         compares_siblings: whether a session alone in its group teaches nothing.
         unless: options, and the values with which it teaches all the same.
         discounts: options that are discounts, and what they discount by.
     """
-    assert {*needs, *takes} <= OPTIONAL, (needs, takes)
+    assert {*needs, *accepts} <= OPTIONAL, (needs, accepts)
 
     def make(function: Callable[..., Any]) -> AdvantageType:
         return AdvantageType(
@@ -119,7 +119,7 @@ def advantage(
             function=function,
             needs=frozenset(needs),
             needs_critic="values_BT" in needs,
-            takes=frozenset(takes),
+            accepts=frozenset(accepts),
             compares_siblings=compares_siblings,
             unless=dict(unless or {}),
             discounts=dict(discounts or {}),
@@ -143,7 +143,7 @@ def columns_of_advantage(name: str) -> frozenset[str]:
     if not is_advantage(name):
         return frozenset()
     estimator = load_advantage(name)
-    return estimator.needs | estimator.takes
+    return estimator.needs | estimator.accepts
 
 
 def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:

@@ -53,6 +53,6 @@ def answers_of(ground_truth: Any) -> tuple[list[str], str]:
     return answers, "" if answers else f"the ground truth is shorter than {_MIN_ANSWER_CHARS} characters"
 
 
-def stands_in(answer: str, text: str) -> bool:
+def appears_in(answer: str, text: str) -> bool:
     """Tells whether a text has the answer in it, as words of its own; case does not matter."""
     return re.search(rf"(?<!\w){re.escape(answer.casefold())}(?!\w)", text.casefold()) is not None

@@ -192,6 +192,6 @@ MEMORY_ADVICE = {
 _MIN_GAIN = 0.05
 
 
-def has_risen(before: float, now: float, *, at_least: float = _MIN_GAIN) -> bool:
+def has_risen(before: float, now: float, *, min_gain: float = _MIN_GAIN) -> bool:
     """Tells whether a reward has risen by at least 0.05, or 5 % of its size where that is more."""
-    return now - before >= at_least * max(1.0, abs(before))
+    return now - before >= min_gain * max(1.0, abs(before))

@@ -19,7 +19,7 @@ from verl_agentic.registry import Registry
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.settings import Settings, check_options, setting
 
-Gives = Literal["weights", "order"]
+Returned = Literal["weights", "order"]
 _COLUMNS = ("difficulty", "source")
 
 
@@ -45,7 +45,7 @@ class CurriculumType:
 
     name: str
     function: Callable[..., NDArray[Any]]
-    gives: Gives
+    returns: Returned
     needs: frozenset[str]
     """Columns without which it cannot work."""
     revisits: bool
@@ -72,26 +72,26 @@ class CurriculumType:
                 f"into data.curriculum.{missing[0]}_key"
             )
         given = self.function(pool, **options)
-        if self.gives == "weights":
+        if self.returns == "weights":
             assert given.shape == (len(pool),) and (given >= 0).all(), self.name
         return given
 
 
 def curriculum(
-    *, needs: tuple[str, ...] = (), gives: Gives = "weights", revisits: bool = False
+    *, needs: tuple[str, ...] = (), returns: Returned = "weights", revisits: bool = False
 ) -> Callable[[Callable[..., NDArray[Any]]], CurriculumType]:
     """Makes a curriculum of a function `(pool, *, options) -> [N] weights | order`.
 
     Args:
         needs: columns of `Pool` without which it cannot work.
-        gives: weights to draw prompts by, with replacement; or an order in which every prompt comes once an epoch.
+        returns: weights to draw prompts by, with replacement; or an order in which every prompt comes once an epoch.
         revisits: whether prompts with a weight of 0 are to be looked at again from time to time.
     """
     assert set(needs) <= set(_COLUMNS), needs
 
     def make(function: Callable[..., NDArray[Any]]) -> CurriculumType:
         return CurriculumType(
-            name=function.__name__, function=function, gives=gives, needs=frozenset(needs), revisits=revisits
+            name=function.__name__, function=function, returns=returns, needs=frozenset(needs), revisits=revisits
         )
 
     return make

@@ -105,7 +105,7 @@ class GateType:
     function: Callable[..., Any]
     needs: frozenset[str]
     """What it must know of a session."""
-    sees: Literal["group", "groups"]
+    scope: Literal["group", "groups"]
     """One group, or all candidates at once."""
 
     def with_options(self, **options: Any) -> Gate:
@@ -141,7 +141,7 @@ class Gate:
         Raises:
             DataError: what it needs is not known of a session.
         """
-        if self.type.sees == "groups":
+        if self.type.scope == "groups":
             return self.type.function(groups, **self.options)
         if not groups:
             self.type.function(Group(uid="", sessions=()), **self.options)
@@ -208,18 +208,18 @@ def decide_together(decisions: Sequence[Decision], gates: Sequence[Gate]) -> lis
 
 
 def gate(
-    *, needs: tuple[str, ...] = (), sees: Literal["group", "groups"] = "group"
+    *, needs: tuple[str, ...] = (), scope: Literal["group", "groups"] = "group"
 ) -> Callable[[Callable[..., Any]], GateType]:
     """Makes a gate of a function `(group, *, options) -> Verdict`, or `(groups, *, options) -> list[Verdict]`.
 
     Args:
         needs: what it must know of a session.
-        sees: one group, or all candidates at once.
+        scope: one group, or all candidates at once.
     """
     assert set(needs) <= KNOWABLE, needs
 
     def make(function: Callable[..., Any]) -> GateType:
-        return GateType(name=function.__name__, function=function, needs=frozenset(needs), sees=sees)
+        return GateType(name=function.__name__, function=function, needs=frozenset(needs), scope=scope)
 
     return make
 

@@ -209,7 +209,7 @@ class PromptSampler:
 
     def _fill(self) -> None:
         """Makes sure that the queue has a prompt, of the newest weights where those are what counts."""
-        if self._curriculum.gives == "order":
+        if self._curriculum.returns == "order":
             alive = self._is_alive_N()
             while self._queue and not alive[self._queue[0]]:
                 self._queue.popleft()
@@ -230,7 +230,7 @@ class PromptSampler:
         """Returns the probability of every prompt."""
         given = self._curriculum(self._pool(), **self.settings.options)
         alive = self._is_alive_N().astype(np.float64)
-        if self._curriculum.gives == "order":
+        if self._curriculum.returns == "order":
             return alive / alive.sum()
         weights = given * alive
         even = alive / alive.sum()

@@ -29,7 +29,7 @@ class StageSchedule(Settings):
             raise ConfigError("stages must hold a number, got []; add one")
 
     @property
-    def least(self) -> float:
+    def minimum(self) -> float:
         """The smallest value."""
         return min(self.stages)
 
@@ -51,7 +51,7 @@ class LinearSchedule(Settings):
     """Steps until `end` is reached."""
 
     @property
-    def least(self) -> float:
+    def minimum(self) -> float:
         """The smallest value."""
         return min(self.start, self.end)
 
@@ -67,7 +67,7 @@ class Constant:
     value: float
 
     @property
-    def least(self) -> float:
+    def minimum(self) -> float:
         """The value."""
         return self.value
 

@@ -340,7 +340,7 @@ def test_only_the_memories_of_the_checkpoints_that_are_kept_stay(play: Play, tmp
     for step in (2, 10, 9):
         buffer(play).save(tmp_path / f"global_step_{step}")
     buffer(play).save(tmp_path / "global_step_2_mine")
-    forget_memories(tmp_path, most=2)
+    forget_memories(tmp_path, max_kept=2)
     left = {path.parent.name for path in tmp_path.rglob("replay.pt")}
     assert left == {"global_step_9", "global_step_10", "global_step_2_mine"}
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from stage import Chat
 from stored_rows import StoredRows
 
-from verl_agentic.adapters.trainer.extra_rows import most_tokens
+from verl_agentic.adapters.trainer.extra_rows import max_row_tokens
 from verl_agentic.adapters.trainer.self_teacher import COLUMN, store_teacher_log_probs, teacher_tau
 from verl_agentic.errors import ConfigError, DataError, PluginError
 
@@ -217,9 +217,9 @@ def test_prompts_that_are_more_than_text_are_refused(queue: StoredRows, trainer:
 
 
 def test_engines_that_share_a_sequence_take_longer_rows(trainer: Any) -> None:
-    assert most_tokens(trainer.config) == 4096
+    assert max_row_tokens(trainer.config) == 4096
     OmegaConf.update(trainer.config, "actor_rollout_ref.actor.ulysses_sequence_parallel_size", 4, force_add=True)
-    assert most_tokens(trainer.config) == 4 * 4096
+    assert max_row_tokens(trainer.config) == 4 * 4096
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_groups_without_a_difference_and_members_of_another_prompt_give_none() -
     assert not preference_pairs([stored(0, 1.0), guided])
     assert not preference_pairs([stored(0, 1.0), stored(0, 0.0, group="h")]), "of different prompts"
     close = [stored(0, 1.0), stored(1, 0.75)]
-    assert not preference_pairs(close, least_gap=0.25) and preference_pairs(close, least_gap=0.2)
+    assert not preference_pairs(close, min_gap=0.25) and preference_pairs(close, min_gap=0.2)
 
 
 def test_validation_is_no_data_unless_it_is_asked_for() -> None:

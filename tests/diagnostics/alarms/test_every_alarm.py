@@ -372,6 +372,6 @@ def test_an_alarm_without_its_metrics_is_silent_and_says_what_it_needs(name: str
     rng, monitor = random.Random(0), HealthMonitor(only(name))
     gone = alarm.missing([])
     for step in range(1, 40):
-        row = {metric: value for metric, value in well(step, rng).items() if not alarm.is_told_by({metric: value})}
+        row = {metric: value for metric, value in well(step, rng).items() if not alarm.has_news({metric: value})}
         assert monitor.observe(step, row) == []
     assert monitor.missing == {name: gone} and gone

@@ -148,7 +148,7 @@ def test_tools_have_mean_and_p95_over_their_calls_and_only_the_costliest_are_tol
     found = tool_times(episodes)
     assert found["tool_time/search/mean_s"] == pytest.approx(10.5) and found["tool_time/search/p95_s"] == 19.0
     assert found["tool_time/cheap/p95_s"] == 0.5
-    assert set(tool_times(episodes, most=1)) == {"tool_time/search/mean_s", "tool_time/search/p95_s"}
+    assert set(tool_times(episodes, max_tools=1)) == {"tool_time/search/mean_s", "tool_time/search/p95_s"}
     assert percentile([3.0], 0.95) == 3.0
 
 

@@ -61,7 +61,7 @@ def target_tau(config: Any) -> float:
 
     mode = str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
-    if not is_advantage(name) or "target_values_BT" not in load_advantage(name).takes:
+    if not is_advantage(name) or "target_values_BT" not in load_advantage(name).accepts:
         raise ConfigError(
             f"estimator {name!r} has no use for critic.target; set algorithm.adv_estimator=archer, or unset it"
         )

@@ -97,9 +97,9 @@ class GatedBuffer:
         verl |= {"gen_batch_size": 1, "max_inflight_gen_batches": options.max_inflight_batches}
         self._verl.__init__(sampler_kwargs=sampler_kwargs, poll_interval=_POLL_INTERVAL_S, **verl)
         self._shortest_poll_s: float = self._own.poll_interval
-        self._alone = [gate for gate in options.gates if gate.type.sees == "group"]
+        self._alone = [gate for gate in options.gates if gate.type.scope == "group"]
         self._aging = [gate for gate in self._alone if "lag" in gate.type.needs]
-        self._together = [gate for gate in options.gates if gate.type.sees == "groups"]
+        self._together = [gate for gate in options.gates if gate.type.scope == "groups"]
         self._needs = {name for gate in options.gates for name in gate.type.needs}
         self._guard = StarvationGuard(
             max_drop_rate=options.max_drop_rate,
@@ -444,7 +444,7 @@ def _save_buffer(save: Any, self: Any) -> None:
     self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
     save(self)
     if most:
-        forget_memories(folder, most=int(most))  # verl empties the folders of models only
+        forget_memories(folder, max_kept=int(most))  # verl empties the folders of models only
 
 
 @wrap(PPOTrainer, "_load_checkpoint")

@@ -208,11 +208,11 @@ class ReplayedGroups(Generic[J]):
             _unused(queued.values())
 
 
-def forget_memories(folder: Path, *, most: int) -> None:
-    """Removes the memories in all checkpoints of a folder but those of the last `most` steps and of healthy ones."""
+def forget_memories(folder: Path, *, max_kept: int) -> None:
+    """Removes the memories in all checkpoints of a folder except the last `max_kept` and healthy ones."""
     steps = {path: path.parent.name.removeprefix("global_step_") for path in folder.glob(f"global_step_*/{_FILE}")}
     written = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
-    for path in written[:-most]:
+    for path in written[:-max_kept]:
         if not is_kept(path):
             path.unlink(missing_ok=True)
 

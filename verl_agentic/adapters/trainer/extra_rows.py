@@ -30,7 +30,7 @@ def extra_row(prompt: torch.Tensor, response: torch.Tensor, mask: torch.Tensor) 
     }
 
 
-def most_tokens(config: Any) -> float:
+def max_row_tokens(config: Any) -> float:
     """Returns the length of the longest row that the actor's engine takes."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     if not rollout.log_prob_use_dynamic_bsz:

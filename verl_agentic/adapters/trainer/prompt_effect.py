@@ -13,7 +13,7 @@ import torch
 import transfer_queue as tq
 
 from verl_agentic.adapters.batches.batch_keys import split_key
-from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
+from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings, prompt_information
 
 _FIELDS = ["prompts", "responses", "response_mask"]
@@ -30,7 +30,7 @@ def measure_prompt_information(
         columns: what agent loops have stored with its rows.
         settings: how much is computed.
     """
-    taken = _first_turns(batch, columns, settings, most=most_tokens(trainer.config))
+    taken = _first_turns(batch, columns, settings, most=max_row_tokens(trainer.config))
     places, prompts, texts = list(taken), [prompt for prompt, _ in taken.values()], [text for _, text in taken.values()]
     if len(places) < 2:
         return {}

@@ -18,7 +18,7 @@ from tensordict import TensorDict
 
 from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.sections import plain_section
-from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, most_tokens
+from verl_agentic.adapters.trainer.extra_rows import extra_row, log_probs_of, max_row_tokens
 from verl_agentic.agent_loops.codec.control_tokens import Markers, special_tokens
 from verl_agentic.algorithms.losses.target_network import TargetSettings
 from verl_agentic.algorithms.policy_loss import needs_of_loss
@@ -70,7 +70,7 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
     solutions = _solutions(batch.keys, outcome_B, masks)
-    most, closing = most_tokens(trainer.config), closing_ids(trainer.tokenizer)
+    most, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
     # Every row is computed, taught or not: a batch has to be divisible by the ranks.
     rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):

@@ -189,9 +189,9 @@ def is_inside(kind: str) -> bool:
     return inside is not None
 
 
-def longest(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
+def longest(spans: Sequence[Span], max_spans: int) -> tuple[Span, ...]:
     """Returns at most that many spans, the longest ones, in their order."""
-    if len(spans) <= most:
+    if len(spans) <= max_spans:
         return tuple(spans)
-    kept = sorted(range(len(spans)), key=lambda index: spans[index].start_s - spans[index].end_s)[:most]
+    kept = sorted(range(len(spans)), key=lambda index: spans[index].start_s - spans[index].end_s)[:max_spans]
     return tuple(spans[index] for index in sorted(kept))

@@ -25,7 +25,7 @@ def q_targets(rewards: Tensor, next_values: Tensor, done: Tensor, *, gamma: floa
     return rewards + gamma * torch.where(done, 0.0, next_values)
 
 
-@advantage(needs=("turn_ids_BT", "values_BT"), takes=("target_values_BT",), discounts={"gamma": "turn"})
+@advantage(needs=("turn_ids_BT", "values_BT"), accepts=("target_values_BT",), discounts={"gamma": "turn"})
 def archer(batch: CreditBatch, *, gamma: float = 0.9) -> Advantages:
     """Returns `Q(s[k], turn) - V(s[k])` on every sampled token of turn k, not whitened.
 

@@ -34,7 +34,7 @@ def score_norms(log_probs_BT: Tensor, sum_pi_squared_BT: Tensor | None) -> Tenso
 
 @advantage(
     needs=("old_log_probs_BT",),
-    takes=("sum_pi_squared_BT", "is_weights_BT"),
+    accepts=("sum_pi_squared_BT", "is_weights_BT"),
     compares_siblings=True,
     unless={"keep_alone": True},
 )

@@ -26,13 +26,13 @@ def discounted_returns(rewards: Sequence[float], *, gamma: float) -> list[float]
     return returns[::-1]
 
 
-def discount_complaint(*, gamma: float, steps: int, least: float = 0.1) -> str | None:
+def discount_complaint(*, gamma: float, steps: int, min_share: float = 0.1) -> str | None:
     """Returns a message when an outcome hardly reaches the beginning of an episode; None when it does.
 
     Args:
         gamma: discount of a step.
         steps: length of an episode, in the steps that are discounted.
-        least: share of the outcome that must arrive. Our choice.
+        min_share: share of the outcome that must arrive. Our choice.
 
     Raises:
         ConfigError: gamma not in [0, 1], or no steps.
@@ -40,9 +40,9 @@ def discount_complaint(*, gamma: float, steps: int, least: float = 0.1) -> str |
     if not 0 <= gamma <= 1 or steps < 1:
         raise ConfigError(f"discounting needs gamma in [0, 1] and steps >= 1, got {gamma} and {steps}")
     arriving = sparse_value(1.0, gamma=gamma, steps_left=steps)
-    if arriving >= least:
+    if arriving >= min_share:
         return None
     return (
-        f"gamma {gamma} leaves {arriving:.3g} of an outcome after {steps} steps, got less than {least}; the first "
-        f"steps learn next to nothing: set gamma to at least {least ** (1 / steps):.4f}, or to 1, or discount turns"
+        f"gamma {gamma} leaves {arriving:.3g} of an outcome after {steps} steps, got less than {min_share}; the first "
+        f"steps learn next to nothing: set gamma to at least {min_share ** (1 / steps):.4f}, or to 1, or discount turns"
     )

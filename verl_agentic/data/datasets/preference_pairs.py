@@ -26,7 +26,7 @@ def preference_pairs(
     stored: Sequence[StoredSample],
     *,
     tools_of: Callable[[Sample], Sequence[Schema]] = lambda sample: (),
-    least_gap: float = 0.0,
+    min_gap: float = 0.0,
     splits: Collection[Split] = ("train",),
 ) -> list[dict[str, Any]]:
     """Returns one pair per group of siblings that differ: the best paid one, and the worst paid one.
@@ -37,7 +37,7 @@ def preference_pairs(
     Args:
         stored: trajectories of a run (`sample_log.read_samples`).
         tools_of: the tools that a trajectory could call, which the run does not store.
-        least_gap: pairs whose scores differ by no more than that are left out.
+        min_gap: pairs whose scores differ by no more than that are left out.
         splits: validation is left out unless it is named.
     """
     by_key = sorted((one for one in stored if one.split in splits), key=lambda one: (*one.key, one.session))
@@ -49,7 +49,7 @@ def preference_pairs(
         if not siblings:
             continue
         best, worst = max(siblings, key=_score), min(siblings, key=_score)
-        if _score(best) - _score(worst) > least_gap:
+        if _score(best) - _score(worst) > min_gap:
             pairs.append(
                 {
                     "prompt": [message.to_dict() for message in best.sample.prompt],

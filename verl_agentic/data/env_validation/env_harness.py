@@ -30,7 +30,7 @@ _LIMITS = EpisodeLimits(
     max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=512, max_retries=0, episode_timeout_s=600.0
 )
 _FEW_TURNS = replace(_LIMITS, max_turns=8)
-_Play = Callable[[Callable[[int], NextText], Sequence[EnvRow], int], Awaitable[list[Episode]]]
+_Run = Callable[[Callable[[int], NextText], Sequence[EnvRow], int], Awaitable[list[Episode]]]
 """Plays rows: a script for each place, the rows, and how many at once."""
 
 
@@ -63,18 +63,18 @@ class EnvHarness:
         finally:
             await env.close()
 
-    async def play_solution(self) -> list[Episode]:
+    async def run_solution(self) -> list[Episode]:
         """Plays the solution of every row, one after the other and timed."""
-        return await self._play(self._solution, self.rows, self.stopwatch.timed(self._make), 1)
+        return await self._run(self._solution, self.rows, self.stopwatch.timed(self._make), 1)
 
-    async def play(self, begin: Callable[[], NextText], rows: Sequence[EnvRow]) -> list[Episode]:
+    async def run(self, begin: Callable[[], NextText], rows: Sequence[EnvRow]) -> list[Episode]:
         """Plays rows with a policy that knows nothing of them, for a few turns.
 
         Arguments that do not fit their schema reach the environment: whether a protocol checks them is up to its user.
         """
         return await self._play_probe(lambda index: begin(), rows, _CONCURRENT)
 
-    async def play_beginning(self) -> list[Episode]:
+    async def run_beginning(self) -> list[Episode]:
         """Plays the first turn of every row's solution, and silence after it."""
         return await self._play_probe(self._beginning, self.rows, _CONCURRENT)
 
@@ -90,7 +90,7 @@ class EnvHarness:
         """Plays every row four more times with a policy that knows nothing of them."""
         return await self._replay(lambda index: begin(), self._play_probe)
 
-    async def _replay(self, script_of: Callable[[int], NextText], play: _Play) -> list[list[Episode]]:
+    async def _replay(self, script_of: Callable[[int], NextText], run: _Run) -> list[list[Episode]]:
         """Returns the four episodes of each row: beside other rows, twice at once, and alone in the reverse order.
 
         So the check finds state that leaks between episodes of one row, between rows, and between siblings.
@@ -100,7 +100,7 @@ class EnvHarness:
         twice = [index for index in range(count) for _ in range(2)]
         for order, max_concurrent in ((range(count), _CONCURRENT), (twice, _CONCURRENT), (range(count)[::-1], 1)):
             rows = [self.rows[index] for index in order]
-            episodes = await play(lambda place, order=order: script_of(order[place]), rows, max_concurrent)
+            episodes = await run(lambda place, order=order: script_of(order[place]), rows, max_concurrent)
             for index, episode in zip(order, episodes, strict=True):
                 found[index].append(episode)
         return found
@@ -108,19 +108,19 @@ class EnvHarness:
     async def _play_counted(
         self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
     ) -> list[Episode]:
-        return await self._play(script_of, rows, self.stopwatch.counted(self._make), max_concurrent)
+        return await self._run(script_of, rows, self.stopwatch.counted(self._make), max_concurrent)
 
     async def _play_probe(
         self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
     ) -> list[Episode]:
         unchecked = cast("Codec", _Unchecked(self.codec))
-        return await self._play(script_of, rows, self._make, max_concurrent, limits=_FEW_TURNS, codec=unchecked)
+        return await self._run(script_of, rows, self._make, max_concurrent, limits=_FEW_TURNS, codec=unchecked)
 
     async def burst(self) -> None:
         """Ends environments in all ways: played to the end, only started, cancelled in the middle."""
         for number in range(BURST):
             index = number % len(self.rows)
-            await self._play(lambda _, index=index: self._solution(index), [self.rows[index]], self._make, 1)
+            await self._run(lambda _, index=index: self._solution(index), [self.rows[index]], self._make, 1)
             with contextlib.suppress(Exception):  # that it cannot be started is told elsewhere
                 await self.start(self.rows[index])
             await self._cancel(index)
@@ -152,7 +152,7 @@ class EnvHarness:
             task.cancel()
         await asyncio.gather(playing, thinking, return_exceptions=True)
 
-    async def _play(
+    async def _run(
         self,
         policy_of: Callable[[int], NextText],
         rows: Sequence[EnvRow],

@@ -14,7 +14,7 @@ from verl_agentic.data.env_validation.adversaries import ECHO, NULL, Adversary, 
 from verl_agentic.data.env_validation.env_harness import BURST, EnvHarness
 from verl_agentic.data.env_validation.leaks import find_leftovers
 from verl_agentic.data.env_validation.replays import NUM_PLAYS, replay_problem
-from verl_agentic.data.row_checks import answers_of, is_json, making_problems, stands_in
+from verl_agentic.data.row_checks import answers_of, appears_in, is_json, making_problems
 from verl_agentic.data.rows import read_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
@@ -188,7 +188,7 @@ class _Examination:
     async def _look_at_solution(self) -> _Findings:
         if self.harness.package.gold is None:
             return ["the package has no gold(row); add the solution of its tasks"], ""
-        solved = self.firsts["the solution"] = await self.harness.play_solution()
+        solved = self.firsts["the solution"] = await self.harness.run_solution()
         problems = [
             f"{self._name(index)}: {_end_of(episode)}"
             for index, episode in enumerate(solved)
@@ -197,8 +197,8 @@ class _Examination:
         turns = sum(len(episode.actions) for episode in solved) / len(solved)
         return problems, f"{turns:.1f} turns"
 
-    async def _look_at_probe(self, probe: Adversary) -> _Findings:
-        return await self._play_probe(probe, range(len(self.harness.rows))), ""
+    async def _look_at_probe(self, adversary: Adversary) -> _Findings:
+        return await self._run_adversary(adversary, range(len(self.harness.rows))), ""
 
     async def _look_at_malformed(self) -> _Findings:
         special_tokens = list(self.harness.tokenizer.all_special_tokens)
@@ -207,24 +207,24 @@ class _Examination:
         skipped: dict[str, None] = {}
         for index in range(len(self.harness.rows)):
             probes, unwritable = malformed(self.harness.codec, self.schemas.get(index, []), special_tokens)
-            names.update(probe.name.rpartition(": ")[2] for probe in probes)
+            names.update(adversary.name.rpartition(": ")[2] for adversary in probes)
             skipped.update(dict.fromkeys(unwritable))
-            for probe in probes:
-                problems += await self._play_probe(probe, [index])
+            for adversary in probes:
+                problems += await self._run_adversary(adversary, [index])
         detail = f"{len(names)} kinds of turns"
         return problems, f"{detail}; not writable in this protocol: {', '.join(skipped)}" if skipped else detail
 
-    async def _play_probe(self, probe: Adversary, indices: Sequence[int]) -> list[str]:
+    async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
         """Returns the rows in which a probe has failed the environment, or has earned something."""
-        episodes = await self.harness.play(probe.begin, [self.harness.rows[index] for index in indices])
-        self.firsts[probe.name] = episodes
+        episodes = await self.harness.run(adversary.begin, [self.harness.rows[index] for index in indices])
+        self.firsts[adversary.name] = episodes
         problems = []
         for index, episode in zip(indices, episodes, strict=True):
             if episode.is_void or episode.reward.outcome > 0:
-                problems.append(f"{self._name(index)}, {probe.name}: {_end_of(episode)}")
-            if not probe.is_answered:
+                problems.append(f"{self._name(index)}, {adversary.name}: {_end_of(episode)}")
+            if not adversary.is_answered:
                 after_prompt = episode.messages[len(self.prompts.get(index, ())) :]
-                self.told += [(index, probe.name, m.content) for m in after_prompt if m.role != "assistant"]
+                self.told += [(index, adversary.name, m.content) for m in after_prompt if m.role != "assistant"]
         return problems
 
     async def _look_at_replays(self) -> _Findings:
@@ -235,7 +235,7 @@ class _Examination:
         }
         if harness.package.gold is not None:
             replayed["the solution"] = (firsts["the solution"], await harness.replay_solution())
-            replayed["the solution's first turn"] = (await harness.play_beginning(), await harness.replay_beginning())
+            replayed["the solution's first turn"] = (await harness.run_beginning(), await harness.replay_beginning())
         problems = [
             f"{self._name(index)}, {name}: {problem}"
             for name, (first, rest) in replayed.items()
@@ -253,8 +253,8 @@ class _Examination:
                 skipped[reason] = skipped.get(reason, 0) + 1
             texts = [("the prompt", message.content) for message in self.prompts.get(index, row.prompt)]
             texts += [("the schemas of the tools", json.dumps(self.schemas.get(index, ()), default=str))]
-            texts += [(f"what {probe!r} was told", text) for i, probe, text in self.told if i == index]
-            places = {place for place, text in texts for answer in answers if stands_in(answer, text)}
+            texts += [(f"what {adversary!r} was told", text) for i, adversary, text in self.told if i == index]
+            places = {place for place, text in texts for answer in answers if appears_in(answer, text)}
             problems += [f"{self._name(index)}: the ground truth stands in {place}" for place in sorted(places)]
         looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])

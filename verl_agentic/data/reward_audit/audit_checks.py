@@ -111,14 +111,14 @@ async def needs_env(bench: Bench, units: Sequence[Unit]) -> bool:
     return any(not a.is_like(b) for with_env, without in pairs for a, b in zip(with_env, without, strict=True))
 
 
-async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, most: float) -> UnearnedReward:
+async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, max_unearned: float) -> UnearnedReward:
     """Returns what silence and an echo earn; in a group, one of its members says nothing, or the prompt.
 
     Args:
         bench: the term.
         units: what it is asked about.
         form: how answers are given so that they count; the prompt is also given back as it is.
-        most: what may be earned so.
+        max_unearned: what may be earned so.
     """
     gold = [gold_of(unit[0].ground_truth) for unit in units]
     silence = [[silent(unit[0], right), *unit[1:]] for unit, right in zip(units, gold, strict=True)]
@@ -129,7 +129,7 @@ async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, 
         f"{unit[0].id}: {what} earns {value:.3g}"
         for what, values in zip(("tool output alone", "the prompt, given back,"), earned, strict=True)
         for unit, value in zip(units, values, strict=True)
-        if value > most + 1e-9
+        if value > max_unearned + 1e-9
     ]
     return UnearnedReward(
         silent=max(earned[0], default=0.0),
@@ -146,14 +146,14 @@ async def form_of(bench: Bench, samples: Sequence[Sample]) -> Form:
     return ALL_FORMS[max(range(len(earned)), key=lambda index: earned[index])]
 
 
-async def look_at_gold(bench: Bench, samples: Sequence[Sample], *, form: Form, most: float) -> GoldCheck:
+async def look_at_gold(bench: Bench, samples: Sequence[Sample], *, form: Form, max_unearned: float) -> GoldCheck:
     """Returns what a term makes of right answers, of rewritings of them, and of wrong ones.
 
     Args:
         bench: the term.
         samples: one of each row.
         form: how answers are given.
-        most: what an answer may earn that has nothing to do with the right one.
+        max_unearned: what an answer may earn that has nothing to do with the right one.
     """
     rows = _with_gold(samples)
     if not rows:
@@ -171,7 +171,7 @@ async def look_at_gold(bench: Bench, samples: Sequence[Sample], *, form: Form, m
     values = await tally.earned([(sample, one.text) for _, sample, one in wrong])
     for (row, sample, one), value in zip(wrong, values, strict=True):
         # Partial credit for shared words is what F1 is for.
-        is_accepted = value >= max(best[row], _ACCEPTED) - 1e-9 if one.is_near else value > most + 1e-9
+        is_accepted = value >= max(best[row], _ACCEPTED) - 1e-9 if one.is_near else value > max_unearned + 1e-9
         tally.count(one.kind, sample, one.text, value, is_misjudged=is_accepted)
     return tally.result(family)
 

@@ -173,7 +173,7 @@ async def _look(
             reason = _JUDGED_BY_ENV
         unearned, gold = UnearnedReward(skipped=reason), GoldCheck(skipped=reason)
         if not reason:
-            unearned, gold = await _try_other_episodes(bench, units, most=thresholds.max_unearned)
+            unearned, gold = await _try_other_episodes(bench, units, max_unearned=thresholds.max_unearned)
     finally:
         bench.close()
     return TermAudit(
@@ -188,14 +188,16 @@ async def _look(
     )
 
 
-async def _try_other_episodes(bench: Bench, units: Sequence[Unit], *, most: float) -> tuple[UnearnedReward, GoldCheck]:
+async def _try_other_episodes(
+    bench: Bench, units: Sequence[Unit], *, max_unearned: float
+) -> tuple[UnearnedReward, GoldCheck]:
     if bench.is_group:
         skipped = GoldCheck(skipped="it sees whole groups")
-        return await look_for_unearned(bench, units, form=PLAIN, most=most), skipped
+        return await look_for_unearned(bench, units, form=PLAIN, max_unearned=max_unearned), skipped
     rows = list({repr((sample.prompt, sample.ground_truth)): sample for (sample,) in units}.values())
     form = await form_of(bench, rows)
-    unearned = await look_for_unearned(bench, units, form=form, most=most)
-    return unearned, await look_at_gold(bench, rows, form=form, most=most)
+    unearned = await look_for_unearned(bench, units, form=form, max_unearned=max_unearned)
+    return unearned, await look_at_gold(bench, rows, form=form, max_unearned=max_unearned)
 
 
 def _problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thresholds) -> Iterator[Finding]:

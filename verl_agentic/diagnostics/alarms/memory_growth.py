@@ -43,7 +43,7 @@ def memory_growth(
             values = history.last(name, window)
             if len(values) < window:
                 continue
-            gained = steady_growth(values, growth=growth, least=least_gb, steadiness=steadiness)
+            gained = steady_growth(values, growth=growth, min_gain=least_gb, steadiness=steadiness)
             if gained is not None and (worst is None or gained > worst[0]):
                 worst = (gained, name, values)
     if worst is None:
@@ -62,14 +62,14 @@ def steady_growth(
     values: Sequence[float],
     *,
     growth: float = MEMORY_GROWTH,
-    least: float = MEMORY_MIN_GB,
+    min_gain: float = MEMORY_MIN_GB,
     steadiness: float = MEMORY_STEADINESS,
 ) -> float | None:
     """Returns by how much values have grown; None where that is too little, or unsteady. See `memory_growth`."""
     if _tau(values) < steadiness:
         return None
     gained = _slope(values) * (len(values) - 1)
-    return gained if gained >= max(least, growth * abs(values[0])) else None
+    return gained if gained >= max(min_gain, growth * abs(values[0])) else None
 
 
 def _slope(values: Sequence[float]) -> float:

@@ -137,7 +137,7 @@ class Alarm:
         names = list(names)
         return [need for need in self._needs(options) if not any(_matches(name, need) for name in names)]
 
-    def is_told_by(self, row: Row, **options: Any) -> bool:
+    def has_news(self, row: Row, **options: Any) -> bool:
         """Tells whether a row has news for it."""
         return any(_matches(name, need) for need in self._needs(options) for name in row)
 

@@ -197,7 +197,7 @@ class HealthMonitor:
         self._history.add({**row, _STEP: step})
         self._num_steps += 1
         # What is measured now and then need not be measured in a step in which alarms look.
-        self._told.update(name for name, alarm in self._alarms.items() if alarm.is_told_by(row, **self._options(name)))
+        self._told.update(name for name, alarm in self._alarms.items() if alarm.has_news(row, **self._options(name)))
         if self._num_steps % self.settings.every:
             return []
         told, self._told = self._told, set()

@@ -171,7 +171,7 @@ def own_times(spans: Iterable[Span], start_s: float, end_s: float) -> dict[str, 
     return dict(found)
 
 
-def tool_times(episodes: Iterable[EpisodeTime], *, most: int = 20) -> dict[str, float]:
+def tool_times(episodes: Iterable[EpisodeTime], *, max_tools: int = 20) -> dict[str, float]:
     """Returns `tool_time/<name>/{mean,p95}_s` over the calls of each tool, of the tools that took longest in all."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
@@ -179,7 +179,7 @@ def tool_times(episodes: Iterable[EpisodeTime], *, most: int = 20) -> dict[str, 
             if span.kind == "tool":
                 seconds[span.label].append(span.end_s - span.start_s)
     found = {}
-    for name in sorted(seconds, key=lambda name: -sum(seconds[name]))[:most]:
+    for name in sorted(seconds, key=lambda name: -sum(seconds[name]))[:max_tools]:
         found[f"tool_time/{name}/mean_s"] = sum(seconds[name]) / len(seconds[name])
         found[f"tool_time/{name}/p95_s"] = percentile(seconds[name], 0.95)
     return found

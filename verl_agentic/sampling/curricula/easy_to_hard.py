@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from verl_agentic.sampling.curriculum import Pool, curriculum
 
 
-@curriculum(needs=("difficulty",), gives="order")
+@curriculum(needs=("difficulty",), returns="order")
 def easy_to_hard(pool: Pool) -> NDArray[np.int64]:
     """Returns the prompts by rising difficulty, equal ones in the order of the data; every epoch anew.
 

@@ -11,7 +11,7 @@ from verl_agentic.sampling.curricula.easy_to_hard import easy_to_hard
 from verl_agentic.sampling.curriculum import Pool, curriculum
 
 
-@curriculum(needs=("difficulty",), gives="order")
+@curriculum(needs=("difficulty",), returns="order")
 def hard_to_easy(pool: Pool) -> NDArray[np.int64]:
     """Returns the prompts by falling difficulty, equal ones in the order of the data; every epoch anew.
 

@@ -10,7 +10,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.gate import KEEP, Group, Verdict, gate
 
 
-@gate(needs=("reward",), sees="groups")
+@gate(needs=("reward",), scope="groups")
 def top_p_signal(groups: Sequence[Group], *, p: float | None = None, fraction: float | None = None) -> list[Verdict]:
     """Returns that all groups are dropped but those with the greatest standard deviations of the reward.
 

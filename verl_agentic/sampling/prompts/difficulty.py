@@ -34,13 +34,13 @@ def is_learnable(rates_N: Floats, *, low: float = 0.0, high: float = 1.0) -> NDA
     return np.isnan(rates_N) | ((rates_N > low) & (rates_N < high))
 
 
-def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *, at_least: int = 2) -> Floats:
+def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *, min_attempts: int = 2) -> Floats:
     """Returns the pass rate of every task, [N] in the order of `tasks`; NaN where too few attempts count.
 
     Args:
         records: of `verl-agentic evaluate`: their `task`, `outcome` and `void`. Void attempts do not count.
         tasks: what to look up.
-        at_least: attempts that must count. After one, every rate would be 0 or 1.
+        min_attempts: attempts that must count. After one, every rate would be 0 or 1.
 
     Raises:
         ConfigError: no task has so many.
@@ -50,10 +50,10 @@ def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *,
         if not record["void"]:
             outcomes.setdefault(str(record["task"]), []).append(float(record["outcome"]) >= _FULL)
     tries = [outcomes.get(task, []) for task in tasks]
-    rates = np.array([np.mean(own) if len(own) >= at_least else np.nan for own in tries])
+    rates = np.array([np.mean(own) if len(own) >= min_attempts else np.nan for own in tries])
     if np.isnan(rates).all():
         raise ConfigError(
-            f"none of the {len(tasks)} tasks has {at_least} attempts that count, got at most "
+            f"none of the {len(tasks)} tasks has {min_attempts} attempts that count, got at most "
             f"{max(map(len, tries), default=0)}; evaluate them with more samples"
         )
     return rates

@@ -145,7 +145,7 @@ class PassRates:
             }
         return found
 
-    def complaint(self, *, at_least: int = 32) -> str | None:
+    def complaint(self, *, min_prompts: int = 32) -> str | None:
         """Returns a message when no attempt at any prompt has earned anything; None as long as too few are seen.
 
         Args:
@@ -153,7 +153,7 @@ class PassRates:
         """
         seen = self.is_seen_N
         count = int(seen.sum())
-        if count < min(at_least, len(self)) or self._table["passes"][seen].any():
+        if count < min(min_prompts, len(self)) or self._table["passes"][seen].any():
             return None
         return (
             f"base too weak: no attempt at any of the {count} prompts seen has succeeded, so groups carry no signal; "
