@@ -72,23 +72,23 @@ class EnvHarness:
 
         Arguments that do not fit their schema reach the environment: whether a protocol checks them is up to its user.
         """
-        return await self._play_probe(lambda index: begin(), rows, _CONCURRENT)
+        return await self._run_limited(lambda index: begin(), rows, _CONCURRENT)
 
     async def run_beginning(self) -> list[Episode]:
         """Plays the first turn of every row's solution, and silence after it."""
-        return await self._play_probe(self._beginning, self.rows, _CONCURRENT)
+        return await self._run_limited(self._beginning, self.rows, _CONCURRENT)
 
     async def replay_solution(self) -> list[list[Episode]]:
         """Plays the solution of every row four more times."""
-        return await self._replay(self._solution, self._play_counted)
+        return await self._replay(self._solution, self._run_counted)
 
     async def replay_beginning(self) -> list[list[Episode]]:
         """Plays the first turn of every row's solution four more times."""
-        return await self._replay(self._beginning, self._play_probe)
+        return await self._replay(self._beginning, self._run_limited)
 
     async def replay(self, begin: Callable[[], NextText]) -> list[list[Episode]]:
         """Plays every row four more times with a policy that knows nothing of them."""
-        return await self._replay(lambda index: begin(), self._play_probe)
+        return await self._replay(lambda index: begin(), self._run_limited)
 
     async def _replay(self, script_of: Callable[[int], NextText], run: _Run) -> list[list[Episode]]:
         """Returns the four episodes of each row: beside other rows, twice at once, and alone in the reverse order.
@@ -105,12 +105,12 @@ class EnvHarness:
                 found[index].append(episode)
         return found
 
-    async def _play_counted(
+    async def _run_counted(
         self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
     ) -> list[Episode]:
         return await self._run(script_of, rows, self.stopwatch.counted(self._make), max_concurrent)
 
-    async def _play_probe(
+    async def _run_limited(
         self, script_of: Callable[[int], NextText], rows: Sequence[EnvRow], max_concurrent: int
     ) -> list[Episode]:
         unchecked = cast("Codec", _Unchecked(self.codec))
