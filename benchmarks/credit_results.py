@@ -24,7 +24,7 @@ from _credit_runs import Size, Trial, WarmStart, read_result
 from _credit_table import Results, draw
 from _report import Target, progress, report
 
-from verl_agentic.cli.quickstart.child import ChildFailedError
+from verl_agentic.cli.quickstart.child_process import ChildFailedError
 
 _TASK, _GAME = "quickstart", "text_game"
 _SIZES = {

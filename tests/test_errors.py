@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from verl_agentic import errors
-from verl_agentic.cli.quickstart.child import ChildFailedError
+from verl_agentic.cli.quickstart.child_process import ChildFailedError
 from verl_agentic.errors import AgenticError, ConfigError, EnvError, PolicyError, boundary
 
 STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {

@@ -16,7 +16,7 @@ from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.errors import ConfigError, EnvError, boundary, is_infrastructure
 from verl_agentic.rewards.text.reasoning import outside_reasoning
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
-from verl_agentic.tools.functions import to_tool
+from verl_agentic.tools.function_tool import to_tool
 from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.options.hindsight import FILE, add_hindsight_arguments, write_hindsight
+from verl_agentic.cli.options.hindsight_options import FILE, add_hindsight_arguments, write_hindsight
 
 _FILES = {"train": "train.parquet", "test": "test.parquet"}
 

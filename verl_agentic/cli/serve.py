@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.options.http import add_listening_options, listen, make_http, token_of
+from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.cli.dryrun.launch import launch
     from verl_agentic.cli.dryrun.plan import Options, make_plan
     from verl_agentic.cli.dryrun.show import as_json, show_plan, show_report, write_page
-    from verl_agentic.cli.quickstart.child import termination_as_interrupt
+    from verl_agentic.cli.quickstart.child_process import termination_as_interrupt
     from verl_agentic.diagnostics.dryrun.events import Events
 
     started, out = time.monotonic(), args.out.resolve()

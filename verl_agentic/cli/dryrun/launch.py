@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from verl_agentic.cli.dryrun.plan import DryrunPlan
-from verl_agentic.cli.quickstart.child import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
+from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
 from verl_agentic.diagnostics.dryrun.events import (
     FOLDER_VARIABLE,
     MODEL_VARIABLE,

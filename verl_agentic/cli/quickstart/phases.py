@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.child import CPU_ENVIRONMENT, MemoryMeter, run_child, termination_as_interrupt
+from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child, termination_as_interrupt
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.display import Display
 from verl_agentic.cli.quickstart.summary import Summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from verl_agentic.cli.options.http import add_listening_options, listen, make_http, token_of
+from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
 from verl_agentic.cli.sandbox.limit_options import add_backend_options, backend_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_TOKEN"

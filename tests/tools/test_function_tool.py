@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from verl_agentic import ConfigError, EnvError, EnvRow, Message, ToolCall, ToolEnv, ToolResult, tool
-from verl_agentic.tools.functions import FunctionTool
+from verl_agentic.tools.function_tool import FunctionTool
 from verl_agentic.tools.schema_check import ArgumentSchema
 from verl_agentic.types import Action, Observation
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verl_agentic.cli.quickstart import child
-from verl_agentic.cli.quickstart.child import ChildFailedError, MemoryMeter, run_child
+from verl_agentic.cli.quickstart import child_process
+from verl_agentic.cli.quickstart.child_process import ChildFailedError, MemoryMeter, run_child
 
 # A child that starts a grandchild, writes its pid into a file, and then does what `then` says.
 PARENT = """
@@ -53,8 +53,8 @@ def _ctrl_c_works() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_POLL_S", 0.02)
-    monkeypatch.setattr(child, "_SURVIVORS_S", 0.1)
+    monkeypatch.setattr(child_process, "_POLL_S", 0.02)
+    monkeypatch.setattr(child_process, "_SURVIVORS_S", 0.1)
 
 
 def command(folder: Path, then: str, *, session: str = "same session") -> list[str]:
@@ -209,7 +209,7 @@ def test_a_second_ctrl_c_while_processes_are_looked_for_ends_the_child_too(
 def test_a_child_that_ignores_ctrl_c_is_killed_after_the_grace(
     tmp_path: Path, meter: MemoryMeter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "_GRACE_S", 0.2)
+    monkeypatch.setattr(child_process, "_GRACE_S", 0.2)
     run_interrupted(tmp_path, meter, DEAF, when="deaf")
     assert is_gone(int((tmp_path / "grandchild").read_text()))
 
