@@ -29,8 +29,8 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
     parameters_of,
     reason_of,
 )
-from verl_agentic.agent_loops.codec.tag_spans import Scan, Scanner, Tag, TagSpan
 from verl_agentic.agent_loops.codec.tool_formats import MALFORMED, ToolFormat, opening_pattern
+from verl_agentic.rewards.text.tags import Scan, Scanner, Tag, TagSpan
 from verl_agentic.types import ToolCall
 
 _T = TypeVar("_T")

@@ -19,11 +19,11 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
     problem_of,
     reason_of,
 )
-from verl_agentic.agent_loops.codec.tag_spans import Scanner
 from verl_agentic.agent_loops.codec.tool_calls import REPAIRED
 from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
 from verl_agentic.agent_loops.protocols.tag_actions import numbered
 from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.text.tags import Scanner
 from verl_agentic.types import Message, ToolCall
 
 _BEGINS = re.compile(r'\{\s*"')

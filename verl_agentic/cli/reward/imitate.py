@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _texts(args: argparse.Namespace) -> list[str]:
-    from verl_agentic.rewards.text.turn_tags import texts
+    from verl_agentic.rewards.text.turn_texts import texts
 
     samples = [stored.sample for group in chosen_groups(args).groups for stored in group]
     return ["\n".join(texts(sample.turns, starts_in_reasoning=False)) for sample in samples]

@@ -14,7 +14,7 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty_box, is_refusal
 from verl_agentic.rewards.text.normal_form import normalise
 from verl_agentic.rewards.text.reasoning import outside_reasoning
-from verl_agentic.rewards.text.turn_tags import without_end_tokens
+from verl_agentic.rewards.text.turn_texts import without_end_tokens
 
 Form = Literal["majority", "share"]
 _MAX_CHARS = 2000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.turn_tags import has_block, has_one_block, has_tag, texts
+from verl_agentic.rewards.text.turn_texts import has_block, has_one_block, has_tag, texts
 from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 

@@ -7,7 +7,7 @@ import re
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.turn_tags import has_one_block, has_tag, texts
+from verl_agentic.rewards.text.turn_texts import has_one_block, has_tag, texts
 
 _JOIN = re.compile(r"</think>\s*<answer>")
 _OPENING, _CLOSING = "<think>", "</answer>"

@@ -11,7 +11,7 @@ from verl_agentic.rewards.component import component
 from verl_agentic.rewards.models.discriminator import Discriminator
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.text.turn_texts import texts
 
 
 def _check(model: str, bound: float) -> None:

@@ -7,7 +7,7 @@ from verl_agentic.rewards.answers.short_answers import boxed_answer, is_endless
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty_box
-from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.text.turn_texts import texts
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True)

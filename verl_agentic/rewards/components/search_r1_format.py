@@ -12,7 +12,7 @@ from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
 from verl_agentic.rewards.text.tag_blocks import last_block
-from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.text.turn_texts import texts
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")

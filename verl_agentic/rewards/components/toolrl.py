@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.turn_tags import texts
+from verl_agentic.rewards.text.turn_texts import texts
 from verl_agentic.rewards.tool_calls.calls import is_well_formed
 from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, LOWEST, ExpectedTurn, call_score, has_toolrl_form
 

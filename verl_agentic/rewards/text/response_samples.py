@@ -12,7 +12,7 @@ from typing import Any
 
 from verl_agentic.rewards.sample import Call, Sample, Turn
 from verl_agentic.rewards.text.reasoning import outside_reasoning
-from verl_agentic.rewards.text.turn_tags import without_end_tokens
+from verl_agentic.rewards.text.turn_texts import without_end_tokens
 from verl_agentic.types import Message, StopReason
 
 Decode = Callable[[Sequence[int]], str]
