@@ -8,7 +8,7 @@ import pytest
 
 from verl_agentic.rewards.answers.boxed_math import last_boxed
 from verl_agentic.rewards.text.reasoning import without_thoughts
-from verl_agentic.rewards.text.tag_blocks import are_flat, blocks, last_block, marks
+from verl_agentic.rewards.text.tags import are_flat, blocks, last_block, marks
 
 TAGS = ("think", "answer")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from verl_agentic.rewards.answers import short_answer_scores
 from verl_agentic.rewards.answers.boxed_math import last_boxed
 from verl_agentic.rewards.text.normal_form import normalise
-from verl_agentic.rewards.text.tag_blocks import last_block
+from verl_agentic.rewards.text.tags import last_block
 
 MAX_EXTRA_CHARS = 10_000
 """An answer longer than the longest golden one by more than this is wrong without a look."""

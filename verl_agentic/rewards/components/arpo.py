@@ -8,7 +8,7 @@ from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, 
 from verl_agentic.rewards.answers.short_answers import boxed_answer, overlap
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.tag_blocks import are_flat, marks
+from verl_agentic.rewards.text.tags import are_flat, marks
 from verl_agentic.rewards.text.turn_texts import texts
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
 

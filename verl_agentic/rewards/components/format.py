@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.turn_texts import has_block, has_one_block, has_tag, texts
+from verl_agentic.rewards.text.tags import blocks, has_one_block, marks
+from verl_agentic.rewards.text.turn_texts import texts
 from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_out
 
 
@@ -41,8 +42,8 @@ def format(
 
 def _reasons(turns: Sequence[str], *, strict: bool) -> bool:
     if not strict:
-        return any(has_block(text, "think") for text in turns)
-    tagged = [text for text in turns if has_tag(text, "think")]
+        return any(blocks(text, "think") for text in turns)
+    tagged = [text for text in turns if marks(text, ["think"])]
     return bool(tagged) and all(has_one_block(text, "think") for text in tagged)
 
 

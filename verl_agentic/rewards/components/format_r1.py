@@ -7,7 +7,8 @@ import re
 from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
-from verl_agentic.rewards.text.turn_texts import has_one_block, has_tag, texts
+from verl_agentic.rewards.text.tags import has_one_block, marks
+from verl_agentic.rewards.text.turn_texts import texts
 
 _JOIN = re.compile(r"</think>\s*<answer>")
 _OPENING, _CLOSING = "<think>", "</answer>"
@@ -42,5 +43,5 @@ def format_r1(sample: Sample, *, strict: bool = True, starts_in_reasoning: bool 
     if not strict:
         return 1.0
     *earlier, last = turns
-    is_clean = all((not has_tag(t, "think") or has_one_block(t, "think")) and not has_tag(t, "answer") for t in earlier)
+    is_clean = all((not marks(t, ["think"]) or has_one_block(t, "think")) and not marks(t, ["answer"]) for t in earlier)
     return float(is_clean and has_one_block(last, "think") and has_one_block(last, "answer"))

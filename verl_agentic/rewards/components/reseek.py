@@ -8,7 +8,7 @@ from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import mentions
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample, Turn
-from verl_agentic.rewards.text.tag_blocks import blocks
+from verl_agentic.rewards.text.tags import blocks
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 _VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}

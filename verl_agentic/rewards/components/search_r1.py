@@ -6,7 +6,7 @@ from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.text.tag_blocks import last_block
+from verl_agentic.rewards.text.tags import last_block
 
 MAX_TAGS = 10
 """More opening or closing answer tags than this are a guess at every answer."""

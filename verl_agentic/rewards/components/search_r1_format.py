@@ -11,7 +11,7 @@ from verl_agentic.rewards.answers.short_answers import matches, mentions
 from verl_agentic.rewards.component import ABSTAIN, Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
-from verl_agentic.rewards.text.tag_blocks import last_block
+from verl_agentic.rewards.text.tags import last_block
 from verl_agentic.rewards.text.turn_texts import texts
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
 

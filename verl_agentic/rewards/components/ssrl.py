@@ -9,7 +9,7 @@ from verl_agentic.rewards.answers.short_answers import matches
 from verl_agentic.rewards.component import ABSTAIN, Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
-from verl_agentic.rewards.text.tag_blocks import blocks, last_block, marks
+from verl_agentic.rewards.text.tags import blocks, last_block, marks
 from verl_agentic.rewards.text.turn_texts import texts
 
 MATCH, FORM = 0.9, 0.1

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from verl_agentic.rewards.text.tags import Scanner
+
 _REASONING = re.compile(r"</?(?i:think|thought|seed:think|thinking|reasoning)>|\[/?THINK\]")
 
 
@@ -17,19 +19,11 @@ def without_thoughts(text: str, *, opening: str = "<think>", closing: str = "</t
     tag that nothing opened is reasoning too: there the prompt has opened it. So neither a second block nor a nested one
     carries words past the judge.
     """
-    kept: list[str] = []
-    outside = 0  # where the text outside of reasoning goes on; -1 inside
-    for tag in re.finditer(f"{re.escape(opening)}|{re.escape(closing)}", text):
-        if tag[0] == closing:
-            if outside >= 0:
-                kept.clear()
-            outside = tag.end()
-        elif outside >= 0:
-            kept.append(text[outside : tag.start()])
-            outside = -1
-    if outside >= 0:
-        kept.append(text[outside:])
-    return "".join(kept).strip()
+    scanner = Scanner((), reasoning=(opening, closing))
+    scan = scanner.scan(text)
+    if begun_before := [end for start, end in scan.reasoning if not text.startswith(opening, start)]:
+        scan = scanner.scan(text[begun_before[-1] :])
+    return scan.outside((), with_reasoning=False).strip()
 
 
 def outside_reasoning(text: str) -> str:

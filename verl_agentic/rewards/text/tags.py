@@ -1,7 +1,8 @@
-"""Finds tagged spans in what the policy wrote, and tells which of them stand inside its reasoning."""
+"""The tag parser: tagged spans and reasoning in what the policy wrote; linear time on any input."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -141,3 +142,38 @@ class Scanner:
             is_closed=is_closed,
             in_reasoning=in_reasoning,
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _scanner(tag: str) -> Scanner:
+    return Scanner([Tag(kind=tag, opening=re.escape(f"<{tag}>"), closing=f"</{tag}>")], reasoning=None)
+
+
+def blocks(text: str, tag: str) -> list[str]:
+    """Returns the content of each `<tag>...</tag>`, in order; a block ends at the first closing tag after it."""
+    return [span.body for span in _scanner(tag).scan(text).spans if span.is_closed]
+
+
+def last_block(texts: Sequence[str], tag: str) -> str | None:
+    """Returns the content of the last complete block of the last text that has one, without white space around it."""
+    for text in reversed(texts):
+        if found := blocks(text, tag):
+            return found[-1].strip()
+    return None
+
+
+def has_one_block(text: str, tag: str) -> bool:
+    """Returns whether `<tag>` opens once and `</tag>` closes once, after it."""
+    return marks(text, [tag]) == [tag, f"/{tag}"]
+
+
+def marks(text: str, tags: Iterable[str]) -> list[str]:
+    """Returns the tags of a text in order, without their brackets: `think`, `/think`, ..."""
+    return re.findall(f"<(/?(?:{'|'.join(map(re.escape, tags))}))>", text)
+
+
+def are_flat(tags: Sequence[str]) -> bool:
+    """Tells whether tags, as `marks` gives them, open and close in turn, none inside another."""
+    return len(tags) % 2 == 0 and all(
+        not tags[i].startswith("/") and tags[i + 1] == f"/{tags[i]}" for i in range(0, len(tags), 2)
+    )

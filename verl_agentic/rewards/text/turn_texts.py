@@ -1,4 +1,4 @@
-"""Blocks between tags, such as `<think>...</think>`, in what the policy wrote; linear time on any input."""
+"""The texts of turns without the special tokens that ended them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ from verl_agentic.rewards.sample import Turn
 _END_TOKEN = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>)\Z")
 _LONGEST_END_TOKEN = 64
 _MAX_END_TOKENS = 8
-
-
-def has_block(text: str, tag: str) -> bool:
-    """Returns whether `<tag>` opens and `</tag>` closes behind it, however often."""
-    start = text.find(f"<{tag}>")
-    return start >= 0 and text.find(f"</{tag}>", start) >= 0
-
-
-def has_one_block(text: str, tag: str) -> bool:
-    """Returns whether `<tag>` opens once and `</tag>` closes once, behind it."""
-    return text.count(f"<{tag}>") == text.count(f"</{tag}>") == 1 and has_block(text, tag)
-
-
-def has_tag(text: str, tag: str) -> bool:
-    """Returns whether `<tag>` or `</tag>` stands in the text."""
-    return f"<{tag}>" in text or f"</{tag}>" in text
 
 
 def texts(turns: Sequence[Turn], *, starts_in_reasoning: bool) -> Iterator[str]:
