@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["ok", "warn", "fail", "unknown"]
+
+# What can be wrong with a training row. The audit in training and `diagnose` find it by code of their own.
+OBSERVATION_TRAINED = "observation_trained"
+LAST_TOKEN_UNTRAINED = "last_token_untrained"
+REWARD_OFF_MASK = "reward_off_mask"
+LOG_PROBS_MISALIGNED = "log_probs_misaligned"
+TEXT_MISMATCH = "text_mismatch"
+GROUP_INCOMPLETE = "group_incomplete"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,3 +55,15 @@ def fail(found: str, advice: str) -> Finding:
 def unknown(missing: str) -> Finding:
     """Returns the finding of a check that has nothing to go by."""
     return Finding(status="unknown", found=missing)
+
+
+@contextlib.contextmanager
+def log_only_from(level: int, *, logger: str) -> Iterator[None]:
+    """Keeps messages below a level out of the log: the caller reports them as findings."""
+    quiet = logging.getLogger(logger)
+    before = quiet.level
+    quiet.setLevel(level)
+    try:
+        yield
+    finally:
+        quiet.setLevel(before)

@@ -13,11 +13,11 @@ import transfer_queue as tq
 from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE, split_key
 from verl_agentic.adapters.monitoring.health_watch import HealthWatch, watch_of
 from verl_agentic.adapters.sections import AGENTIC
-from verl_agentic.agent_loops.records.text_audit import TEXT_MISMATCH
 from verl_agentic.algorithms.batch_metrics import mask_audit
-from verl_agentic.algorithms.batch_metrics.mask_audit import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, Breach
+from verl_agentic.algorithms.batch_metrics.mask_audit import Breach
 from verl_agentic.diagnostics.health.health_finding import HealthFinding
 from verl_agentic.errors import AuditError, InfrastructureError
+from verl_agentic.finding import GROUP_INCOMPLETE, LOG_PROBS_MISALIGNED, TEXT_MISMATCH
 from verl_agentic.rewards.verl_result import PLACE
 
 _COLUMNS = ("response_mask", "rm_scores", "rollout_log_probs", "old_log_probs")

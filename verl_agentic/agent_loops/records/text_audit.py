@@ -7,10 +7,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.finding import TEXT_MISMATCH
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.trajectory_log.secrets import Decode
 
-TEXT_MISMATCH = "text_mismatch"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SHOWN_CHARS = 60
 _TRAINED = re.compile(b"\x01+")

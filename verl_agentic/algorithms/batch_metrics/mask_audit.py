@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import torch
 
+from verl_agentic.finding import (
+    GROUP_INCOMPLETE,
+    LAST_TOKEN_UNTRAINED,
+    LOG_PROBS_MISALIGNED,
+    OBSERVATION_TRAINED,
+    REWARD_OFF_MASK,
+)
+
 Tensor = torch.Tensor
-OBSERVATION_TRAINED = "observation_trained"
-LAST_TOKEN_UNTRAINED = "last_token_untrained"
-REWARD_OFF_MASK = "reward_off_mask"
-LOG_PROBS_MISALIGNED = "log_probs_misaligned"
-GROUP_INCOMPLETE = "group_incomplete"
 _MIN_TOKENS = 64
 """Of fewer tokens, a shift cannot be told from noise."""
 _MIN_GAP = 0.05
@@ -25,7 +28,7 @@ class Breach:
     """Something that must not be, and where."""
 
     name: str
-    """One of this module's constants, or `agent_loops.records.text_audit.TEXT_MISMATCH`."""
+    """See `verl_agentic.finding`."""
     row: int
     """Of the batch."""
     start: int

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Iterator
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.cli.findings import print_findings
-from verl_agentic.finding import Finding
+from verl_agentic.finding import Finding, log_only_from
 
 if TYPE_CHECKING:
     from verl_agentic.data.env_validation.validate_env import Validation
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         tokenizer, codec = load_codec(folder, protocol=args.protocol)
     tokenizer.model_max_length = 10**9  # no model is asked: nothing is too long
     console = Console(stderr=args.json)
-    with _void_episodes_unlogged(), console.status("rows") as status:
+    with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
 
         def on_check(check: Finding) -> None:
             status.update(f"{check.check}: {check.status}")
@@ -69,20 +68,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(found, console, title=f"{args.env}: {len(rows)} rows, protocol {args.protocol}")
     return 0 if found.ok else 1
-
-
-@contextlib.contextmanager
-def _void_episodes_unlogged() -> Iterator[None]:
-    """Keeps void episodes out of the log: they are findings, and shown as such."""
-    import logging
-
-    logger = logging.getLogger("verl_agentic")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _show(found: Validation, console: Any, *, title: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from verl_agentic.data.reward_audit.counterfactuals import PLAIN
 from verl_agentic.data.reward_audit.reward_statistics import is_constant, variance_shares
 from verl_agentic.data.reward_audit.single_term import Bench, Unit
 from verl_agentic.data.stored_samples import StoredSample
-from verl_agentic.finding import Finding
+from verl_agentic.finding import Finding, log_only_from
 from verl_agentic.rewards.component import Kind
 from verl_agentic.rewards.rubric import Rubric, Term
 from verl_agentic.rewards.sample import Sample
@@ -120,7 +119,7 @@ async def audit(
     """
     thresholds = thresholds or Thresholds()
     samples = [[stored.sample for stored in group] for group in groups]
-    with _quiet_scorer():
+    with log_only_from(logging.ERROR, logger=Scorer.__module__):  # the audit counts the failures
         scores = await _scores(rubric, samples)
         valid = [[score.numbers for score in group if score.void is None] for group in scores]
         names = [term.name for term in rubric.terms]
@@ -239,15 +238,3 @@ def _problems_of(term: TermAudit, limits: Thresholds) -> Iterator[tuple[str, str
         yield "slow", f"5 % of the checks take longer than {repeats.p95_s:.3g} s", ()
     if term.kind == "shaping" and (term.variance_share or 0.0) > limits.max_share:
         yield "dominant", f"has {term.variance_share:.1%} of the variance inside of groups and is not the outcome", ()
-
-
-@contextlib.contextmanager
-def _quiet_scorer() -> Iterator[None]:
-    """Keeps the scorer from logging every failure: the audit counts them."""
-    scorer = logging.getLogger("verl_agentic.rewards.scorer")
-    before = scorer.level
-    scorer.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        scorer.setLevel(before)

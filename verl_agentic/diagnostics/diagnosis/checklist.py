@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import FunctionType
 
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
-from verl_agentic.diagnostics.diagnosis.stored_rows import LOG_PROBS_MISALIGNED
-from verl_agentic.finding import Finding
+from verl_agentic.finding import LOG_PROBS_MISALIGNED, Finding
 from verl_agentic.registry import Registry
 
 _REGISTRY = Registry[Callable[..., Finding]](

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from verl_agentic.finding import (
+    LAST_TOKEN_UNTRAINED,
+    LOG_PROBS_MISALIGNED,
+    OBSERVATION_TRAINED,
+    REWARD_OFF_MASK,
+    TEXT_MISMATCH,
+)
 from verl_agentic.trajectory_log.secrets import WITHHELD
-
-OBSERVATION_TRAINED = "observation_trained"
-LAST_TOKEN_UNTRAINED = "last_token_untrained"
-REWARD_OFF_MASK = "reward_off_mask"
-LOG_PROBS_MISALIGNED = "log_probs_misaligned"
-TEXT_MISMATCH = "text_mismatch"
-GROUP_INCOMPLETE = "group_incomplete"
 
 _COLUMNS = ("response_mask", "turn_ids", "rollout_log_probs", "token_rewards", "old_log_probs", "advantages")
 _MAY_BE_EMPTY = {"turn_ids", "rollout_log_probs", "old_log_probs", "advantages"}

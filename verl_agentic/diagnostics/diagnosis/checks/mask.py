@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from verl_agentic.diagnostics.diagnosis.evidence import Frame, RunEvidence, key_of
-from verl_agentic.diagnostics.diagnosis.stored_rows import GROUP_INCOMPLETE, TEXT_MISMATCH, breaches
-from verl_agentic.finding import Finding, unknown
+from verl_agentic.diagnostics.diagnosis.stored_rows import breaches
+from verl_agentic.finding import GROUP_INCOMPLETE, TEXT_MISMATCH, Finding, unknown
 
 _ADVICE = {
     "observation_trained": "the policy is paid for what its tools said: mend the agent loop that made response_mask; "
