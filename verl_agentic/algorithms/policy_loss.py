@@ -92,6 +92,8 @@ class PolicyLossType:
     function: Callable[..., Loss]
     needs: frozenset[str]
     """Optional columns of `LossBatch` without which it cannot work."""
+    uses_advantages: bool = True
+    only_token_mean: bool = False
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises when the loss has no such options.
@@ -113,16 +115,27 @@ class PolicyLossType:
         return self.function(batch, **options)
 
 
-def policy_loss(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., Loss]], PolicyLossType]:
+def policy_loss(
+    *, needs: tuple[str, ...] = (), uses_advantages: bool = True, only_token_mean: bool = False
+) -> Callable[[Callable[..., Loss]], PolicyLossType]:
     """Makes a policy loss of a function `(batch, *, options) -> Loss`.
 
     Args:
         needs: optional columns of `LossBatch` without which it cannot work.
+        uses_advantages: False where advantages have no effect. Sections that change them are refused with the loss.
+        only_token_mean: it divides by tokens of the whole batch, so other `actor.loss_agg_mode` and `per_session` are
+            refused.
     """
     assert set(needs) <= OPTIONAL, needs
 
     def make(function: Callable[..., Loss]) -> PolicyLossType:
-        return PolicyLossType(name=function.__name__, function=function, needs=frozenset(needs))
+        return PolicyLossType(
+            name=function.__name__,
+            function=function,
+            needs=frozenset(needs),
+            uses_advantages=uses_advantages,
+            only_token_mean=only_token_mean,
+        )
 
     return make
 

@@ -123,6 +123,16 @@ def test_nothing_stands_at_masked_tokens(name: str, options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
+def test_advantages_have_an_effect_unless_the_loss_declares_that_they_have_none(
+    name: str, options: dict[str, Any]
+) -> None:
+    batch, loss = random_batch(0), load_policy_loss(name)
+    others = replace(batch, advantages_BT=-batch.advantages_BT)
+    is_same = torch.equal(gradient(loss(batch, **options), batch), gradient(loss(others, **options), others))
+    assert is_same is not loss.uses_advantages
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_micro_batches_add_up_to_the_batch(name: str, options: dict[str, Any], seed: int) -> None:

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf, open_dict
 from verl_agentic.adapters.sections import plain_section
 from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
+from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 from verl_agentic.errors import ConfigError, PluginError
 from verl_agentic.settings import read_settings
 
@@ -27,8 +28,6 @@ REFERENCE_PATH = "reference_path"
 _VERLS_WITHOUT = {"gdpo", "remax"}
 _WITHOUT = {"parts", "baseline_B"}
 """Columns of estimators which look at the parts of a reward, not at rewards, or at a session that has none of these."""
-_LOSSES_WITHOUT = {"pacs", "sdpo"}
-"""Policy losses in which advantages have no effect, and with them no reward."""
 
 
 def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
@@ -127,7 +126,7 @@ def _check_estimator(name: str) -> None:
 
 
 def _check_loss(name: str) -> None:
-    if name in _LOSSES_WITHOUT:
+    if is_policy_loss(name) and not load_policy_loss(name).uses_advantages:
         raise ConfigError(
             f"{SECTION} changes advantages, got policy_loss.loss_mode={name!r}, which does not look at them; take "
             "another one"

@@ -35,7 +35,7 @@ from verl_agentic.adapters.trainer.trainer_sections import length_lr, prompt_inf
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
-from verl_agentic.algorithms.policy_loss import is_policy_loss, needs_of_loss
+from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss, needs_of_loss
 from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
 from verl_agentic.errors import ConfigError
@@ -156,15 +156,16 @@ def _check(config: Any) -> None:
             f"{what} needs what the trainer computes with the log-probs of the old policy, got "
             "algorithm.rollout_correction.bypass_mode=true, which computes none; set it to false"
         )
+    is_bound = is_policy_loss(loss) and load_policy_loss(loss).only_token_mean
     aggregation = actor.get("loss_agg_mode", "token-mean")
-    if loss == "vapo" and aggregation != "token-mean":
+    if is_bound and aggregation != "token-mean":
         raise ConfigError(
-            "the loss vapo divides by the tokens of successes, which only token-mean leaves as it is, got "
+            f"the loss {loss} divides by tokens of the whole batch, which only token-mean leaves as it is, got "
             f"actor_rollout_ref.actor.loss_agg_mode={aggregation}; set it to token-mean"
         )
-    if loss == "vapo" and OmegaConf.select(actor, "policy_loss.per_session"):
+    if is_bound and OmegaConf.select(actor, "policy_loss.per_session"):
         raise ConfigError(
-            f"the loss vapo divides by the tokens of successes, got {_POLICY_LOSS}.per_session=true; set it to false"
+            f"the loss {loss} divides by tokens of the batch, got {_POLICY_LOSS}.per_session=true; set it to false"
         )
     if _is_greedy(name) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError(

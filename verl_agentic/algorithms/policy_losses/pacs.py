@@ -15,7 +15,7 @@ from verl_agentic.errors import ConfigError, DataError
 Tensor = torch.Tensor
 
 
-@policy_loss(needs=("group_B", "group_size_B", "outcome_B"))
+@policy_loss(needs=("group_B", "group_size_B", "outcome_B"), uses_advantages=False)
 def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     """Returns `BCEWithLogits(psi_i, y_i)` per session: y_i its outcome, psi_i its score less the mean of its siblings'.
 

@@ -12,7 +12,7 @@ from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError
 
 
-@policy_loss(needs=("teacher_log_prob_BT",))
+@policy_loss(needs=("teacher_log_prob_BT",), uses_advantages=False)
 def sdpo(batch: LossBatch, *, is_clip: float = 2.0) -> Loss:
     """Returns `sg(log pi - log pi_teacher) log pi` per sampled token, times `min(pi / pi_old, is_clip)` (no gradient).
 

@@ -30,7 +30,7 @@ def positive_share(outcome_B: Tensor, num_tokens_B: Tensor) -> float:
     return float((num_tokens_B * is_success(outcome_B)).sum() / num_tokens_B.sum().clamp(min=1))
 
 
-@policy_loss(needs=("outcome_B", "positive_share_B"))
+@policy_loss(needs=("outcome_B", "positive_share_B"), only_token_mean=True)
 def vapo(batch: LossBatch, *, lm_coef: float = 0.1) -> Loss:
     """Returns PPO's loss per sampled token, plus `lm_coef * -log pi / s` on the tokens of rows that succeeded.
 
