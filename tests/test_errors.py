@@ -24,7 +24,6 @@ STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
     errors.SandboxBusyError: (RuntimeError, errors.SandboxError),
     errors.SearchError: (RuntimeError, errors.EnvError),
     errors.SearchUnavailableError: (RuntimeError, errors.SearchError),
-    errors.DeadlineError: (TimeoutError, errors.EnvError),
     errors.ScoringError: (RuntimeError,),
     errors.StarvationError: (RuntimeError,),
     errors.AuditError: (RuntimeError,),

@@ -12,9 +12,8 @@
     │   ├── SandboxError                         the sandbox failed, not the code in it
     │   │   ├── SandboxUnavailableError          this machine, engine or service cannot give one
     │   │   └── SandboxBusyError                 too many wait for one already
-    │   ├── SearchError                          the retriever failed, not the query
-    │   │   └── SearchUnavailableError           it cannot be reached, is overloaded, or took too long
-    │   └── DeadlineError        (TimeoutError)  work was still running at its deadline
+    │   └── SearchError                          the retriever failed, not the query
+    │       └── SearchUnavailableError           it cannot be reached, is overloaded, or took too long
     └── ScoringError             (RuntimeError)  a scorer failed; never a reward of 0
 
 All of them pickle, because they cross process boundaries inside Ray.
@@ -96,10 +95,6 @@ class SearchError(EnvError):
 
 class SearchUnavailableError(SearchError):
     """The retriever cannot be reached, is overloaded, or gave no answer in time; trying later may help."""
-
-
-class DeadlineError(EnvError, TimeoutError):
-    """Work was still running at its deadline and has been cancelled."""
 
 
 class ScoringError(AgenticError, RuntimeError):

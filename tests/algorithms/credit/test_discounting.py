@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from verl_agentic.algorithms.credit.discounting import discount_complaint, discounted_returns, sparse_value
+from verl_agentic.algorithms.credit.discounting import discount_complaint, sparse_value
 from verl_agentic.errors import ConfigError
 
 
 def test_the_value_of_a_sparse_outcome_is_that_of_the_vector() -> None:
     found = [sparse_value(0.3, gamma=0.99, steps_left=50 - t) for t in (0, 25, 49)]
     assert found == pytest.approx([0.181502, 0.233346, 0.297], abs=1e-6)
-
-
-def test_returns_are_those_of_the_vector() -> None:
-    assert discounted_returns([0, 0, 1], gamma=0.9) == pytest.approx([0.81, 0.9, 1.0])
-    assert discounted_returns([1.0, 2.0], gamma=0.5) == [2.0, 2.0]
-    assert discounted_returns([], gamma=0.5) == []
 
 
 def test_a_discount_that_swallows_the_outcome_is_told_with_the_way_out() -> None:

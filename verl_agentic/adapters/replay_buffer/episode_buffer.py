@@ -48,11 +48,6 @@ def _sample_with_numbers(
     return batch, metrics
 
 
-def episode_metrics(keys: list[str], partition_id: str) -> dict[str, float]:
-    """Returns the means over episodes of the numbers that their last rows carry; empty for other agent loops."""
-    return mean_numbers(list(_episodes(keys, partition_id).values()))
-
-
 def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
     """Returns key -> what the last row of every episode carries (`extra_fields`)."""
     return extras_of(list(last_rows(keys).values()), partition_id=partition_id)

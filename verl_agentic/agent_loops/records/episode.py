@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
@@ -138,8 +138,3 @@ class Episode:
             **{name: float(kind == self.error_kind) for name, kind in _ERRORS},
             **{name: float(reason is self.stop_reason) for name, reason in _STOPS},
         }
-
-
-def mean_numbers(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of every key over episodes; all must have the same keys."""
-    return {key: sum(n[key] for n in numbers) / len(numbers) for key in numbers[0]} if numbers else {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from verl_agentic.errors import ConfigError
 
 
@@ -16,14 +14,6 @@ def sparse_value(success: float, *, gamma: float, steps_left: int) -> float:
         steps_left: T - t, steps until the reward: turns, or tokens where verl discounts tokens.
     """
     return gamma**steps_left * success
-
-
-def discounted_returns(rewards: Sequence[float], *, gamma: float) -> list[float]:
-    """Returns the Monte Carlo return of every step, `G_t = r_t + gamma * G_{t+1}`."""
-    returns: list[float] = []
-    for reward in reversed(rewards):
-        returns.append(reward + gamma * (returns[-1] if returns else 0.0))
-    return returns[::-1]
 
 
 def discount_complaint(*, gamma: float, steps: int, min_share: float = 0.1) -> str | None:

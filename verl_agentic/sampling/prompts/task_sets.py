@@ -48,20 +48,6 @@ def is_worth_posing(values: Floats, *, low: float = 0.05, high: float = 0.75) ->
     return (values >= low) & (values <= high)
 
 
-def runs_alike(run: Callable[[], Any], *, times: int = 2) -> bool:
-    """Tells whether something can be executed and gives the same every time.
-
-    Args:
-        run: executes the task, in a sandbox where it is code; it raises when it cannot.
-        times: how often. Absolute Zero runs every program twice.
-    """
-    try:
-        first = run()
-        return all(run() == first for _ in range(times - 1))
-    except Exception:
-        return False
-
-
 class TaskSet:
     """Proposed tasks, numbered from 0 in the order they entered; numbers stay when a task leaves."""
 
@@ -90,7 +76,7 @@ class TaskSet:
 
         Args:
             row: the task, with the columns of the data.
-            check: whether it can be posed: it is executed, gives the same twice (`runs_alike`), has an answer.
+            check: whether it can be posed: it is executed, gives the same twice, has an answer.
         """
         task = dict(row)
         if task in self.rows:
