@@ -332,7 +332,7 @@ def test_what_a_rejected_row_earned_is_its_sessions(queue: StoredRows) -> None:
 
 def test_a_session_is_spoken_for_by_its_last_row_wherever_that_stands() -> None:
     keys = ["u_0_1", "u_1_0", "u_0_0"]
-    batch = credit.to_batch(to_data(keys, torch.zeros(3, 1), [[1]] * 3), keys, {}, pays_once=False)
+    batch = credit.to_batch(to_data(keys, torch.zeros(3, 1), [[1]] * 3), keys, {}, by_session=False)
     assert last_valid_rows(batch).tolist() == [0, 1]
 
 

@@ -386,8 +386,8 @@ def test_text_without_a_marker_costs_one_search(chats: Any, monkeypatch: pytest.
     searched: list[str] = []
     neutralise: list[str] = []
     markers = type(guard._result)
-    found = markers.stand_in
-    monkeypatch.setattr(markers, "stand_in", lambda self, text: searched.append(text) or found(self, text))
+    found = markers.are_in
+    monkeypatch.setattr(markers, "are_in", lambda self, text: searched.append(text) or found(self, text))
     monkeypatch.setattr(markers, "neutralise", lambda self, text: neutralise.append(text))
     message = Message("tool", "a" * 100, name="python", call_id="call_0_0")
     assert guard.observed(message) == (message, 0) and (len(searched), neutralise) == (1, [])

@@ -11,7 +11,14 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from verl_agentic.diagnostics.live.root_causes import ErrorRecord, last_frame, merged, read_errors, root_of, tell
+from verl_agentic.diagnostics.live.root_causes import (
+    ErrorRecord,
+    failure_report,
+    last_frame,
+    merged,
+    read_errors,
+    root_of,
+)
 
 _SENT = """ray::TaskRunner.run() (pid=1, ip=10.0.0.1)
   File "/site/verl/trainer/main_ppo.py", line 150, in run
@@ -83,7 +90,7 @@ def test_the_same_error_of_several_processes_is_one_and_the_one_raised_first_com
 def test_the_report_lists_the_errors_and_points_at_the_one_that_ended_the_run() -> None:
     ended = RayTaskError("run", _SENT, ValueError("boom"), proctitle="p", pid=1, ip="10.0.0.1").as_instanceof_cause()
     other = replace(_RECORD, time=99.0, type="OSError", message="disk\nfull", where="/x.py:1", count=1, traceback="")
-    lines = tell(ended, [_RECORD, replace(_RECORD, process="q", time=102.0), other]).splitlines()
+    lines = failure_report(ended, [_RECORD, replace(_RECORD, process="q", time=102.0), other]).splitlines()
     assert lines[2:6] == [
         "First errors of its processes, raised first first (2 of 2):",
         "1. OSError: disk full",
@@ -96,7 +103,9 @@ def test_the_report_lists_the_errors_and_points_at_the_one_that_ended_the_run() 
 
 
 def test_what_no_process_kept_is_told_with_its_own_traceback() -> None:
-    lines = tell(RayTaskError("run", _SENT, ValueError("boom"), proctitle="p", pid=1, ip="1.1.1.1"), []).splitlines()
+    lines = failure_report(
+        RayTaskError("run", _SENT, ValueError("boom"), proctitle="p", pid=1, ip="1.1.1.1"), []
+    ).splitlines()
     assert lines[2] == "Ended by ValueError: boom"
     assert lines[3:-1] == [
         '   File "/site/verl/trainer/main_ppo.py", line 150, in run',

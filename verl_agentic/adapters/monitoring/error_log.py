@@ -30,7 +30,7 @@ from omegaconf import OmegaConf, open_dict
 from verl_agentic.adapters.import_hooks import when_imported
 from verl_agentic.adapters.monitoring.run_dir import KEY, VARIABLE, run_dir_of
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.diagnostics.live.root_causes import ErrorRecord, is_sent, read_errors, root_of, tell
+from verl_agentic.diagnostics.live.root_causes import ErrorRecord, failure_report, is_sent, read_errors, root_of
 from verl_agentic.trajectory_log.secrets import Secrets
 
 _MOST = 20
@@ -242,7 +242,7 @@ def _tell(error: BaseException, folder: Path | None, began_at: float) -> None:
             ray.shutdown()
     found: list[ErrorRecord] = [] if folder is None else read_errors(folder, since=began_at)
     sys.stdout.flush()
-    print(tell(error, found), file=sys.stderr, flush=True)
+    print(failure_report(error, found), file=sys.stderr, flush=True)
 
 
 if os.environ.get(VARIABLE):

@@ -72,14 +72,14 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
     context = current_context()
     name = str(getattr(adv_estimator, "value", adv_estimator))
     is_ours = is_advantage(name) or name in _OURS_INSTEAD
-    pays_once = is_ours or name in BY_SESSION
+    by_session = is_ours or name in BY_SESSION
     tokens = None if context.implicit_reward is None else _implicit(data, context.implicit_reward)
     correction = (kwargs.get("config") or {}).get("rollout_correction") or {}
     batch = to_batch(
         data,
         batch_keys,
         context.columns,
-        pays_once=pays_once,
+        by_session=by_session,
         is_rejecting=bool(correction.get("rollout_rs")),
         implicit=tokens,
     )
@@ -110,7 +110,7 @@ def to_batch(
     batch_keys: Sequence[str],
     columns: Mapping[str, Any],
     *,
-    pays_once: bool = True,
+    by_session: bool = True,
     is_rejecting: bool = False,
     implicit: TokenRewards | None = None,
 ) -> CreditBatch:
@@ -120,7 +120,7 @@ def to_batch(
         data: verl's DataProto.
         batch_keys: `{uid}_{session}_{index}` of every row.
         columns: see `TrainerContext`.
-        pays_once: whether sessions count as they were played: rows that repeat the score of their session have no
+        by_session: whether sessions count as they were played: rows that repeat the score of their session have no
             rewards, tokens that were rejected are sampled, and rows of sub-agents are known.
         is_rejecting: whether verl may have taken tokens out of the mask.
         implicit: what comes on top of the rewards of the task.
@@ -134,7 +134,7 @@ def to_batch(
     }
     mask_BT, rewards_BT, known = data.batch["response_mask"].bool(), data.batch["token_level_rewards"], {}
     num_sessions = len({(uid, session) for uid, session, _ in parsed})
-    if pays_once and (is_rejecting or num_sessions < len(parsed)):
+    if by_session and (is_rejecting or num_sessions < len(parsed)):
         stored = stored_rows(batch_keys, partition_id="train")
         mask_BT = stored.sampled(mask_BT)
         rewards_BT = rewards_BT.masked_fill(torch.tensor(stored.is_copy, device=mask_BT.device).unsqueeze(-1), 0.0)

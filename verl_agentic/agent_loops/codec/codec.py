@@ -101,7 +101,7 @@ class ChatTemplateCodec:
             tokenizer: the model's.
             tool_format: name of the parser in verl's registry. Parsers that verl does not bring are taken as they
                 are: what they drop is malformed, and nothing is known of their reasoning.
-            repair: mend calls that are almost right.
+            repair: fix calls that are almost right.
             check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
 
         Raises:

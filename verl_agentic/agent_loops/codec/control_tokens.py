@@ -55,7 +55,7 @@ class Markers:
             broken += more
         return text, broken
 
-    def stand_in(self, text: str) -> bool:
+    def are_in(self, text: str) -> bool:
         """Returns whether a marker stands in the text: one search, or two where the tokenizer changes the text."""
         return self._pattern.search(text) is not None or self._hidden_in(text) is not None
 
@@ -155,7 +155,7 @@ def _safe(message: Message, markers: Markers) -> tuple[Message, int]:
     parts = [message.content, message.name, message.call_id]
     for call in calls:
         parts += (call.name, call.call_id, *_texts(call.arguments))
-    if not markers.stand_in("\n".join(parts)):
+    if not markers.are_in("\n".join(parts)):
         return message, 0
     broken = sum(markers.neutralise(part)[1] for part in parts)
     content, name, call_id = (markers.neutralise(part)[0] for part in parts[:3])

@@ -63,7 +63,7 @@ class CallReader:
         Args:
             parser: verl's parser of that format.
             tool_format: the format.
-            repair: mend calls that are almost right; see `repair.repair_object`.
+            repair: fix calls that are almost right; see `repair.repair_object`.
 
         Raises:
             MissingDependencyError: `repair` needs a package that is not installed.
@@ -153,15 +153,15 @@ class CallReader:
             return self._malformed("it is not closed", "unclosed")
         text = text if is_closed else self._close(text)
         call = await self._parse(text)
-        is_mended = call.error is None and (is_stray or not is_closed)
-        mended = self._mend(text) if call.error is not None and self._repair else None
-        if mended is not None:
-            second = await self._parse(mended)
-            is_mended = second.error is None
-            call, text = (second, mended) if is_mended else (call, text)
+        is_repaired = call.error is None and (is_stray or not is_closed)
+        repaired = self._repaired(text) if call.error is not None and self._repair else None
+        if repaired is not None:
+            second = await self._parse(repaired)
+            is_repaired = second.error is None
+            call, text = (second, repaired) if is_repaired else (call, text)
         if call.error is not None:
             return call if is_closed else self._malformed("it is not closed", "unclosed")
-        if is_mended:
+        if is_repaired:
             counts[REPAIRED] += 1
         return fit_arguments(call, parameters.get(call.name), raw=self._raw_arguments(text))
 
@@ -211,7 +211,7 @@ class CallReader:
             return call_with(name, value["arguments"])
         return call_with(name.strip(), value["arguments"]) if self._is_json else None
 
-    def _mend(self, text: str) -> str | None:
+    def _repaired(self, text: str) -> str | None:
         """Returns what the text of a call was meant to be, or None."""
         if self._format.json_after is None:
             return self._close(text)

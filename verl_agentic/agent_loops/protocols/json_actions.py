@@ -56,8 +56,8 @@ class JsonActions:
         said = scan.outside((), with_reasoning=False)
         objects = self._objects(said)
         counts: dict[str, float] = {}
-        if not objects and self._repair and (mended := self._mended(said)) is not None:
-            objects, counts = [mended], {REPAIRED: 1.0}
+        if not objects and self._repair and (repaired := self._repaired(said)) is not None:
+            objects, counts = [repaired], {REPAIRED: 1.0}
         calls: list[ToolCall] = []
         answer: str | None = None
         for item in objects:
@@ -106,7 +106,7 @@ class JsonActions:
                 found.append(value)
         return found
 
-    def _mended(self, text: str) -> dict[str, Any] | None:
+    def _repaired(self, text: str) -> dict[str, Any] | None:
         start = text.find("{")
         value = repair_object(text[start:]) if start >= 0 else None
         is_action = (

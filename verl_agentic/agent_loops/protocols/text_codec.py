@@ -45,7 +45,7 @@ class TextCodec:
             protocol: the protocol, of kind `tags` or `json`.
             tokenizer: the model's.
             builder: verl's token builder; None for a model without a chat template: the prompt is plain text then.
-            repair: mend JSON that is almost right.
+            repair: fix JSON that is almost right.
             check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
             self_written: the policy writes the observations itself, and no call is carried out.
             train_self_written: whether what it writes there is trained.

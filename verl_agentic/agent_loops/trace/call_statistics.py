@@ -83,7 +83,7 @@ def corrections(calls: Sequence[Call]) -> tuple[int, int]:
             failed += 1
             is_open.append(call)
         elif succeeded(call):
-            place = next((i for i in reversed(range(len(is_open))) if _mends(call, is_open[i])), None)
+            place = next((i for i in reversed(range(len(is_open))) if _fixes(call, is_open[i])), None)
             if place is not None:
                 corrected += 1
                 del is_open[place]
@@ -102,7 +102,7 @@ def tool_distribution(counts: Mapping[str, int], *, tools: Sequence[str] = ()) -
     return {"top_share": max(called) / sum(called) if any(called) else 0.0, "entropy": min(1.0, entropy)}
 
 
-def _mends(call: Call, failed: Call) -> bool:
+def _fixes(call: Call, failed: Call) -> bool:
     if failed.error_kind == "unknown_tool":
         return True
     return call.name == failed.name and not _same(call, failed)

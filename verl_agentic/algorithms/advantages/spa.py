@@ -35,7 +35,7 @@ def spa(
 
     Paper: https://arxiv.org/abs/2505.20732
     """
-    played = SessionTurns.of(batch)
-    returns_SK = played.returns_to_go(gamma=gamma)
-    values_SK = returns_SK if norm == "none" else compared_by_turn(returns_SK, played=played, norm=norm)
-    return played.to_tokens(played.to_rows(values_SK))
+    session_turns = SessionTurns.of(batch)
+    returns_SK = session_turns.returns_to_go(gamma=gamma)
+    values_SK = returns_SK if norm == "none" else compared_by_turn(returns_SK, session_turns=session_turns, norm=norm)
+    return session_turns.to_tokens(session_turns.to_rows(values_SK))

@@ -50,27 +50,27 @@ def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "othe
     Paper: https://arxiv.org/abs/2505.11821 (MT-GRPO). Deviations: not its formula; every session has
     one vote at every turn.
     """
-    played = SessionTurns.of(batch)
-    values_SK = compared_by_turn(played.returns_to_go(gamma=gamma), played=played, norm=norm)
-    return played.to_tokens(played.to_rows(values_SK))
+    session_turns = SessionTurns.of(batch)
+    values_SK = compared_by_turn(session_turns.returns_to_go(gamma=gamma), session_turns=session_turns, norm=norm)
+    return session_turns.to_tokens(session_turns.to_rows(values_SK))
 
 
-def compared_by_turn(returns_SK: Tensor, *, played: SessionTurns, norm: TurnNorm) -> Tensor:
+def compared_by_turn(returns_SK: Tensor, *, session_turns: SessionTurns, norm: TurnNorm) -> Tensor:
     """Returns `[S, K]`: returns against those of the siblings at the same turn; see `turn_group`.
 
     Args:
         returns_SK: `[S, K]` float.
-        played: which sessions have which turns.
+        session_turns: which sessions have which turns.
         norm: see `turn_group`.
 
     Raises:
         ConfigError: another norm.
     """
-    batch, (num_sessions, num_turns) = played.batch, returns_SK.shape
+    batch, (num_sessions, num_turns) = session_turns.batch, returns_SK.shape
     turn_K = torch.arange(num_turns, device=returns_SK.device)
     cell_N = (batch.group_S.unsqueeze(-1) * num_turns + turn_K).flatten()
     values_N, num_cells = returns_SK.flatten(), batch.num_groups * num_turns
-    among = {"group_N": cell_N, "valid_N": played.exists_SK.flatten(), "num_groups": num_cells}
+    among = {"group_N": cell_N, "valid_N": session_turns.exists_SK.flatten(), "num_groups": num_cells}
     counts_N = group_counts(**among)
     centred_N = group_centred(values_N, **among)
     if norm == "others":
@@ -79,7 +79,7 @@ def compared_by_turn(returns_SK: Tensor, *, played: SessionTurns, norm: TurnNorm
         centred_N = centred_N / (group_stds(values_N, **among, ddof=1) + EPSILON)
     elif norm != "mean":
         raise ConfigError(f"unknown norm of turns, got {norm!r}; use 'others', 'mean' or 'mean_std'")
-    is_shared_SK = (counts_N > 1).view(num_sessions, num_turns) & played.exists_SK
+    is_shared_SK = (counts_N > 1).view(num_sessions, num_turns) & session_turns.exists_SK
     last_SK = torch.where(is_shared_SK, turn_K, -1).cummax(dim=1).values
     carried_SK = centred_N.view(num_sessions, num_turns).gather(1, last_SK.clamp(min=0))
     return torch.where(last_SK >= 0, carried_SK, 0.0)

@@ -132,7 +132,7 @@ def merged(records: Sequence[ErrorRecord]) -> list[ErrorRecord]:
     return list(kinds.values())
 
 
-def tell(error: BaseException, records: Sequence[ErrorRecord]) -> str:
+def failure_report(error: BaseException, records: Sequence[ErrorRecord]) -> str:
     """Returns what a user reads last of a run that has failed: its first errors, and what has ended it.
 
     Args:
