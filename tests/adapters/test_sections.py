@@ -274,7 +274,7 @@ def _calls(tree: ast.AST) -> Iterator[str]:
 
 
 def test_adapters_parse_no_section_by_themselves() -> None:
-    """Only the modules `<part>_sections` read sections; the few others are what those modules call themselves."""
+    """Only the modules `<part>_features` read sections; the few others are what those modules call themselves."""
     folder = Path(verl_agentic.adapters.__path__[0])
     parsers = {"read_settings", "check_keys", "check_options"}
     found = {
@@ -283,7 +283,7 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         if any(call in parsers or call.endswith((".from_mapping", "Rubric.from_config")) for call in
                _calls(ast.parse(file.read_text(encoding="utf-8"))))
     }  # fmt: skip
-    assert {file for file in found if not file.endswith("_sections.py")} == {
+    assert {file for file in found if not file.endswith("_features.py")} == {
         "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
         "trainer/implicit_rewards.py",  # check_implicit_reward

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl_agentic.adapters.monitoring import error_log
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.sections import refused_sections
-from verl_agentic.adapters.trainer.trainer_sections import credit_settings
+from verl_agentic.adapters.trainer.trainer_features import credit_settings
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
 

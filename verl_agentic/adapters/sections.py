@@ -1,6 +1,6 @@
 """The sections of a configuration that this package reads.
 
-A folder of adapters that reads sections has a module `<part>_sections`, with one function for each. Adapters read a
+A folder of adapters that reads sections has a module `<part>_features`, with one function for each. Adapters read a
 section by calling its function. The guard calls all of them in the driver before Ray starts, and
 `verl-agentic preflight` reports what each of them refuses. So no section can be parsed at one place and forgotten at
 another.
@@ -25,13 +25,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 ROLLOUT = "actor_rollout_ref.rollout"
 AGENTIC = f"{ROLLOUT}.custom.agentic"
 _MODULES = (
-    "rollout.rollout_sections",
-    "monitoring.monitoring_sections",
-    "replay_buffer.buffer_sections",
-    "trainer.trainer_sections",
-    "engine.engine_sections",
-    "reward.reward_sections",
-    "server.server_sections",
+    "rollout.rollout_features",
+    "monitoring.monitoring_features",
+    "replay_buffer.buffer_features",
+    "trainer.trainer_features",
+    "engine.engine_features",
+    "reward.reward_features",
+    "server.server_features",
 )
 
 

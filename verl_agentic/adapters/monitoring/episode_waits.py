@@ -33,7 +33,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 
-from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
+from verl_agentic.adapters.monitoring.monitoring_features import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.sections import AGENTIC

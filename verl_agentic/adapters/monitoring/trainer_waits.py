@@ -24,7 +24,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.batches.batch_keys import split_key
 from verl_agentic.adapters.monitoring.log_and_continue import log_and_continue
-from verl_agentic.adapters.monitoring.monitoring_sections import waiting_options
+from verl_agentic.adapters.monitoring.monitoring_features import waiting_options
 from verl_agentic.adapters.monitoring.run_dir import run_dir_of
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.live.stuck_episodes import BackoffWarner, WaitingOptions, describe, is_fresh

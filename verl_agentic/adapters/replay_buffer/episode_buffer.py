@@ -19,7 +19,7 @@ from verl.trainer.ppo.v1 import replay_buffer
 
 from verl_agentic.adapters.batches.batch_keys import LAST_ROWS, extras_of, last_rows
 from verl_agentic.adapters.patching import add, wrap
-from verl_agentic.adapters.replay_buffer.buffer_sections import poll_interval_s
+from verl_agentic.adapters.replay_buffer.buffer_features import poll_interval_s
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.trace.call_statistics import tool_metrics
 from verl_agentic.errors import ScoringError

@@ -32,7 +32,7 @@ from verl_agentic.adapters.monitoring import verl_rows
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.rollout import external_sessions
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
-from verl_agentic.adapters.rollout.rollout_sections import loop_settings
+from verl_agentic.adapters.rollout.rollout_features import loop_settings
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration

@@ -18,7 +18,7 @@ from verl.workers.config import HFModelConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from verl_agentic.adapters.server.object_store import unpack
-from verl_agentic.adapters.server.server_sections import engine_config
+from verl_agentic.adapters.server.server_features import engine_config
 from verl_agentic.errors import ConfigError
 from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import SamplingParams

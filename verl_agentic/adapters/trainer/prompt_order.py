@@ -28,7 +28,7 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import last_rows
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.adapters.trainer.trainer_sections import curriculum_settings
+from verl_agentic.adapters.trainer.trainer_features import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.parquet import extra_of
 from verl_agentic.errors import ConfigError, DataError

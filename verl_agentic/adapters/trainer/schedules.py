@@ -15,7 +15,7 @@ from omegaconf import OmegaConf, open_dict
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.adapters.rollout.rollout_sections import circuit_breaker, loop_settings
+from verl_agentic.adapters.rollout.rollout_features import circuit_breaker, loop_settings
 from verl_agentic.adapters.sections import AGENTIC
 
 

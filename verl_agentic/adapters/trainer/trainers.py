@@ -31,7 +31,7 @@ from verl_agentic.adapters.trainer.implicit_rewards import (
 )
 from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
 from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
-from verl_agentic.adapters.trainer.trainer_sections import length_lr, prompt_information
+from verl_agentic.adapters.trainer.trainer_features import length_lr, prompt_information
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
