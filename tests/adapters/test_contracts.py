@@ -101,24 +101,25 @@ _WIRING = "verl.utils.tokenizer.continuous_token_wiring"
 
 _WRITTEN = (
     Use(adapter="plugin", symbol="verl.utils.device:"),
-    Use(adapter="plugin", symbol="verl.plugin.platform:"),
-    Use(adapter="plugin", symbol="verl.utils.distributed:"),
-    Use(adapter="plugin", symbol="verl.utils.model:"),
-    Use(adapter="plugin", symbol="verl.utils.torch_functional:"),
-    Use(adapter="plugin", symbol="verl.workers.engine:"),
-    Use(adapter="plugin", symbol="verl.workers.rollout.replica:"),
-    Use(adapter="plugin", symbol="verl.experimental.agent_loop:"),
-    Use(adapter="plugin", symbol="verl.checkpoint_engine.base:"),
-    Use(adapter="plugin", symbol="verl.experimental.reward_loop.reward_manager:"),
-    Use(adapter="plugin", symbol="verl.trainer.ppo.core_algos:"),
-    Use(adapter="plugin", symbol="verl.utils.checkpoint.checkpoint_manager:"),
-    Use(adapter="plugin", symbol="verl.trainer.ppo.v1.replay_buffer:"),
-    Use(adapter="plugin", symbol="verl.trainer.ppo.v1.trainer_base:"),
-    Use(adapter="plugin", symbol="verl.trainer.ppo.v1:"),
-    Use(adapter="plugin", symbol="verl.workers.config.actor:"),
-    Use(adapter="plugin", symbol="verl.workers.engine.fsdp.transformer_impl:"),
-    Use(adapter="plugin", symbol="verl.workers.utils.losses:"),
-    Use(adapter="plugin", symbol="verl.workers.engine_workers:"),
+    Use(adapter="features", symbol="verl.utils.device:"),
+    Use(adapter="features", symbol="verl.plugin.platform:"),
+    Use(adapter="features", symbol="verl.utils.distributed:"),
+    Use(adapter="features", symbol="verl.utils.model:"),
+    Use(adapter="features", symbol="verl.utils.torch_functional:"),
+    Use(adapter="features", symbol="verl.workers.engine:"),
+    Use(adapter="features", symbol="verl.workers.rollout.replica:"),
+    Use(adapter="features", symbol="verl.experimental.agent_loop:"),
+    Use(adapter="features", symbol="verl.checkpoint_engine.base:"),
+    Use(adapter="features", symbol="verl.experimental.reward_loop.reward_manager:"),
+    Use(adapter="features", symbol="verl.trainer.ppo.core_algos:"),
+    Use(adapter="features", symbol="verl.utils.checkpoint.checkpoint_manager:"),
+    Use(adapter="features", symbol="verl.trainer.ppo.v1.replay_buffer:"),
+    Use(adapter="features", symbol="verl.trainer.ppo.v1.trainer_base:"),
+    Use(adapter="features", symbol="verl.trainer.ppo.v1:"),
+    Use(adapter="features", symbol="verl.workers.config.actor:"),
+    Use(adapter="features", symbol="verl.workers.engine.fsdp.transformer_impl:"),
+    Use(adapter="features", symbol="verl.workers.utils.losses:"),
+    Use(adapter="features", symbol="verl.workers.engine_workers:"),
     Use(
         adapter="trainer/schedules",
         symbol="verl.trainer.ppo.v1.trainer_base:PPOTrainer",
@@ -470,7 +471,7 @@ _WRITTEN = (
         call="self, tensor, pad_size",
     ),
     Use(adapter="server/object_store", symbol="verl.workers.rollout.utils:ensure_async_iterator", call="iterable"),
-    Use(adapter="plugin", symbol="verl.workers.config.critic:"),
+    Use(adapter="features", symbol="verl.workers.config.critic:"),
     Use(adapter="engine/critic_config", symbol="verl.workers.config.critic:"),
     Use(adapter="engine/categorical_critic", symbol="verl.utils.metric:AggregationType.SUM"),
     Use(adapter="engine/categorical_critic", symbol="verl.utils.metric:Metric", call="value=, aggregation="),
@@ -971,7 +972,8 @@ def _has_kwargs(function: Any) -> bool:
 
 
 def _of(known: set[tuple[str, str]], adapter: str) -> set[str]:
-    return {symbol for name, symbol in known if name == adapter}
+    # All modules `<part>_features` share one entry.
+    return {symbol for name, symbol in known if name == ("features" if adapter.endswith("_features") else adapter)}
 
 
 def _split(names: str) -> list[str]:

@@ -13,6 +13,7 @@ import verl
 
 from verl_agentic import plugin
 from verl_agentic.adapters import patching
+from verl_agentic.adapters.features import Adapter
 from verl_agentic.adapters.patching import Patch, add, patches, replace, undo_failed, wrap
 from verl_agentic.errors import PluginError
 
@@ -173,7 +174,7 @@ def test_an_adapter_that_fails_leaves_verl_as_it_was(owner: Any, monkeypatch: py
     source = "wrap(owner, 'method', 'of', 'inherited')(lambda call, *args: undefined)\nadd(owner, 'ours', 1)\n1 / 0"
     monkeypatch.setattr(plugin, "_state", plugin.PluginState())
     monkeypatch.setattr(plugin.importlib, "import_module", _importing(failing, source))
-    plugin.load(plugin.Adapter(module="trainer.failing", needs="verl", gives="", chosen_by=""))
+    plugin.load(Adapter(module="trainer.failing", needs="verl", gives="", chosen_by=""))
     assert plugin.state().failed == {"trainer.failing": "ZeroDivisionError: division by zero"}
     assert owner().method("a") == "whole a." and owner.of("a") == (owner, "a")
     assert set(vars(owner)) == before

@@ -6,7 +6,7 @@
         ...
 
 No other code of the adapters assigns an attribute of verl. Several patches of one symbol are applied in the order in
-which their adapters are loaded (`plugin.ADAPTERS`): the last one is the outermost.
+which their adapters are loaded (`features.all_adapters`): the last one is the outermost.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ modules are loaded in every process.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,20 +18,12 @@ from typing import Any, TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigTypeError
 
+from verl_agentic.adapters.features import all_features
 from verl_agentic.errors import AgenticError
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROLLOUT = "actor_rollout_ref.rollout"
 AGENTIC = f"{ROLLOUT}.custom.agentic"
-_MODULES = (
-    "rollout.rollout_features",
-    "monitoring.monitoring_features",
-    "replay_buffer.buffer_features",
-    "trainer.trainer_features",
-    "engine.engine_features",
-    "reward.reward_features",
-    "server.server_features",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +54,7 @@ _sections: dict[str, Section] = {}
 
 def all_sections() -> dict[str, Section]:
     """Returns the sections by path, outer ones first."""
-    for module in _MODULES:
-        importlib.import_module(f"verl_agentic.adapters.{module}")
+    all_features()
     return dict(sorted(_sections.items(), key=lambda item: item[0].count(".")))
 
 
@@ -89,6 +79,12 @@ def refused_sections(config: Any) -> Iterator[AgenticError]:
             if str(refused) not in known:
                 known.append(str(refused))
                 yield refused
+
+
+def has(config: Any, key: str, *values: Any) -> bool:
+    """Tells whether one of the values is at a dotted key; without values, whether anything but null is."""
+    found = OmegaConf.select(config, key)
+    return found in values if values else found is not None
 
 
 def plain_section(config: Any, key: str) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.sections import plain_section, section
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.sections import has, plain_section, section
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -82,3 +83,91 @@ def read_tau(written: Any) -> float:
     from verl_agentic.algorithms.losses.target_network import TargetSettings
 
     return read_settings(TargetSettings, written, section="critic.target").tau
+
+
+def _loss(config: Any) -> str:
+    return str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
+
+
+def _is_our_loss(config: Any) -> bool:
+    from verl_agentic.algorithms.policy_loss import is_policy_loss
+
+    return bool(OmegaConf.select(config, f"{_LOSS}.per_session")) or is_policy_loss(_loss(config))
+
+
+def _needs_mean_log_prob(config: Any) -> bool:
+    from verl_agentic.algorithms.policy_loss import needs_of_loss
+
+    return "mean_log_ratio_BT" in needs_of_loss(_loss(config))
+
+
+_FSDP = "verl.workers.engine.fsdp.transformer_impl"
+FEATURES = Features(
+    adapters=(
+        Adapter(
+            module="engine.loss_config",
+            needs="verl.workers.config.actor",
+            gives="options of policy losses",
+            chosen_by=f"{_LOSS}.options",
+            demanded_by=_is_our_loss,
+        ),
+        Adapter(
+            module="engine.loss_functions",
+            needs="verl.workers.utils.losses",
+            gives="policy losses",
+            chosen_by=f"{_LOSS}.loss_mode",
+            demanded_by=_is_our_loss,
+        ),
+        Adapter(
+            module="engine.mean_log_prob",
+            needs=_FSDP,
+            gives="mean log-prob over the vocabulary",
+            chosen_by=f"{_LOSS}.loss_mode=rover",
+            demanded_by=_needs_mean_log_prob,
+        ),
+        Adapter(
+            module="engine.critic_config",
+            needs="verl.workers.config.critic",
+            gives="bins of categorical critics, target networks",
+            chosen_by="critic.categorical, critic.target",
+            demanded_by=lambda config: has(config, "critic.categorical") or has(config, "critic.target"),
+        ),
+        Adapter(
+            module="engine.categorical_critic",
+            needs=_FSDP,
+            gives="critics that classify returns",
+            chosen_by="critic.categorical",
+            demanded_by=lambda config: has(config, "critic.categorical"),
+        ),
+        Adapter(
+            module="engine.target_critic",
+            needs=_FSDP,
+            gives="a target network beside the critic",
+            chosen_by="critic.target",
+            demanded_by=lambda config: has(config, "critic.target"),
+        ),
+        Adapter(
+            module="engine.ema_teacher",
+            needs=_FSDP,
+            gives="a teacher that follows the actor slowly",
+            chosen_by="algorithm.self_teacher",
+            demanded_by=lambda config: has(config, "algorithm.self_teacher"),
+            # The engine of critics inherits what this one changes.
+            behind=("engine.categorical_critic", "engine.target_critic"),
+        ),
+        Adapter(
+            module="engine.learning_rate",
+            needs=_FSDP,
+            gives="a learning rate that falls with the length of responses",
+            chosen_by="algorithm.length_lr.reference_tokens",
+            demanded_by=lambda config: has(config, "algorithm.length_lr"),
+        ),
+        Adapter(
+            module="engine.reference_model",
+            needs="verl.workers.engine_workers",
+            gives="a reference with a model of its own",
+            chosen_by="algorithm.implicit_reward",
+            demanded_by=lambda config: has(config, "algorithm.implicit_reward"),
+        ),
+    ),
+)

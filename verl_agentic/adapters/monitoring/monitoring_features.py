@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from verl_agentic.adapters.features import Adapter, Features
 from verl_agentic.adapters.sections import AGENTIC, plain_section, section
 from verl_agentic.settings import read_settings
 
@@ -53,3 +54,48 @@ def waiting_options(config: Any) -> WaitingOptions:
     from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
 
     return read_settings(WaitingOptions, plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")
+
+
+def _logs(config: Any) -> bool:
+    return bool({"log", "audit", "health"} & set(OmegaConf.select(config, AGENTIC) or {}))
+
+
+FEATURES = Features(
+    adapters=(
+        Adapter(
+            module="monitoring.error_log",
+            needs="verl.utils.device",
+            gives="the first errors of every process, told last",
+            chosen_by=f"{AGENTIC}.log.dir",
+        ),
+        Adapter(
+            module="monitoring.episode_waits",
+            needs="verl.experimental.agent_loop",
+            gives="what episodes wait for, and their timelines",
+            chosen_by=f"always; {AGENTIC}.waiting",
+            behind=("rollout.agent_loop",),
+        ),
+        Adapter(
+            module="monitoring.step_time",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="metrics time/*, tool_time/*, turn_time/*",
+            chosen_by="always",
+            behind=("replay_buffer.episode_buffer",),
+        ),
+        Adapter(
+            module="monitoring.trainer_log",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="trajectory log, audit and health of a run",
+            chosen_by=f"{AGENTIC}.{{log, audit, health}}",
+            demanded_by=_logs,
+            behind=("monitoring.step_time",),  # it logs and watches all metrics
+        ),
+        Adapter(
+            module="monitoring.trainer_waits",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="what the trainer waits for, when it is stuck",
+            chosen_by=f"always; {AGENTIC}.waiting",
+            behind=("monitoring.step_time",),
+        ),
+    ),
+)

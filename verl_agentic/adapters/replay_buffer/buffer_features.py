@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.adapters.sections import plain, section
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.reward.reward_features import has_rubric
+from verl_agentic.adapters.sections import has, plain, section
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -43,3 +45,17 @@ def poll_interval_s(written: Any) -> float | None:
     key = "poll_interval_s"
     given = {key: (plain(written) or {}).get(key)}
     return read_settings(BufferOptions, given, section=_SECTION).poll_interval_s
+
+
+FEATURES = Features(
+    adapters=(
+        Adapter(
+            module="replay_buffer.episode_buffer",
+            needs="verl.trainer.ppo.v1.replay_buffer",
+            gives="poll interval and metrics episode/*",
+            chosen_by=f"{_SECTION}.poll_interval_s",
+            demanded_by=lambda config: has_rubric(config) or has(config, f"{_SECTION}.poll_interval_s"),
+            behind=("reward.group_rewards",),  # its metrics hold the scores of groups
+        ),
+    ),
+)

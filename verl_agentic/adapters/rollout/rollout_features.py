@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.sections import AGENTIC, ROLLOUT, plain_section, section
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.sections import AGENTIC, ROLLOUT, has, plain_section, section
+from verl_agentic.sampling.gating.comparable_log_probs import truncation_warning
 
 if TYPE_CHECKING:
     from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
@@ -54,3 +57,36 @@ def external_sessions(config: Any) -> None:
     from verl_agentic.adapters.rollout.external_sessions import check_external_sessions
 
     check_external_sessions(config)
+
+
+def warn_of_truncation(config: Any) -> None:
+    """Logs that truncated sampling and importance weights of its log-probs do not go together."""
+    rollout = OmegaConf.select(config, ROLLOUT) or {}
+    correction = OmegaConf.select(config, "algorithm.rollout_correction") or {}
+    warning = truncation_warning(
+        top_p=float(rollout.get("top_p") or 1.0),
+        top_k=int(rollout.get("top_k") or -1),
+        uses_rollout_log_probs=any(correction.get(name) for name in ("rollout_is", "rollout_rs", "bypass_mode")),
+    )
+    if warning is not None:
+        logging.getLogger(__name__).warning(warning)
+
+
+def is_env_agent(config: Any) -> bool:
+    """Tells whether the agent loop of a run is env_agent."""
+    custom = OmegaConf.select(config, f"{ROLLOUT}.custom") or {}
+    return has(config, f"{ROLLOUT}.agent.default_agent_loop", "env_agent") or "agentic" in custom
+
+
+FEATURES = Features(
+    checks=(warn_of_truncation,),
+    adapters=(
+        Adapter(
+            module="rollout.agent_loop",
+            needs="verl.experimental.agent_loop",
+            gives="agent loop env_agent",
+            chosen_by=f"{ROLLOUT}.agent.default_agent_loop=env_agent, or agent_name in a row",
+            demanded_by=is_env_agent,
+        ),
+    ),
+)

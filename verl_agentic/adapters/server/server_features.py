@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.adapters.sections import ROLLOUT, plain, section
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.sections import ROLLOUT, has, plain, section
 from verl_agentic.settings import read_settings
 
 if TYPE_CHECKING:
@@ -27,3 +28,23 @@ def engine_config(rollout: Any, *, replica_rank: int = 0) -> EngineConfig:
     written = plain((rollout.get("engine_kwargs") or {}).get("agentic"))
     options = read_settings(EngineOptions, written, section=f"{ROLLOUT}.engine_kwargs.agentic")
     return EngineConfig(**vars(options), max_running=rollout.max_num_seqs, seed=rollout.seed + replica_rank)
+
+
+FEATURES = Features(
+    adapters=(
+        Adapter(
+            module="server.register",
+            needs="verl.workers.rollout.replica",
+            gives="rollout backend agentic",
+            chosen_by=f"{ROLLOUT}.name=agentic",
+            demanded_by=lambda config: has(config, f"{ROLLOUT}.name", "agentic"),
+        ),
+        Adapter(
+            module="server.checkpoint_engine",
+            needs="verl.checkpoint_engine.base",
+            gives="checkpoint engine object_store",
+            chosen_by=f"{ROLLOUT}.checkpoint_engine.backend=object_store",
+            demanded_by=lambda config: has(config, f"{ROLLOUT}.checkpoint_engine.backend", "object_store"),
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""The sections of curricula, estimators and extra columns."""
+"""The sections, checks and adapters of trainers: curricula, estimators, extra columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.sections import plain, plain_section, section
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.reward.reward_features import has_rubric
+from verl_agentic.adapters.rollout.rollout_features import is_env_agent
+from verl_agentic.adapters.sections import AGENTIC, ROLLOUT, has, plain, plain_section, section
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
@@ -94,3 +97,106 @@ def self_teacher_tau(config: Any) -> float | None:
     from verl_agentic.adapters.trainer.self_teacher import teacher_tau
 
     return teacher_tau(config)
+
+
+def is_our_trainer(config: Any) -> bool:
+    """Tells whether a trainer of this package runs."""
+    return str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
+
+
+def check_trainer(config: Any) -> None:
+    """Refuses what verl's own trainers would ignore under one of them."""
+    sections = ("length_lr", "implicit_reward", "prompt_information", "self_teacher")
+    needing = [f"algorithm.{key}" for key in sections if has(config, f"algorithm.{key}")]
+    # Who was guided is a number that verl's own trainers do not hand over.
+    flags = ("actor_rollout_ref.actor.policy_loss.per_session", f"{AGENTIC}.guidance")
+    needing += [key for key in flags if OmegaConf.select(config, key)]
+    if needing and not is_our_trainer(config):
+        raise ConfigError(
+            f"{needing[0]} needs a trainer of ours, got trainer.v1.trainer_mode="
+            f"{OmegaConf.select(config, 'trainer.v1.trainer_mode')!r}; set agentic_sync, agentic_colocate_async or "
+            "agentic_separate_async"
+        )
+
+
+def check_estimator(config: Any) -> None:
+    """Refuses an estimator that lacks options, a critic or log-probs, and extra rows under replayed routes."""
+    from verl_agentic.algorithms.advantage import is_advantage, load_advantage
+    from verl_agentic.algorithms.policy_loss import needs_of_loss
+
+    name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
+    loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+    has_teacher = "teacher_log_prob_BT" in needs_of_loss(loss)
+    if has_teacher or has(config, "algorithm.prompt_information"):
+        from verl_agentic.adapters.trainer.extra_rows import check_router_replay
+
+        check_router_replay(config, what=f"the loss {loss}" if has_teacher else "algorithm.prompt_information")
+    if not is_advantage(name):
+        return
+    estimator = load_advantage(name)
+    # Of options that must be given, none may be given.
+    estimator.check_options(credit_settings(config).options)
+    if estimator.needs_critic and not OmegaConf.select(config, "critic.enable"):
+        raise ConfigError(f"estimator {name!r} needs a critic, got critic.enable=null or false; set critic.enable=true")
+    has_log_probs = OmegaConf.select(config, f"{ROLLOUT}.calculate_log_probs")
+    if "rollout_log_probs_BT" in estimator.needs and not has_log_probs:
+        raise ConfigError(
+            f"estimator {name!r} needs the log-probs of the policy that sampled, got "
+            f"{ROLLOUT}.calculate_log_probs={has_log_probs}; set it to true, or take the estimator "
+            f"{'turn_gae' if 'turn_ids_BT' in estimator.needs else 'vapo_gae'}, which needs none"
+        )
+
+
+def _makes_advantages(config: Any) -> bool:
+    from verl_agentic.algorithms.advantage import is_advantage
+
+    is_ours = is_advantage(str(OmegaConf.select(config, "algorithm.adv_estimator")))
+    return is_ours or is_our_trainer(config) or is_env_agent(config) or has(config, "algorithm.credit")
+
+
+def _has_schedule(config: Any) -> bool:
+    section = OmegaConf.select(config, AGENTIC) or {}
+    return has_rubric(config) or bool({"temperature_schedule", "max_void_share"} & set(section))
+
+
+FEATURES = Features(
+    checks=(check_trainer, check_estimator),
+    adapters=(
+        Adapter(
+            module="trainer.shuffled_rewards",
+            needs="verl.trainer.ppo.core_algos",
+            gives="estimator grpo_shuffled (a control)",
+            chosen_by="algorithm.adv_estimator=grpo_shuffled",
+            demanded_by=lambda config: has(config, "algorithm.adv_estimator", "grpo_shuffled"),
+        ),
+        Adapter(
+            module="trainer.advantages",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="advantage estimators, and group safety for verl's",
+            chosen_by="algorithm.adv_estimator, algorithm.credit",
+            demanded_by=_makes_advantages,
+        ),
+        Adapter(
+            module="trainer.trainers",
+            needs="verl.trainer.ppo.v1",
+            gives="trainers that tell estimators and losses what verl's drop",
+            chosen_by="trainer.v1.trainer_mode=agentic_sync | agentic_colocate_async | agentic_separate_async",
+            demanded_by=is_our_trainer,
+        ),
+        Adapter(
+            module="trainer.prompt_order",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="curricula, group sizes, growing task sets",
+            chosen_by="data.curriculum",
+            demanded_by=lambda config: has(config, "data.curriculum"),
+        ),
+        Adapter(
+            module="trainer.schedules",
+            needs="verl.trainer.ppo.v1.trainer_base",
+            gives="temperature schedule and circuit breaker",
+            chosen_by=f"{AGENTIC}.{{temperature_schedule, max_void_share}}",
+            demanded_by=_has_schedule,
+            behind=("monitoring.trainer_waits",),
+        ),
+    ),
+)

@@ -1,0 +1,26 @@
+"""The adapter of healthy checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.sections import AGENTIC, plain_section
+
+
+def _needs_healthy_checkpoints(config: Any) -> bool:
+    actions = plain_section(config, f"{AGENTIC}.health.actions") or {}
+    return bool({"stop", "rollback"} & set(map(str, actions.values())))
+
+
+FEATURES = Features(
+    adapters=(
+        Adapter(
+            module="checkpoints.checkpoint_retention",
+            needs="verl.utils.checkpoint.checkpoint_manager",
+            gives="healthy checkpoints that stay",
+            chosen_by="actor_rollout_ref.rollout.custom.agentic.health.actions (stop, rollback)",
+            demanded_by=_needs_healthy_checkpoints,
+        ),
+    ),
+)

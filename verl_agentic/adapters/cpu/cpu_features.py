@@ -1,0 +1,83 @@
+"""The adapters of the CPU platform."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.errors import ConfigError
+
+
+def is_cpu_chosen(_: Any = None) -> bool:
+    """Tells whether the environment chooses the platform cpu."""
+    # Not asked of adapters.cpu.platform, which may be what has failed.
+    return os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+
+
+def check_platform(config: Any) -> None:
+    """Refuses a device that is not that of the platform."""
+    device = OmegaConf.select(config, "trainer.device")
+    chosen = os.environ.get("VERL_PLATFORM", "")
+    if device == "cpu" and not is_cpu_chosen():
+        raise ConfigError(
+            f"trainer.device=cpu needs the platform cpu, got VERL_PLATFORM={chosen!r}; export VERL_PLATFORM=cpu"
+        )
+    if is_cpu_chosen() and device != "cpu":
+        raise ConfigError(
+            f"VERL_PLATFORM=cpu needs trainer.device=cpu, got {device!r}; put agentic/cpu behind the recipe's defaults"
+        )
+
+
+FEATURES = Features(
+    checks=(check_platform,),
+    adapters=(
+        Adapter(
+            module="cpu.platform",
+            needs="verl.plugin.platform",
+            gives="platform cpu",
+            chosen_by="environment variable VERL_PLATFORM=cpu",
+            demanded_by=is_cpu_chosen,
+        ),
+        Adapter(
+            module="cpu.console",
+            needs="verl.plugin.platform",
+            gives="a readable console",
+            chosen_by="VERL_PLATFORM=cpu",
+        ),
+        Adapter(
+            module="cpu.warm_workers",
+            needs="verl.utils.device",
+            gives="Ray workers that start in a moment",
+            chosen_by="VERL_PLATFORM=cpu, on Linux; VERL_AGENTIC_WARM_WORKERS=0 turns it off",
+        ),
+        Adapter(
+            module="cpu.distributed",
+            needs="verl.utils.distributed",
+            gives="process groups over gloo",
+            chosen_by="VERL_PLATFORM=cpu",
+            demanded_by=is_cpu_chosen,
+        ),
+        Adapter(
+            module="cpu.value_head",
+            needs="verl.utils.model",
+            gives="critic without flash-attention",
+            chosen_by="VERL_PLATFORM=cpu and critic.enable",
+        ),
+        Adapter(
+            module="cpu.cpu_log_probs",
+            needs="verl.utils.torch_functional",
+            gives="log-probs in large pieces",
+            chosen_by="VERL_PLATFORM=cpu",
+        ),
+        Adapter(
+            module="cpu.cpu_engine",
+            needs="verl.workers.engine",
+            gives="FSDP2 engines for device cpu",
+            chosen_by="VERL_PLATFORM=cpu and actor.strategy=fsdp2",
+            demanded_by=is_cpu_chosen,
+        ),
+    ),
+)

@@ -1,0 +1,73 @@
+"""The features of the plugin, as each folder of adapters declares them.
+
+A folder has a module `<part>_features`: the readers of its sections (`adapters.sections`) and `FEATURES`, which lists
+its adapters and what it checks before a run. The plugin, the guard and preflight iterate over these lists. The modules
+are loaded in every process, so they import verl, torch and their adapters inside of functions only.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_MODULES = (
+    "cpu.cpu_features",
+    "server.server_features",
+    "rollout.rollout_features",
+    "trainer.trainer_features",
+    "engine.engine_features",
+    "reward.reward_features",
+    "replay_buffer.buffer_features",
+    "checkpoints.checkpoint_features",
+    "monitoring.monitoring_features",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """One module of `verl_agentic.adapters` that changes or extends verl."""
+
+    module: str
+    needs: str
+    """The module of verl after whose import this one is imported."""
+    gives: str
+    """What it registers or changes."""
+    chosen_by: str
+    """The configuration that uses it."""
+    demanded_by: Callable[[Any], bool] | None = None
+    """Tells whether a run with a configuration must not start without it. None: every run may."""
+    behind: tuple[str, ...] = ()
+    """Adapters that are imported first: they patch the same symbols."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """What a folder of adapters declares beside its sections."""
+
+    adapters: tuple[Adapter, ...] = ()
+    checks: tuple[Callable[[Any], None], ...] = ()
+    """Functions of a configuration that raise a ConfigError, in the driver before Ray starts."""
+
+
+@functools.cache
+def all_features() -> tuple[Features, ...]:
+    """Returns the features of all folders."""
+    return tuple(importlib.import_module(f"verl_agentic.adapters.{module}").FEATURES for module in _MODULES)
+
+
+def all_adapters() -> tuple[Adapter, ...]:
+    """Returns all adapters in the order in which they are imported."""
+    declared = {adapter.module: adapter for features in all_features() for adapter in features.adapters}
+    ordered: dict[str, Adapter] = {}
+
+    def place(adapter: Adapter) -> None:
+        for name in adapter.behind:
+            place(declared[name])
+        ordered.setdefault(adapter.module, adapter)
+
+    for adapter in declared.values():
+        place(adapter)
+    return tuple(ordered.values())
