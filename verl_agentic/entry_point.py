@@ -19,6 +19,7 @@ failure = ""
 
 KEYS = frozenset(
     {
+        "agentic",
         "actor_rollout_ref.actor.policy_loss.options",
         "actor_rollout_ref.rollout.custom.agentic",
         "algorithm.credit",

@@ -10,34 +10,44 @@ from pathlib import Path
 
 import pytest
 
+from verl_agentic.adapters.config_root import PLUGIN
 from verl_agentic.adapters.sections import all_sections
 
 _PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page, written by a process of its own, because the adapters that it loads change verl."""
-    path = tmp_path_factory.mktemp("page") / "configuration.md"
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Both files, written by a process of its own, because the adapters that it loads change verl."""
+    folder = tmp_path_factory.mktemp("page")
     secrets = {"VERL_AGENTIC_SANDBOX_TOKEN": "hunter2", "VERL_AGENTIC_SANDBOX_URL": "http://secret"}
-    command = [sys.executable, "-m", "verl_agentic.adapters.configuration_page", str(path)]
+    names = ("configuration.md", "plugin.yaml")
+    command = [
+        sys.executable,
+        "-m",
+        "verl_agentic.adapters.configuration_page",
+        *(str(folder / name) for name in names),
+    ]
     subprocess.run(command, env={**os.environ, **secrets}, check=True, capture_output=True, timeout=300)
-    return path.read_text(encoding="utf-8")
+    return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
-def test_the_page_is_current_whatever_the_environment(written: str) -> None:
-    is_current = written == _PAGE.read_text(encoding="utf-8")
-    assert is_current, "python -m verl_agentic.adapters.configuration_page docs/configuration.md"
+@pytest.mark.parametrize("path", [_PAGE, PLUGIN], ids=lambda path: path.name)
+def test_the_page_and_the_keys_of_the_command_line_are_current(path: Path, written: dict[str, str]) -> None:
+    is_current = written[path.name] == path.read_text(encoding="utf-8")
+    assert is_current, f"python -m verl_agentic.adapters.configuration_page {_PAGE} {PLUGIN}"
 
 
-def test_every_section_that_is_read_is_on_the_page_and_every_key_says_its_type_and_meaning(written: str) -> None:
-    keys, path = set(), ""
-    for line in written.splitlines():
-        if heading := re.match(r"### `?([^`]+)", line):
-            path = heading[1]
-            keys.add(path)
+def test_every_section_that_is_read_is_on_the_page_and_every_key_has_a_type_and_a_meaning(
+    written: dict[str, str],
+) -> None:
+    keys, place = set(), ""
+    for line in written["configuration.md"].splitlines():
+        if found := re.match(r"In verl's configuration: `(.*)`", line):
+            place = found[1]
+            keys.add(place)
         elif line.startswith("| `"):
             name, accepted, *_, meaning = line.strip("| ").split(" | ")
             assert meaning and accepted and not re.search(r"typing|<class", accepted), line
-            keys.add(f"{path}.{name.strip('`')}")
+            keys.add(f"{place}.{name.strip('`')}")
     assert set(all_sections()) <= keys

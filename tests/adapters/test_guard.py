@@ -207,13 +207,31 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
         ("self_teacher__tau", "engine.ema_teacher"),
     ],
 )
-def test_what_our_trainers_do_is_refused_under_one_that_ignores_it(section: str, adapter: str, device: Any) -> None:
+def test_what_our_trainers_do_is_refused_under_one_of_the_user(section: str, adapter: str, device: Any) -> None:
     guard.install_check(lambda names: None)
     key = f"algorithm__{section}"
     assert adapter in guard.demanded(_config(**{key: 100, "trainer__v1__trainer_mode": "agentic_sync"}))
-    message = rf"algorithm.{section.split('__')[0]} needs a trainer of ours, got .*'sync'"
+    message = rf"algorithm.{section.split('__')[0]} needs a trainer of ours, got .*'mine'"
     with pytest.raises(ConfigError, match=message):
-        device.auto_set_device(_config(**{key: 100, "trainer__v1__trainer_mode": "sync"}))
+        device.auto_set_device(_config(**{key: 100, "trainer__v1__trainer_mode": "mine"}))
+
+
+def test_the_root_is_moved_and_choices_are_logged_before_adapters_are_chosen(
+    device: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded: list[str] = []
+    guard.install_check(loaded.extend)
+    config = _config(agentic__guidance=True, agentic__credit__clip="???", trainer__v1__trainer_mode="sync")
+    with caplog.at_level("INFO"):
+        device.auto_set_device(config)
+    chosen = "verl_agentic chose trainer.v1.trainer_mode=agentic_sync (agentic.guidance)"
+    assert [record.getMessage() for record in caplog.records] == [chosen]
+    assert config.trainer.v1.trainer_mode == "agentic_sync" and "trainer.trainers" in loaded
+    assert "agentic" not in config and "credit" not in config.algorithm
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        device.auto_set_device(config)
+    assert not caplog.records
 
 
 def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> None:

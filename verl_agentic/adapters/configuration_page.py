@@ -1,7 +1,8 @@
-"""Writes `docs/configuration.md` from the classes that read the sections of a configuration. A program: it loads
-adapters that change verl.
+"""Writes `docs/configuration.md` and `config/agentic/plugin.yaml` from the classes that read sections.
 
-python -m verl_agentic.adapters.configuration_page docs/configuration.md
+A program: it loads adapters that change verl.
+
+python -m verl_agentic.adapters.configuration_page docs/configuration.md verl_agentic/config/agentic/plugin.yaml
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from verl_agentic.adapters.config_root import ROOT, place_of
 from verl_agentic.adapters.engine.loss_config import PolicyLossConfig
 from verl_agentic.adapters.offline.dpo_trainer import DpoSettings
 from verl_agentic.adapters.offline.outcome_trainer import OutcomeSettings
 from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
-from verl_agentic.adapters.sections import AGENTIC, ROLLOUT
 from verl_agentic.agent_loops.loop_settings import LoopSettings
 from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
 from verl_agentic.algorithms.estimate import CreditSettings
@@ -44,28 +47,25 @@ from verl_agentic.sandbox.run_code.remote_backend import RemoteConfig
 from verl_agentic.settings import dataclass_in, hints_of, in_words
 
 CHAPTERS: Mapping[str, Mapping[str, Any]] = {
-    "Episodes": {AGENTIC: LoopSettings, f"{AGENTIC}.health": HealthSettings, f"{AGENTIC}.waiting": WaitingOptions},
-    "Prompts and groups": {
-        "data.curriculum": CurriculumSettings,
-        "trainer.v1.sampler.sampler_kwargs": GateOptions,
-    },
+    "Episodes": {"agentic": LoopSettings, "agentic.health": HealthSettings, "agentic.waiting": WaitingOptions},
+    "Prompts and groups": {"agentic.curriculum": CurriculumSettings, "agentic.sampling": GateOptions},
     "Credit and losses": {
-        "algorithm.credit": CreditSettings,
-        "algorithm.implicit_reward": ImplicitRewardSettings,
-        "algorithm.length_lr": LengthLrSettings,
-        "algorithm.prompt_information": PromptInformationSettings,
-        "algorithm.self_teacher": TargetSettings,
-        "actor_rollout_ref.actor.policy_loss": PolicyLossConfig,
-        "critic.categorical": BinSettings,
-        "critic.target": TargetSettings,
+        "agentic.credit": CreditSettings,
+        "agentic.implicit_reward": ImplicitRewardSettings,
+        "agentic.length_lr": LengthLrSettings,
+        "agentic.prompt_information": PromptInformationSettings,
+        "agentic.self_teacher": TargetSettings,
+        "agentic.policy_loss": PolicyLossConfig,
+        "agentic.critic.categorical": BinSettings,
+        "agentic.critic.target": TargetSettings,
     },
     "Rewards": {
-        "reward.rubric": RubricSettings,
-        "reward.rubric.components[i]": Entry,
+        "agentic.rubric": RubricSettings,
+        "agentic.rubric.components[i]": Entry,
         "options of the components `judge`, `self_judge` and `arena`": JudgeOptions,
         "options of the components `orm`, `prm`, `rm` and `rm_z`": RewardModel,
     },
-    "Rollout server": {f"{ROLLOUT}.engine_kwargs.agentic": EngineOptions},
+    "Rollout server": {"agentic.engine": EngineOptions},
     "Offline training": {"dpo": DpoSettings, "implicit_reward": OutcomeSettings},
     "Sandboxes": {
         "options of the backend `namespaces`": NamespaceConfig,
@@ -78,13 +78,58 @@ _INTRODUCTION = """\
 # Configuration
 
 This page is a reference for people who write the configuration of a run. It lists every key that `verl-agentic` adds
-to verl's configuration. Each heading is the path of a section, such as `algorithm.credit`. The command line takes the
-same paths: `algorithm.credit.clip=5`. Unknown keys, wrong types and numbers out of bounds are refused before Ray
-starts; `verl-agentic preflight` reports all of them at once.
+to verl's configuration. Put `agentic/plugin` into the defaults of your config. Then write the keys in YAML or on the
+command line, such as `agentic.credit.clip=5`:
 
-Numbers are never infinite or NaN. If a section is set, its keys marked `required` must be set, too.
+```yaml
+hydra:
+  searchpath: [pkg://verl_agentic.config]
 
-This page is generated: `python -m verl_agentic.adapters.configuration_page docs/configuration.md`.
+defaults:
+  - ppo_trainer
+  - agentic/plugin
+  - _self_
+
+agentic:
+  env: python_math
+  limits:
+    max_turns: 4
+```
+
+Unknown keys, wrong types and numbers out of bounds are refused before Ray starts; `verl-agentic preflight` reports all
+of them at once. Numbers are never infinite or NaN.
+
+A section is set if one of its keys is set. To take all defaults of an optional section, set one key to its default:
+`agentic.prompt_information.every=10`. If a section is set, its keys marked `required` must be set, too. Keys of
+`env_config` and `options` are free: write `agentic.env_config={top_k: 1}`, or `+agentic.env_config.top_k=1`.
+
+**Places in verl's configuration.** Before anything else reads the configuration, the plugin moves every key to the
+place where verl passes it on, and removes the root `agentic`. The place is named below each heading. Errors and logged
+configurations name the place. You may write a key at its place instead. The same key with different values at both
+is an error.
+
+**Choices.** The plugin also chooses what your keys need, and logs it in one line: `trainer.v1.trainer_mode=agentic_*`
+for features that need it, `trainer.v1.sampler.custom_sampler` for gates and replay,
+`reward.reward_manager.name=rubric` for a rubric, and the agent loop `env_agent` if `agentic.env` is set. A value of
+yours that contradicts such a choice is an error.
+
+This page and `agentic/plugin.yaml` are generated:
+`python -m verl_agentic.adapters.configuration_page docs/configuration.md verl_agentic/config/agentic/plugin.yaml`.
+"""
+_PLUGIN_HEADER = """\
+# @package _global_
+# A recipe that includes this does not start without the plugin verl_agentic. Every key of the plugin is declared, so
+# that the command line takes it: agentic.limits.max_turns=4. docs/configuration.md says what the keys mean.
+# Generated: python -m verl_agentic.adapters.configuration_page docs/configuration.md \\
+#   verl_agentic/config/agentic/plugin.yaml
+
+actor_rollout_ref:
+  rollout:
+    custom:
+      agentic:
+        # Unsupported interpolation type verl_agentic? The plugin is not installed: pip install verl-agentic
+        required: ${verl_agentic:plugin}
+
 """
 
 
@@ -96,6 +141,21 @@ def page() -> str:
         for path, kind in sections.items():
             lines += _section(path, kind)
     return "\n".join(lines)
+
+
+def plugin_yaml() -> str:
+    """Returns the file `agentic/plugin.yaml`: all keys below the root, none of them set."""
+    root: dict[str, Any] = {}
+    for path, kind in (item for sections in CHAPTERS.values() for item in sections.items()):
+        if not path.startswith(ROOT) or "[" in path:
+            continue
+        section = {ROOT: root}
+        for name in path.split("."):
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
+            section = section[name]
+        section.update(_unset(kind))
+    return _PLUGIN_HEADER + yaml.safe_dump({ROOT: root}, sort_keys=False).replace("'???'", "???")
 
 
 def _meanings(kind: type) -> dict[str, str]:
@@ -115,13 +175,21 @@ def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _fields(kind: type) -> list[dataclasses.Field[Any]]:
-    """Returns the fields that are keys of ours: of a config class of verl, only those that we have added."""
+    """Returns the fields that are keys of ours: of a config class of verl, only those that we have added.
+
+    `required` is no key of users: `agentic/plugin` sets it.
+    """
     ours = {name for one in kind.__mro__ if one.__module__.startswith("verl_agentic.") for name in _annotated(one)}
-    return [field for field in dataclasses.fields(kind) if field.name in ours]  # pyright: ignore
+    return [field for field in dataclasses.fields(kind) if field.name in ours - {"required"}]  # pyright: ignore
 
 
 def _annotated(kind: type) -> set[str]:
     return set(vars(kind).get("__annotations__", {}))
+
+
+def _unset(kind: type) -> dict[str, Any]:
+    inner = {field.name: _inner(kind, field) for field in _fields(kind)}
+    return {name: "???" if section is None else _unset(section) for name, section in inner.items()}
 
 
 def _inner(kind: type, field: dataclasses.Field[Any]) -> Any:
@@ -131,7 +199,9 @@ def _inner(kind: type, field: dataclasses.Field[Any]) -> Any:
 def _section(path: str, kind: type) -> list[str]:
     about = _plain(kind.__doc__ or "")
     title = path if " " in path else f"`{path}`"
-    lines = [f"### {title[0].upper()}{title[1:]}\n", f"{about}\n"]
+    lines = [f"### {title[0].upper()}{title[1:]}\n"]
+    lines += [f"In verl's configuration: `{place_of(path)}`\n"] if path.startswith(ROOT) else []
+    lines += [f"{about}\n"]
     lines += ["| key | type | default | bounds | meaning |", "|---|---|---|---|---|"]
     lines += [_row(kind, field) for field in _fields(kind)] + [""]
     for field in _fields(kind):
@@ -169,3 +239,4 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 if __name__ == "__main__":
     Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+    Path(sys.argv[2]).write_text(plugin_yaml(), encoding="utf-8")

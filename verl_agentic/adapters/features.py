@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 _MODULES = (
@@ -48,6 +48,13 @@ class Features:
     """What a folder of adapters declares beside its sections."""
 
     adapters: tuple[Adapter, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Key below the root `agentic` -> its place in verl's configuration; others belong to `rollout.custom.agentic`."""
+    choices: tuple[Callable[[Any], Iterator[tuple[str, Any, str]]], ...] = ()
+    """Functions of a configuration that yield key and value of what verl's default must be changed to, and the key of
+    the feature that needs it."""
+    needs_trainer: tuple[str, ...] = ()
+    """Sections and flags that only the trainers `agentic_*` read."""
     checks: tuple[Callable[[Any], None], ...] = ()
     """Functions of a configuration that raise a ConfigError, in the driver before Ray starts."""
 

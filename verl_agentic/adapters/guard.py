@@ -5,12 +5,14 @@ It stops before Ray is started.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_agentic.adapters.config_root import prepare
 from verl_agentic.adapters.features import all_adapters, all_features
 from verl_agentic.adapters.monitoring import error_log
 from verl_agentic.adapters.patching import wrap
@@ -43,6 +45,8 @@ def install_check(load: Callable[[list[str]], None]) -> None:
 
     @wrap(device, "auto_set_device")
     def check_and_set_device(auto_set_device: Any, config: Any) -> None:
+        if chosen := prepare(config):
+            logging.getLogger(__name__).info("verl_agentic chose %s", ", ".join(chosen))
         load(demanded(config))
         # Frame 1 is that of the wrapper, frame 2 that of verl's trainer.
         error_log.watch_driver(config, sys._getframe(2).f_globals)

@@ -54,7 +54,7 @@ class ExplorationSchedules(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings(Settings):
-    """Settings of episodes: the section `rollout.custom.agentic`."""
+    """Settings of episodes."""
 
     env: str | None = None
     """Id of the environment. A row's `extra_info.env` takes precedence."""
@@ -83,7 +83,7 @@ class LoopSettings(Settings):
     max_void_share: float = setting(0.5, above=0, max=1)
     """The run stops when a greater share of the last 256 episodes is void. 1 never stops it."""
     required: Any = None
-    """Set to `${verl_agentic:plugin}`: without the plugin the configuration does not resolve, and no run starts."""
+    """Set by `agentic/plugin`: without the plugin the configuration does not resolve, and no run starts."""
     log: LogOptions = field(default_factory=LogOptions)
     """Where every episode is stored, for `verl-agentic view`, `diagnose` and `reward`."""
     audit: Audit = setting("stop", read=to_audit)

@@ -32,6 +32,10 @@ _OF_OUR_TRAINERS = (
     "verl's own trainers do not hand it over: set trainer.v1.trainer_mode to agentic_sync (agentic_colocate_async, "
     "agentic_separate_async) and play episodes with env_agent"
 )
+_ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
+"""Columns that every trainer passes on."""
+_VERLS_IN_NEED = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
+"""Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainer.trainers` does."""
 OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) | {"parts"}
 """Columns that a batch may lack."""
 
@@ -106,7 +110,7 @@ def advantage(
 
     Args:
         needs: optional columns of `CreditBatch` without which it cannot work.
-        accepts: others that change what it gives; `critic.target` is refused where nobody takes `target_values_BT`.
+        accepts: others that change what it gives. `agentic.critic.target` is refused if nobody takes `target_values_BT`.
         compares_siblings: whether a session alone in its group teaches nothing.
         unless: options, and the values with which it teaches all the same.
         discounts: options that are discounts, and what they discount by.
@@ -144,6 +148,15 @@ def columns_of_advantage(name: str) -> frozenset[str]:
         return frozenset()
     estimator = load_advantage(name)
     return estimator.needs | estimator.accepts
+
+
+def needs_our_trainer(name: str) -> bool:
+    """Tells whether an estimator needs columns that only the trainers `agentic_*` pass on.
+
+    Raises:
+        ConfigError: an address leads to no estimator.
+    """
+    return bool(load_advantage(name).needs - _ALWAYS_THERE) if is_advantage(name) else name in _VERLS_IN_NEED
 
 
 def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:

@@ -33,6 +33,7 @@ from verl.utils.torch_functional import masked_whiten
 from verl.workers.engine.fsdp.transformer_impl import _scale_logits_by_temperature
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from verl_agentic.adapters.config_root import place_of, prepare
 from verl_agentic.adapters.preflight import compose as preflight_compose
 from verl_agentic.adapters.preflight import plan_run
 from verl_agentic.adapters.preflight.compose import Composed, compose
@@ -45,9 +46,9 @@ from verl_agentic.errors import AgenticError
 
 BROKEN = Path(__file__).parents[2] / "fixtures" / "broken_configs"
 SEARCH = "hydra.searchpath=[pkg://verl_agentic.config]"
-AG, LOSS = "++actor_rollout_ref.rollout.custom.agentic", "actor_rollout_ref.actor.policy_loss"
-SAMPLER, CURRICULUM = "trainer.v1.sampler", "++data.curriculum"
-KWARGS, CREDIT = f"++{SAMPLER}.sampler_kwargs", "++algorithm.credit"
+AG, LOSS = "++agentic", "actor_rollout_ref.actor.policy_loss"
+SAMPLER, CURRICULUM = "trainer.v1.sampler", "++agentic.curriculum"
+KWARGS, CREDIT = "++agentic.sampling", "++agentic.credit"
 OURS = "trainer.v1.trainer_mode=agentic_sync"
 GATED = (
     f"{SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
@@ -86,14 +87,13 @@ ENDS: list[tuple[str, tuple[str, ...]]] = [
     ("sections", (f"{AG}.branching={{initial: 99}}",)),
     ("sections", (f"{AG}.protocol_options.repair=maybe",)),
     ("sections", (f"{AG}.guidance=perhaps",)),
-    ("sections", (f"{AG}.helth={{every: 2}}",)),
+    ("sections", ("++actor_rollout_ref.rollout.custom.agentic.helth={every: 2}",)),
     ("sections", (f"{CURRICULUM}={{name: learnabilty}}", "data.dataloader_num_workers=0")),
     ("sections", (f"{CURRICULUM}={{name: learnability}}", "data.dataloader_num_workers=4")),
     ("sections", (f"{CURRICULUM}={{name: learnability, flor: 0.1}}", "data.dataloader_num_workers=0")),
     ("sections", (f"{CURRICULUM}={{name: learnability, group_size: {{least: 1, most: 4}}}}",)),
     ("sections", (*GATED, f"{KWARGS}={{gates: [zero_varience]}}")),
     ("sections", (*GATED, f"{KWARGS}={{replay: {{capcity: 4}}}}")),
-    ("sections", (f"{KWARGS}={{gates: [zero_variance]}}",)),
     ("sections", (f"{KWARGS}={{poll_interval: 0.1}}",)),
     ("sections", (f"{KWARGS}={{poll_interval_s: 0}}",)),
     ("sections", (f"{CREDIT}={{clip: -1}}",)),
@@ -115,7 +115,6 @@ ENDS: list[tuple[str, tuple[str, ...]]] = [
     ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefil_tokens: 64}",)),
     ("sections", ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: many}",)),
     ("plugin", ("algorithm.adv_estimator=turn_gae", OURS)),
-    ("plugin", ("++algorithm.length_lr={reference_tokens: 64}",)),
     ("estimator", ("algorithm.adv_estimator=grop",)),
     ("policy_loss", (f"{LOSS}.loss_mode=vanila",)),
     ("verl_validation", ("trainer.v1.trainer_mode=synk",)),
@@ -148,8 +147,11 @@ def composed_with(overrides: Sequence[str]) -> Composed:
     """Returns what hydra would compose, which takes longer than all that is looked at here."""
     composed = pickle.loads(base())
     for override in overrides:
-        key, _, value = override.partition("=")
-        OmegaConf.update(composed.config, key.lstrip("+"), yaml.safe_load(value), merge=True, force_add=True)
+        key, _, value = override.lstrip("+").partition("=")
+        # The root of the base has been moved already.
+        key = place_of(key) if key.startswith("agentic.") else key
+        OmegaConf.update(composed.config, key, yaml.safe_load(value), merge=True, force_add=True)
+    prepare(composed.config)
     return dataclasses.replace(composed, plain=dict(preflight_compose._plain(composed.config, "", [])))
 
 
@@ -238,7 +240,7 @@ SOUND: list[tuple[str, ...]] = [
     ("algorithm.adv_estimator=lite_ppo", OURS),
     ("algorithm.adv_estimator=turn_group", OURS, f"{CREDIT}={{options: {{gamma: 1.0}}, clip: 5}}"),
     ("algorithm.adv_estimator=batch_baseline", "actor_rollout_ref.rollout.n=1"),
-    ("algorithm.adv_estimator=remax", OURS),
+    ("algorithm.adv_estimator=remax",),
     ("algorithm.adv_estimator=reinforce_plus_plus", "actor_rollout_ref.rollout.n=1"),
     (f"{AG}.health.actions={{default: log, gradient: stop}}", f"{AG}.health.thresholds.gradient={{patience: 3}}"),
     (f"{AG}.waiting={{stuck_after_s: 60, report_every_s: 2.5}}",),
@@ -246,14 +248,14 @@ SOUND: list[tuple[str, ...]] = [
     (f"{AG}.temperature_schedule={{start: 1.2, end: 0.7, steps: 10}}", f"{AG}.max_void_share=0.2"),
     (f"{AG}.compaction={{strategy: drop_observations}}",),
     (f"{CURRICULUM}={{name: learnability}}", "data.dataloader_num_workers=0"),
-    (*GATED, f"{KWARGS}={{gates: [void_groups, zero_variance], keep_surplus: 1}}"),
+    (f"{KWARGS}={{gates: [void_groups, zero_variance], keep_surplus: 1}}",),
     (f"{KWARGS}={{poll_interval_s: 0.1}}",),
     (f"{LOSS}.loss_mode=masked_ppo", f"++{LOSS}.options={{kl: k1}}"),
     (f"{LOSS}.loss_mode=gspo",),
-    (f"{LOSS}.loss_mode=pacs", OURS),
-    ("++algorithm.length_lr={reference_tokens: 64}", OURS),
+    (f"{LOSS}.loss_mode=pacs",),
+    ("++agentic.length_lr={reference_tokens: 64}",),
     ("++algorithm.prompt_information={every: 5}", OURS),
-    (RUBRIC, "++reward.rubric={components: [{use: math, weight: 1}]}"),
+    ("++agentic.rubric={components: [{use: math, weight: 1}]}",),
     ("++actor_rollout_ref.rollout.engine_kwargs.agentic={prefill_tokens: 64}",),
     ("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=reward"),
     (KL,),
@@ -287,8 +289,7 @@ def test_a_sound_configuration_has_no_fault_and_starts(
 
 def test_a_loss_of_the_user_is_judged_as_one_of_ours() -> None:
     address = "verl_agentic.algorithms.policy_losses.pacs:pacs"
-    assert found(f"{LOSS}.loss_mode={address}").get("policy_loss") == "fail"
-    assert "fail" not in found(f"{LOSS}.loss_mode={address}", OURS).values()
+    assert "fail" not in found(f"{LOSS}.loss_mode={address}").values()
     assert found(f"{LOSS}.loss_mode=no_such/file.py:loss", OURS).get("policy_loss") == "fail"
 
 

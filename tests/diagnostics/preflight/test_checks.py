@@ -203,14 +203,6 @@ def test_a_group_of_one_fails_for_every_estimator_that_compares_siblings(name: s
         assert statuses(estimator(planned({**values, f"algorithm.credit.options.{option}": value}))) == ["ok"]
 
 
-@pytest.mark.parametrize("name", ["gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"])
-def test_what_verl_s_own_trainers_cannot_run_may_be_used_with_ours(name: str) -> None:
-    values = {"algorithm.adv_estimator": name, f"{ROLLOUT}.n": 4, "trainer.v1.trainer_mode": "sync"}
-    (refused,) = estimator(planned(values))
-    assert refused.status == "fail" and "agentic_sync" in refused.advice
-    assert statuses(estimator(planned({**values, "trainer.v1.trainer_mode": "agentic_sync"}))) == ["ok"]
-
-
 def test_our_trainers_have_the_arithmetic_of_verl_s() -> None:
     ours = planned({**SIZES, "trainer.v1.trainer_mode": "agentic_sync", "data.gen_batch_size": 8})
     verls = planned({**SIZES, "data.gen_batch_size": 8})

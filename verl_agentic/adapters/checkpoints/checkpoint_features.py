@@ -19,7 +19,7 @@ FEATURES = Features(
             module="checkpoints.checkpoint_retention",
             needs="verl.utils.checkpoint.checkpoint_manager",
             gives="healthy checkpoints that stay",
-            chosen_by="actor_rollout_ref.rollout.custom.agentic.health.actions (stop, rollback)",
+            chosen_by="agentic.health.actions (stop, rollback)",
             demanded_by=_needs_healthy_checkpoints,
         ),
     ),

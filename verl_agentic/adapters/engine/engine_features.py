@@ -1,4 +1,4 @@
-"""The sections of policy losses and critics."""
+"""The sections and adapters of policy losses and critics."""
 
 from __future__ import annotations
 
@@ -60,16 +60,10 @@ def target_tau(config: Any) -> float:
     """
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 
-    mode = str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
     if not is_advantage(name) or "target_values_BT" not in load_advantage(name).accepts:
         raise ConfigError(
             f"estimator {name!r} has no use for critic.target; set algorithm.adv_estimator=archer, or unset it"
-        )
-    if not mode.startswith("agentic_"):
-        raise ConfigError(
-            f"critic.target needs a trainer of ours, got trainer.v1.trainer_mode={mode!r}; set agentic_sync, "
-            "agentic_colocate_async or agentic_separate_async"
         )
     return read_tau(plain_section(config, "critic.target"))
 
@@ -103,12 +97,17 @@ def _needs_mean_log_prob(config: Any) -> bool:
 
 _FSDP = "verl.workers.engine.fsdp.transformer_impl"
 FEATURES = Features(
+    places={
+        **{f"policy_loss.{key}": f"{_LOSS}.{key}" for key in ("options", "per_session")},
+        **{f"critic.{key}": f"critic.{key}" for key in ("categorical", "target")},
+    },
+    needs_trainer=(f"{_LOSS}.per_session", "critic.target"),
     adapters=(
         Adapter(
             module="engine.loss_config",
             needs="verl.workers.config.actor",
             gives="options of policy losses",
-            chosen_by=f"{_LOSS}.options",
+            chosen_by="agentic.policy_loss.options",
             demanded_by=_is_our_loss,
         ),
         Adapter(
@@ -129,28 +128,28 @@ FEATURES = Features(
             module="engine.critic_config",
             needs="verl.workers.config.critic",
             gives="bins of categorical critics, target networks",
-            chosen_by="critic.categorical, critic.target",
+            chosen_by="agentic.critic.categorical, agentic.critic.target",
             demanded_by=lambda config: has(config, "critic.categorical") or has(config, "critic.target"),
         ),
         Adapter(
             module="engine.categorical_critic",
             needs=_FSDP,
             gives="critics that classify returns",
-            chosen_by="critic.categorical",
+            chosen_by="agentic.critic.categorical",
             demanded_by=lambda config: has(config, "critic.categorical"),
         ),
         Adapter(
             module="engine.target_critic",
             needs=_FSDP,
             gives="a target network beside the critic",
-            chosen_by="critic.target",
+            chosen_by="agentic.critic.target",
             demanded_by=lambda config: has(config, "critic.target"),
         ),
         Adapter(
             module="engine.ema_teacher",
             needs=_FSDP,
             gives="a teacher that follows the actor slowly",
-            chosen_by="algorithm.self_teacher",
+            chosen_by="agentic.self_teacher",
             demanded_by=lambda config: has(config, "algorithm.self_teacher"),
             # The engine of critics inherits what this one changes.
             behind=("engine.categorical_critic", "engine.target_critic"),
@@ -159,14 +158,14 @@ FEATURES = Features(
             module="engine.learning_rate",
             needs=_FSDP,
             gives="a learning rate that falls with the length of responses",
-            chosen_by="algorithm.length_lr.reference_tokens",
+            chosen_by="agentic.length_lr.reference_tokens",
             demanded_by=lambda config: has(config, "algorithm.length_lr"),
         ),
         Adapter(
             module="engine.reference_model",
             needs="verl.workers.engine_workers",
             gives="a reference with a model of its own",
-            chosen_by="algorithm.implicit_reward",
+            chosen_by="agentic.implicit_reward",
             demanded_by=lambda config: has(config, "algorithm.implicit_reward"),
         ),
     ),

@@ -19,7 +19,7 @@ class PolicyLossConfig(actor.PolicyLossConfig):
     """Options of the loss `loss_mode`, if it is one of `verl-agentic`."""
     per_session: bool = False
     """Give every session the same weight: the mean over the sampled tokens of all of its rows, averaged over the
-    sessions of the mini-batch. It replaces `actor.loss_agg_mode` and needs a trainer `agentic_*`."""
+    sessions of the mini-batch. It replaces `actor.loss_agg_mode`."""
 
     def __post_init__(self) -> None:
         if is_policy_loss(self.loss_mode):

@@ -7,7 +7,7 @@ A thread of its own looks, so that an event loop that is blocked is seen, too: b
 agent loops are watched as well: their turns, their tool calls, their rewards. The timeline of every episode, of
 whatever loop, travels in `extra_fields["episode_time"]` of its last row.
 
-    rollout.custom.agentic.waiting: {stuck_after_s: 120, stuck_generate_s: 600, report_every_s: 10}
+    agentic.waiting: {stuck_after_s: 120, stuck_generate_s: 600, report_every_s: 10}
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sections of the log, the audit, the alarms and the waiting of a run."""
+"""The sections and adapters of the log, the audit, the alarms and the waiting of a run."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ FEATURES = Features(
             module="monitoring.error_log",
             needs="verl.utils.device",
             gives="the first errors of every process, told last",
-            chosen_by=f"{AGENTIC}.log.dir",
+            chosen_by="agentic.log.dir",
         ),
         Adapter(
             module="monitoring.episode_waits",
             needs="verl.experimental.agent_loop",
             gives="what episodes wait for, and their timelines",
-            chosen_by=f"always; {AGENTIC}.waiting",
+            chosen_by="always; agentic.waiting",
             behind=("rollout.agent_loop",),
         ),
         Adapter(
@@ -86,7 +86,7 @@ FEATURES = Features(
             module="monitoring.trainer_log",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="trajectory log, audit and health of a run",
-            chosen_by=f"{AGENTIC}.{{log, audit, health}}",
+            chosen_by="agentic.{log, audit, health}",
             demanded_by=_logs,
             behind=("monitoring.step_time",),  # it logs and watches all metrics
         ),
@@ -94,7 +94,7 @@ FEATURES = Features(
             module="monitoring.trainer_waits",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="what the trainer waits for, when it is stuck",
-            chosen_by=f"always; {AGENTIC}.waiting",
+            chosen_by="always; agentic.waiting",
             behind=("monitoring.step_time",),
         ),
     ),

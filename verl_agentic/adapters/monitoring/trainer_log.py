@@ -1,6 +1,6 @@
 """Patches verl: the trainer writes a run's log, audits every batch, and watches the health of the run.
 
-`rollout.custom.agentic.log.dir` names the folder; `audit` and `health` beside it say what is checked and what happens.
+`agentic.log.dir` names the folder; `audit` and `health` beside it say what is checked and what happens.
 Wraps `fit`, `_compute_advantage`, `_compute_metrics`, `_save_checkpoint` and `_validate` of `PPOTrainer`, so that
 all modes of the V1 trainer, and estimators and loops of any kind, are seen.
 """

@@ -26,6 +26,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 import verl_agentic
+from verl_agentic.adapters.config_root import prepare
 from verl_agentic.adapters.sections import refused_sections
 from verl_agentic.diagnostics.preflight.planned_run import MISSING
 from verl_agentic.errors import ConfigError
@@ -39,12 +40,14 @@ class Composed:
     """A configuration and verl's own beside it."""
 
     config: DictConfig
-    """As verl gets it."""
+    """As verl gets it: without the root `agentic`, with the plugin's choices."""
     plain: dict[str, Any]
     """Resolved."""
     defaults: dict[str, Any]
     unresolved: tuple[str, ...]
     """What could not be resolved, and why."""
+    chosen: tuple[str, ...]
+    """What the plugin has chosen, as `key=value (reason)`."""
 
 
 def compose(config_dir: Path | None, config_name: str | None, overrides: Sequence[str]) -> Composed:
@@ -56,7 +59,7 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
         overrides: as on the command line.
 
     Raises:
-        ConfigError: hydra cannot compose it.
+        ConfigError: hydra cannot compose it, or see `prepare`.
     """
     search_path = _search_path()
     if config_dir is not None:
@@ -73,12 +76,14 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
         engine = composed.hydra.runtime.choices.get("model_engine")
         unresolved: list[str] = []
         config = _without_hydra(composed)
+        chosen = tuple(prepare(config))
         plain = dict(_plain(config, "", unresolved))
         return Composed(
             config=config,
             plain=plain,
             defaults=deepcopy(_defaults(engine)),
             unresolved=tuple(unresolved),
+            chosen=chosen,
         )
     except (HydraException, OmegaConfBaseException) as cause:
         raise ConfigError(

@@ -69,6 +69,7 @@ def plan(
             fields=composing.section_fields(composed.config),
             hints=composing.section_hints(composed.config),
             is_read=composing.read_names().__contains__,
+            chosen=composed.chosen,
             allowed=tuple(allowed),
             problems=notes.problems,
         )

@@ -1,14 +1,16 @@
-"""The options of replay buffers: `trainer.v1.sampler.sampler_kwargs`."""
+"""The options and adapters of replay buffers: `agentic.sampling`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from verl_agentic.adapters.features import Adapter, Features
 from verl_agentic.adapters.reward.reward_features import has_rubric
 from verl_agentic.adapters.sections import has, plain, section
-from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
 _SAMPLER = "trainer.v1.sampler"
@@ -24,12 +26,6 @@ def sampler_options(sampler: Any) -> None:
     if "gated_buffer" in str(custom.get("path")):
         read_settings(GateOptions, written, section=_SECTION)
     elif not custom.get("path"):
-        if isinstance(written, Mapping) and "gates" in written:
-            raise ConfigError(
-                f"{_SECTION}.gates are set and verl's own replay buffer does not look at them, got {written['gates']}; "
-                f"set {_SAMPLER}.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer and "
-                "custom_sampler.name=GatedReplayBuffer"
-            )
         read_settings(BufferOptions, written, section=_SECTION)
     poll_interval_s(written)
 
@@ -47,13 +43,29 @@ def poll_interval_s(written: Any) -> float | None:
     return read_settings(BufferOptions, given, section=_SECTION).poll_interval_s
 
 
+def choose_buffer(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the replay buffer that options of gates and of replay need."""
+    from verl_agentic.adapters.replay_buffer.gate_options import BufferOptions, GateOptions
+
+    sampler = OmegaConf.select(config, _SAMPLER) or {}
+    written, custom = plain(sampler.get("sampler_kwargs")), sampler.get("custom_sampler") or {}
+    known = {f.name for f in fields(GateOptions)} - {f.name for f in fields(BufferOptions)}
+    given = [key for key in written if key in known] if isinstance(written, Mapping) else []
+    if given and not custom.get("path"):
+        module = "pkg://verl_agentic.adapters.replay_buffer.gated_buffer"
+        yield f"{_SAMPLER}.custom_sampler.path", module, f"{_SECTION}.{given[0]}"
+        yield f"{_SAMPLER}.custom_sampler.name", "GatedReplayBuffer", f"{_SECTION}.{given[0]}"
+
+
 FEATURES = Features(
+    places={"sampling": _SECTION},
+    choices=(choose_buffer,),
     adapters=(
         Adapter(
             module="replay_buffer.episode_buffer",
             needs="verl.trainer.ppo.v1.replay_buffer",
             gives="poll interval and metrics episode/*",
-            chosen_by=f"{_SECTION}.poll_interval_s",
+            chosen_by="agentic.sampling.poll_interval_s",
             demanded_by=lambda config: has_rubric(config) or has(config, f"{_SECTION}.poll_interval_s"),
             behind=("reward.group_rewards",),  # its metrics hold the scores of groups
         ),

@@ -5,7 +5,7 @@ Wraps `ReplayBuffer.__init__`, and `sample` of `ReplayBuffer` and `ReplayBufferA
 
 `trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: a fixed 2 s). The metrics `episode/*` are the
 means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings. Of episodes that
-are external (`rollout.custom.agentic.external_sessions`) only the share is told: the others say what the policy can do.
+are external (`agentic.external_sessions`) only the share is told: the others say what the policy can do.
 """
 
 from __future__ import annotations

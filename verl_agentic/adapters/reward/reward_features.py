@@ -1,11 +1,15 @@
-"""The section `reward.rubric`."""
+"""The section and adapters of rubrics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
 
 from verl_agentic.adapters.features import Adapter, Features
 from verl_agentic.adapters.sections import has, plain, section
+from verl_agentic.errors import ConfigError
 
 if TYPE_CHECKING:
     from verl_agentic.rewards.rubric import Rubric
@@ -25,13 +29,33 @@ def has_rubric(config: Any) -> bool:
     return has(config, "reward.reward_manager.name", "rubric")
 
 
+def choose_manager(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the reward manager of a rubric.
+
+    Raises:
+        ConfigError: another one is configured.
+    """
+    if not has(config, "reward.rubric") or has_rubric(config):
+        return
+    manager = OmegaConf.select(config, "reward.reward_manager")
+    function = OmegaConf.select(config, "reward.custom_reward_function.path")
+    if manager.get("name") != "naive" or manager.get("source", "register") != "register" or function is not None:
+        raise ConfigError(
+            f"reward.rubric is scored by reward.reward_manager.name=rubric, got {manager.get('name')!r} with "
+            f"custom_reward_function.path={function!r}; remove one of them"
+        )
+    yield "reward.reward_manager.name", "rubric", "reward.rubric"
+
+
 FEATURES = Features(
+    places={"rubric": "reward.rubric"},
+    choices=(choose_manager,),
     adapters=(
         Adapter(
             module="reward.rubric_manager",
             needs="verl.experimental.reward_loop.reward_manager",
             gives="reward manager rubric",
-            chosen_by="reward.reward_manager.name=rubric, reward.rubric",
+            chosen_by="agentic.rubric",
             demanded_by=has_rubric,
         ),
         Adapter(
@@ -46,7 +70,7 @@ FEATURES = Features(
             module="reward.group_rewards",
             needs="verl.trainer.ppo.v1.replay_buffer",
             gives="reward components that see whole groups",
-            chosen_by="reward.rubric",
+            chosen_by="agentic.rubric",
             demanded_by=has_rubric,
         ),
     ),

@@ -2,7 +2,7 @@
 
 Set `rollout.agent.default_agent_loop=env_agent` to use it.
 
-It is configured by the section `rollout.custom.agentic` (`agent_loops.loop_settings`). The environment scores its
+It is configured by the section `agentic` (`agent_loops.loop_settings`). The environment scores its
 episodes, unless verl has a reward manager `rubric` or a custom reward function: then those do, from the episode's
 record.
 """
@@ -122,7 +122,7 @@ class EnvAgentLoop(AgentLoopBase):
     """Plays one episode per session and hands its training rows to verl."""
 
     def __init__(self, *args: Any, tools: Any = None, **kwargs: Any) -> None:
-        """Reads the section `rollout.custom.agentic`, with `kwargs` of an agent loop YAML laid over it.
+        """Reads the section `agentic`, with `kwargs` of an agent loop YAML laid over it.
 
         Raises:
             ConfigError: unknown keys, no environment, or multimodal models.

@@ -1,4 +1,4 @@
-"""Sessions that the environment's solution plays in the policy's place: `rollout.custom.agentic.external_sessions`.
+"""Sessions that the environment's solution plays in the policy's place: `agentic.external_sessions`.
 
 The same loop and codec play and score them. Their rows carry the column `is_external`, by which the loss `rl_plus`
 tells them from the policy's own; to estimators they are siblings like others, and other losses take them for the

@@ -1,9 +1,9 @@
-"""The sections of episodes: `rollout.custom.agentic`."""
+"""The sections, checks and adapters of episodes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
@@ -78,7 +78,16 @@ def is_env_agent(config: Any) -> bool:
     return has(config, f"{ROLLOUT}.agent.default_agent_loop", "env_agent") or "agentic" in custom
 
 
+def choose_agent_loop(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the agent loop of environments, where verl's default is configured."""
+    key = f"{ROLLOUT}.agent.default_agent_loop"
+    if has(config, f"{AGENTIC}.env") and has(config, key, "single_turn_agent"):
+        yield key, "env_agent", f"{AGENTIC}.env"
+
+
 FEATURES = Features(
+    choices=(choose_agent_loop,),
+    needs_trainer=(f"{AGENTIC}.guidance",),  # who was guided is a number that verl's own trainers do not pass on
     checks=(warn_of_truncation,),
     adapters=(
         Adapter(

@@ -1,4 +1,4 @@
-"""The section of the rollout backend `agentic`: `rollout.engine_kwargs.agentic`."""
+"""The section and adapters of the rollout backend `agentic`: `agentic.engine`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def engine_config(rollout: Any, *, replica_rank: int = 0) -> EngineConfig:
 
 
 FEATURES = Features(
+    places={"engine": f"{ROLLOUT}.engine_kwargs.agentic"},
     adapters=(
         Adapter(
             module="server.register",

@@ -2,8 +2,8 @@
 
 Wraps `step` and `_build_replay_buffer` of `PPOTrainer`.
 
-The trainer computes log-probs with `rollout.temperature`; while `rollout.custom.agentic.temperature_schedule` changes
-what rollouts sample with, it must change that, too. `rollout.custom.agentic.max_void_share` (default 0.5) stops a run
+The trainer computes log-probs with `rollout.temperature`; while `agentic.temperature_schedule` changes
+what rollouts sample with, it must change that, too. `agentic.max_void_share` (default 0.5) stops a run
 when more of its last episodes are void.
 """
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.features import Adapter, Features
+from verl_agentic.adapters.features import Adapter, Features, all_features
 from verl_agentic.adapters.reward.reward_features import has_rubric
 from verl_agentic.adapters.rollout.rollout_features import is_env_agent
 from verl_agentic.adapters.sections import AGENTIC, ROLLOUT, has, plain, plain_section, section
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
     from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
     from verl_agentic.sampling.curriculum import CurriculumSettings
+
+
+_LOSS = "actor_rollout_ref.actor.policy_loss"
 
 
 @section("data.curriculum", of="data")
@@ -104,13 +108,21 @@ def is_our_trainer(config: Any) -> bool:
     return str(OmegaConf.select(config, "trainer.v1.trainer_mode")).startswith("agentic_")
 
 
+def choose_trainer(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the trainer that does what verl's does, and what a feature needs."""
+    key = "trainer.v1.trainer_mode"
+    mode = OmegaConf.select(config, key)
+    try:
+        needing = _needs_trainer(config)
+    except ConfigError:  # an estimator or a loss that is not there: `check_estimator` refuses it
+        return
+    if needing and mode in ("sync", "colocate_async", "separate_async"):
+        yield key, f"agentic_{mode}", needing[0]
+
+
 def check_trainer(config: Any) -> None:
-    """Refuses what verl's own trainers would ignore under one of them."""
-    sections = ("length_lr", "implicit_reward", "prompt_information", "self_teacher")
-    needing = [f"algorithm.{key}" for key in sections if has(config, f"algorithm.{key}")]
-    # Who was guided is a number that verl's own trainers do not hand over.
-    flags = ("actor_rollout_ref.actor.policy_loss.per_session", f"{AGENTIC}.guidance")
-    needing += [key for key in flags if OmegaConf.select(config, key)]
+    """Refuses what a trainer that is neither verl's nor ours would ignore."""
+    needing = [key for key in _needs_trainer(config) if "=" not in key]
     if needing and not is_our_trainer(config):
         raise ConfigError(
             f"{needing[0]} needs a trainer of ours, got trainer.v1.trainer_mode="
@@ -119,13 +131,26 @@ def check_trainer(config: Any) -> None:
         )
 
 
+def _needs_trainer(config: Any) -> list[str]:
+    """Returns the keys of what verl's own trainers do not give what it needs."""
+    from verl_agentic.algorithms.advantage import needs_our_trainer
+    from verl_agentic.algorithms.policy_loss import needs_of_loss
+
+    keys = [key for features in all_features() for key in features.needs_trainer]
+    needing = [key for key in keys if OmegaConf.select(config, key) not in (None, False)]
+    estimator = str(OmegaConf.select(config, "algorithm.adv_estimator"))
+    needing += [f"algorithm.adv_estimator={estimator}"] if needs_our_trainer(estimator) else []
+    loss = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
+    return needing + ([f"{_LOSS}.loss_mode={loss}"] if needs_of_loss(loss) - {"entropy_BT"} else [])
+
+
 def check_estimator(config: Any) -> None:
     """Refuses an estimator that lacks options, a critic or log-probs, and extra rows under replayed routes."""
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.policy_loss import needs_of_loss
 
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
-    loss = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode"))
+    loss = str(OmegaConf.select(config, f"{_LOSS}.loss_mode"))
     has_teacher = "teacher_log_prob_BT" in needs_of_loss(loss)
     if has_teacher or has(config, "algorithm.prompt_information"):
         from verl_agentic.adapters.trainer.extra_rows import check_router_replay
@@ -159,7 +184,11 @@ def _has_schedule(config: Any) -> bool:
     return has_rubric(config) or bool({"temperature_schedule", "max_void_share"} & set(section))
 
 
+_ALGORITHM = ("implicit_reward", "length_lr", "prompt_information", "self_teacher")
 FEATURES = Features(
+    places={"curriculum": "data.curriculum", **{key: f"algorithm.{key}" for key in ("credit", *_ALGORITHM)}},
+    choices=(choose_trainer,),
+    needs_trainer=("algorithm.credit.by_source", *(f"algorithm.{key}" for key in _ALGORITHM)),
     checks=(check_trainer, check_estimator),
     adapters=(
         Adapter(
@@ -173,7 +202,7 @@ FEATURES = Features(
             module="trainer.advantages",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="advantage estimators, and group safety for verl's",
-            chosen_by="algorithm.adv_estimator, algorithm.credit",
+            chosen_by="algorithm.adv_estimator, agentic.credit",
             demanded_by=_makes_advantages,
         ),
         Adapter(
@@ -187,14 +216,14 @@ FEATURES = Features(
             module="trainer.prompt_order",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="curricula, group sizes, growing task sets",
-            chosen_by="data.curriculum",
+            chosen_by="agentic.curriculum",
             demanded_by=lambda config: has(config, "data.curriculum"),
         ),
         Adapter(
             module="trainer.schedules",
             needs="verl.trainer.ppo.v1.trainer_base",
             gives="temperature schedule and circuit breaker",
-            chosen_by=f"{AGENTIC}.{{temperature_schedule, max_void_share}}",
+            chosen_by="agentic.{temperature_schedule, max_void_share}",
             demanded_by=_has_schedule,
             behind=("monitoring.trainer_waits",),
         ),

@@ -94,6 +94,8 @@ class PlannedRun:
     """Path of a section that names a class -> its fields with their annotations."""
     is_read: Callable[[str], bool] = lambda name: False
     """Whether verl's code or ours reads a key of this name anywhere."""
+    chosen: Sequence[str] = ()
+    """What the plugin has chosen, as `key=value (reason)`."""
     allowed: Sequence[str] = ()
     """Keys that the user vouches for, with everything below them."""
     registered: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ KNOBS = (
     Knob(
         path="algorithm.filter_groups.enable",
         why="a custom sampler filters by itself: verl does not hand it this section",
-        instead="name the gates in trainer.v1.sampler.sampler_kwargs.gates, and switch it off",
+        instead="name the gates in agentic.sampling.gates, and switch it off",
         when=_has_custom_sampler,
     ),
     Knob(path="algorithm.use_pf_ppo", why="only the V0 trainer reweights", instead="unset it"),
@@ -75,13 +75,13 @@ KNOBS = (
     Knob(
         path=f"{_ROLLOUT}.multi_turn.max_assistant_turns",
         why=_TURNS,
-        instead=f"set {_ROLLOUT}.custom.agentic.limits.max_turns",
+        instead="set agentic.limits.max_turns",
         when=_only_ours,
     ),
     Knob(
         path=f"{_ROLLOUT}.multi_turn.max_user_turns",
         why=_TURNS,
-        instead=f"set {_ROLLOUT}.custom.agentic.limits.max_turns",
+        instead="set agentic.limits.max_turns",
         when=_only_ours,
     ),
     Knob(path=f"{_ROLLOUT}.over_sample_rate", why="it was of the old sglang rollout", instead="unset it"),
@@ -96,7 +96,7 @@ KNOBS = (
     Knob(
         path=f"{_ROLLOUT}.trace.backend",
         why="V1 traces no sample",
-        instead=f"set {_ROLLOUT}.custom.agentic.log.dir and use verl-agentic view",
+        instead="set agentic.log.dir and use verl-agentic view",
     ),
     Knob(path=f"{_ROLLOUT}.agent.custom_async_server", why="nothing loads it", instead=f"set {_ROLLOUT}.name"),
     Knob(
@@ -144,7 +144,7 @@ KNOBS = (
         when=_is_refilled,
         harmless=(1,),
     ),
-    Knob(path="data.sampler", why="verl 0.9 has no samplers of that kind any more", instead="set data.curriculum"),
+    Knob(path="data.sampler", why="verl 0.9 has no samplers of that kind any more", instead="set agentic.curriculum"),
 )
 
 

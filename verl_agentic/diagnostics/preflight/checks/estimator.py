@@ -6,23 +6,12 @@ from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding, fail, ok
 
-_OF_OUR_TRAINERS = {"gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
-"""Estimators of verl's that its own V1 trainers do not give what they need; `adapters.trainer.trainers` does."""
-_ALWAYS_THERE = {"values_BT", "old_log_probs_BT", "rollout_log_probs_BT"}
-
 
 def estimator(run: PlannedRun) -> list[Finding]:
     """Returns what an estimator lacks."""
     name, n = run.get("algorithm.adv_estimator"), run.number("actor_rollout_ref.rollout.n", 1)
     found = []
-    if name in _OF_OUR_TRAINERS and not str(run.get("trainer.v1.trainer_mode")).startswith("agentic_"):
-        found.append(
-            fail(
-                f"algorithm.adv_estimator={name} fails in the first step of verl's own V1 trainers",
-                "set trainer.v1.trainer_mode=agentic_sync (agentic_colocate_async, agentic_separate_async)",
-            )
-        )
-    elif problem := _of_ours(run, str(name)):
+    if problem := _of_ours(run, str(name)):
         found.append(problem)
     if n < 2 and _compares(run, str(name)) and not _is_distilled(run):
         found.append(
@@ -49,14 +38,9 @@ def _of_ours(run: PlannedRun, name: str) -> Finding | None:
             )
         return None
     try:
-        needs = set(load_advantage(name).needs) - _ALWAYS_THERE
+        load_advantage(name)
     except ConfigError as refused:
         return None if run.problems.get("plugin") else fail(str(refused), "mend the name")
-    if needs and not str(run.get("trainer.v1.trainer_mode")).startswith("agentic_"):
-        return fail(
-            f"algorithm.adv_estimator={name} needs {sorted(needs)}, which verl's own trainer does not hand over",
-            "set trainer.v1.trainer_mode to agentic_sync, agentic_colocate_async or agentic_separate_async",
-        )
     return None
 
 

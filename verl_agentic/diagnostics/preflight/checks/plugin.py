@@ -9,4 +9,5 @@ from verl_agentic.finding import Finding, fail, ok
 def plugin(run: PlannedRun) -> list[Finding]:
     """Returns what the plugin's own guard says: missing adapters, platform, critic, options of estimators."""
     refused = run.problems.get("plugin", ())
-    return [fail(message, "") for message in refused] or [ok("the plugin takes this configuration")]
+    chosen = f" and chooses {', '.join(run.chosen)}" if run.chosen else ""
+    return [fail(message, "") for message in refused] or [ok(f"the plugin takes this configuration{chosen}")]

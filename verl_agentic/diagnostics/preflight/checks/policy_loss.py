@@ -31,18 +31,11 @@ def policy_loss(run: PlannedRun) -> list[Finding]:
     found = []
     if "entropy_BT" in needs and not _has_entropy(run):
         found.append(fail(f"the loss {name} needs entropies", f"set {_ACTOR}.calculate_entropy=true"))
-    if needs - {"entropy_BT"} and not str(run.get("trainer.v1.trainer_mode")).startswith("agentic_"):
-        found.append(
-            fail(
-                f"the loss {name} needs {sorted(needs - {'entropy_BT'})}, which verl's own trainer does not hand over",
-                "set trainer.v1.trainer_mode to agentic_sync, agentic_colocate_async or agentic_separate_async",
-            )
-        )
     if "is_external_B" in needs and not run.get("actor_rollout_ref.rollout.custom.agentic.external_sessions"):
         found.append(
             fail(
                 f"the loss {name} learns from sessions of the environment's solution, and there are none",
-                "set actor_rollout_ref.rollout.custom.agentic.external_sessions",
+                "set agentic.external_sessions",
             )
         )
     return found or [ok(name)]

@@ -23,7 +23,7 @@ def tools(run: PlannedRun) -> list[Finding]:
             fail(
                 f"the prompt does not show the tools {hidden}: the chat template ignores them",
                 "use a model whose template takes tools, set actor_rollout_ref.model.custom_chat_template, or a "
-                "protocol of ours that needs no template (custom.agentic.protocol)",
+                "protocol of ours that needs no template (agentic.protocol)",
             )
         )
     return found or ([ok(f"the prompt shows {', '.join(sorted(has))}")] if has else [ok("there are no tools")])
