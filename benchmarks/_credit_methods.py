@@ -6,19 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_DYNAMIC = (
-    "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
-    "trainer.v1.sampler.custom_sampler.name=GatedReplayBuffer",
-    "+trainer.v1.sampler.sampler_kwargs.gates=[zero_variance]",
-)
+_DYNAMIC = ("agentic.sampling.gates=[zero_variance]",)
 _SHAPED = (
-    "reward.reward_manager.name=rubric",
-    "+reward.rubric.components=[{use: math, weight: 1.0, options: {must_be_evaluated: true}}, "
+    "agentic.rubric.components=[{use: math, weight: 1.0, options: {must_be_evaluated: true}}, "
     f"{{use: '{Path(__file__).parent / '_credit_judge.py'}:style', weight: 0.2}}]",
 )
 _FRAGILE = (
-    "+actor_rollout_ref.rollout.custom.agentic.limits.max_retries=0",
-    "+actor_rollout_ref.rollout.custom.agentic.max_void_share=1",
+    "agentic.limits.max_retries=0",
+    "agentic.max_void_share=1",
 )
 
 
@@ -55,7 +50,7 @@ METHODS = (
     ),
     Method(name="gigpo", title="GiGPO", overrides=(_estimator("gigpo"),)),
     Method(name="dynamic", title="GRPO, dynamic sampling", overrides=_DYNAMIC),
-    Method(name="curriculum", title="GRPO, curriculum", overrides=("+data.curriculum.name=learnability",)),
+    Method(name="curriculum", title="GRPO, curriculum", overrides=("agentic.curriculum.name=learnability",)),
     Method(name="salt", title="SALT", overrides=(_estimator("salt"),)),
 )
 

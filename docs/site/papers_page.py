@@ -21,24 +21,24 @@ _PROTOCOLS = "agent_loops/protocols"
 _REGISTRIES = {
     "algorithms/advantages": ("Advantage estimators", "algorithm.adv_estimator: {}"),
     "algorithms/policy_losses": ("Policy losses", "actor_rollout_ref.actor.policy_loss.loss_mode: {}"),
-    "rewards/components": ("Reward components", "reward.rubric.components: [{{use: {}}}]"),
-    "sampling/gates": ("Gates", "trainer.v1.sampler.sampler_kwargs.gates: [{}]"),
-    "sampling/curricula": ("Curricula", "data.curriculum.name: {}"),
-    "diagnostics/alarms": ("Alarms", "actor_rollout_ref.rollout.custom.agentic.health.thresholds.{}"),
-    _PROTOCOLS: ("Protocols", "actor_rollout_ref.rollout.custom.agentic.protocol: {}"),
+    "rewards/components": ("Reward components", "agentic.rubric.components: [{{use: {}}}]"),
+    "sampling/gates": ("Gates", "agentic.sampling.gates: [{}]"),
+    "sampling/curricula": ("Curricula", "agentic.curriculum.name: {}"),
+    "diagnostics/alarms": ("Alarms", "agentic.health.thresholds.{}"),
+    _PROTOCOLS: ("Protocols", "agentic.protocol: {}"),
 }
 """Folder below `verl_agentic` whose files are found by name -> heading, and the config that chooses one."""
 _OTHERS = "Other methods"
 _KEYS = {
-    "ReplayOptions.weight": "trainer.v1.sampler.sampler_kwargs.replay.weight",
-    "ReplayOptions.certainty_bounds": "trainer.v1.sampler.sampler_kwargs.replay.certainty_bounds",
-    "StageSchedule": "actor_rollout_ref.rollout.custom.agentic.max_turns_schedule",
-    "branching_rule": "actor_rollout_ref.rollout.custom.agentic.branching",
+    "ReplayOptions.weight": "agentic.sampling.replay.weight",
+    "ReplayOptions.certainty_bounds": "agentic.sampling.replay.certainty_bounds",
+    "StageSchedule": "agentic.max_turns_schedule",
+    "branching_rule": "agentic.branching",
     "dpo_loss": "dpo.beta",
-    "implicit_rewards": "algorithm.implicit_reward",
-    "is_worth_posing": "data.curriculum.task_set.value_bounds",
-    "prompt_information": "algorithm.prompt_information",
-    "target_histogram": "critic.categorical",
+    "implicit_rewards": "agentic.implicit_reward",
+    "is_worth_posing": "agentic.curriculum.task_set.value_bounds",
+    "prompt_information": "agentic.prompt_information",
+    "target_histogram": "agentic.critic.categorical",
 }
 """Method outside of the registries -> the key that turns it on, where there is one."""
 _INTRO = """# Methods and papers

@@ -140,7 +140,7 @@ def test_playing_uses_the_limits_of_the_recipe() -> None:
     limits = COURSE.limits
     assert limits.max_response_tokens == recipe["data"]["max_response_length"]
     assert limits.max_context_tokens == recipe["data"]["max_prompt_length"] + recipe["data"]["max_response_length"]
-    assert limits.max_turns == recipe["actor_rollout_ref"]["rollout"]["custom"]["agentic"]["limits"]["max_turns"]
+    assert limits.max_turns == recipe["agentic"]["limits"]["max_turns"]
 
 
 def test_steps_are_the_recipes_unless_given() -> None:

@@ -143,4 +143,4 @@ def test_recipes_use_both(recipe: str, key: str, value: Any) -> None:
     folder, name = recipe.split("/")
     with initialize_config_dir(str(recipes_dir() / folder), version_base=None):
         config = compose(name, overrides=["hydra.searchpath=[pkg://verl.trainer.config,pkg://verl_agentic.config]"])
-    assert OmegaConf.select(config, f"actor_rollout_ref.rollout.custom.agentic.{key}") == value
+    assert OmegaConf.select(config, f"agentic.{key}") == value

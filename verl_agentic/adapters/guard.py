@@ -1,4 +1,4 @@
-"""Patches verl: `auto_set_device` stops a run that asks for something of ours that did not load.
+"""Patches verl: `auto_set_device` moves the root `agentic`, and stops a run whose adapters or sections are not sound.
 
 It stops before Ray is started.
 """

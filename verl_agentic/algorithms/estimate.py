@@ -32,7 +32,7 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class CreditSettings(Settings):
-    """Options of all advantage estimators: the section `algorithm.credit`."""
+    """Options of all advantage estimators: the section `agentic.credit`."""
 
     clip: float | None = setting(None, above=0)
     """Advantages are clipped to `[-clip, clip]`. None: no clipping. 5 clips only rare outcomes of large groups."""

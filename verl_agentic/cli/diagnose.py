@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.run_dir.is_dir() or evidence.is_empty:
         raise DataError(
             f"there is nothing to diagnose: no trajectories, metrics, errors or *.log below {args.run_dir}; a run "
-            "writes them to actor_rollout_ref.rollout.custom.agentic.log.dir"
+            "writes them to agentic.log.dir"
         )
     findings = diagnose(evidence)
     code, prompts = exit_code(findings), _prompts(evidence, args.prompts)

@@ -97,7 +97,7 @@ def _open(run_dir: Path, folder: Path) -> RunView:
     raise DataError(
         f"nothing to view below {run_dir}, got neither the log of a run (trajectories/trajectories-*.arrows, "
         f"metrics-*.jsonl) nor an evaluation ({EPISODES}); name the folder that the run logs to "
-        "(actor_rollout_ref.rollout.custom.agentic.log.dir) or the --out of `verl-agentic evaluate`"
+        "(agentic.log.dir) or the --out of `verl-agentic evaluate`"
     )
 
 

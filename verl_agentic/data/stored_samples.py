@@ -101,7 +101,7 @@ def read_samples(run_dir: Path) -> list[StoredSample]:
     found = [*_of_training(run_dir), *_of_evaluations(run_dir), *_of_quickstart(run_dir)]
     if not found:
         raise DataError(
-            f"no trajectories are stored below {run_dir}; set actor_rollout_ref.rollout.custom.agentic.log.dir in "
+            f"no trajectories are stored below {run_dir}; set agentic.log.dir in "
             "the run, or name the folder of `verl-agentic evaluate` or `quickstart`"
         )
     return sorted(found, key=lambda stored: (*stored.key, stored.session))

@@ -62,12 +62,11 @@ ENTROPY_ADVICE = (
 TRUNCATED = Limit(warn=0.25, fail=0.5)
 """Share of episodes that end because tokens ran out: at a quarter, the batch learns from answers without an end."""
 TRUNCATED_ADVICE = {
-    "max_tokens": "raise data.max_response_length (and "
-    "actor_rollout_ref.rollout.custom.agentic.limits.max_turn_tokens, max_episode_tokens), keep room for an answer "
-    "(limits.answer_reserve_tokens), teach short answers (component overlong in reward.rubric.components), or keep cut "
-    "episodes out of the loss (mask_overlong)",
-    "context_full": "raise actor_rollout_ref.rollout.max_model_len, or shorten old turns "
-    "(actor_rollout_ref.rollout.custom.agentic.compaction) and observations (limits.max_observation_tokens)",
+    "max_tokens": "raise data.max_response_length (and agentic.limits.max_turn_tokens, max_episode_tokens), keep room "
+    "for an answer (limits.answer_reserve_tokens), teach short answers (component overlong in "
+    "agentic.rubric.components), or keep cut episodes out of the loss (mask_overlong)",
+    "context_full": "raise actor_rollout_ref.rollout.max_model_len, or shorten old turns (agentic.compaction) and "
+    "observations (limits.max_observation_tokens)",
 }
 """By stop reason."""
 ALL_0 = Limit(warn=0.7, fail=0.95)
@@ -77,13 +76,13 @@ ALL_1 = Limit(warn=0.8, fail=0.95)
 ZERO_SIGNAL = Limit(warn=0.9, fail=0.95)
 """Share of groups whose siblings have one result, whatever it is."""
 SIGNAL_ADVICE = {
-    "all_0": "the tasks are too hard: easier ones (data.curriculum), a checkpoint after SFT, more siblings "
-    "(actor_rollout_ref.rollout.n) or turns (actor_rollout_ref.rollout.custom.agentic.limits.max_turns), or reward "
-    "progress (reward.rubric.components); the gate zero_variance drops such groups",
-    "all_1": "the tasks are too easy: harder ones (data.curriculum), or end the run here; the gate zero_variance drops "
-    "such groups",
-    "mixed": "drop such groups and refill: trainer.v1.sampler.sampler_kwargs.gates=[void_groups,zero_variance], and "
-    "spread the difficulty (data.curriculum.name=learnability)",
+    "all_0": "the tasks are too hard: easier ones (agentic.curriculum), a checkpoint after SFT, more siblings "
+    "(actor_rollout_ref.rollout.n) or turns (agentic.limits.max_turns), or reward progress "
+    "(agentic.rubric.components); the gate zero_variance drops such groups",
+    "all_1": "the tasks are too easy: harder ones (agentic.curriculum), or end the run here; the gate zero_variance "
+    "drops such groups",
+    "mixed": "drop such groups and refill: agentic.sampling.gates=[void_groups,zero_variance], and spread the "
+    "difficulty (agentic.curriculum.name=learnability)",
 }
 """By the result that most of these groups have."""
 UNKNOWN_TOOL = Limit(warn=0.1, fail=0.3)
@@ -91,7 +90,7 @@ UNKNOWN_TOOL = Limit(warn=0.1, fail=0.3)
 UNKNOWN_TOOL_ADVICE = (
     "compare these names with the tools in the prompt (verl-agentic preflight): renamed since SFT, or a base that "
     "knows others by heart? Rename the tool, warm up on its name (SFT), or add the component tool_validity "
-    "(reward.rubric.components)"
+    "(agentic.rubric.components)"
 )
 TOOL_CALLS_LEFT = Limit(warn=0.1, fail=0.02)
 """Calls per episode, as a share of the highest level before."""
@@ -104,14 +103,14 @@ TOOL_USE_ADVICE = {
     "prompt offers the tools (verl-agentic preflight) and that answers without tools earn less (verl-agentic reward "
     "audit); else warm it up on demonstrations with calls (SFT)",
     "fallen": "look at what calls cost: errors of the tools (episode/tool_errors), penalties in "
-    "reward.rubric.components, budgets (actor_rollout_ref.rollout.custom.agentic.limits); hold the policy to its start "
+    "agentic.rubric.components, budgets (agentic.limits); hold the policy to its start "
     "(actor_rollout_ref.actor.use_kl_loss=true), or reward the outcome only",
 }
 NEVER_SOLVED = Limit(warn=0.9, fail=0.95)
 """Share of the prompts seen that no attempt has solved."""
 NEVER_SOLVED_ADVICE = (
     "see that gold answers score (verl-agentic reward audit, verl-agentic env validate); then start from a model that "
-    "solves some tasks (SFT), bring easier ones, or reward partial success (reward.rubric.components); a curriculum "
+    "solves some tasks (SFT), bring easier ones, or reward partial success (agentic.rubric.components); a curriculum "
     "only repeats the few that are solved"
 )
 VOID = Limit(warn=0.05, fail=0.2)
@@ -119,13 +118,13 @@ VOID = Limit(warn=0.05, fail=0.2)
 VOID_ADVICE = {
     "env": "fix what the `error` of these trajectories names (verl-agentic view): verl-agentic env validate and "
     "verl-agentic sandbox backends try it alone; more retries are "
-    "actor_rollout_ref.rollout.custom.agentic.limits.max_retries; custom.agentic.max_void_share ends such a run",
+    "agentic.limits.max_retries; agentic.max_void_share ends such a run",
     "sandbox": "see sandbox limits and the machine's load (verl-agentic doctor); fewer episodes at once "
     "(actor_rollout_ref.rollout.agent.num_workers, data.train_batch_size)",
     "policy": "the generation server fails: its log, actor_rollout_ref.rollout.gpu_memory_utilization and max_num_seqs",
-    "scoring": "a scorer fails: reward.rubric.components and its deadline (timeout_s)",
+    "scoring": "a scorer fails: agentic.rubric.components and its deadline (timeout_s)",
     "timeout": "see where the time goes (time/*, tool_time/*) and the tools' own deadlines (timeout_s); more time is "
-    "actor_rollout_ref.rollout.custom.agentic.limits.turn_timeout_s or episode_timeout_s",
+    "agentic.limits.turn_timeout_s or episode_timeout_s",
     "cancelled": "the server aborted episodes and did not resume them: see partial rollouts in trainer.v1 and its log",
 }
 """By what failed, or the stop reason; `env` where neither is known."""
@@ -156,9 +155,9 @@ MISMATCH_ADVICE = {
 PART_SHARE = Limit(warn=0.5, fail=0.7)
 """A shaping part's share of the reward while the outcome does not rise."""
 PART_ADVICE = (
-    "lower weight or cap of {part}, or pay it only with the outcome (only_if) in reward.rubric.components; read "
+    "lower weight or cap of {part}, or pay it only with the outcome (only_if) in agentic.rubric.components; read "
     "episodes that earn it without the outcome (verl-agentic reward lab); where no task is solved, easier tasks first "
-    "(data.curriculum)"
+    "(agentic.curriculum)"
 )
 HACKING = 0.1
 """Share of episodes that attempt reward hacking. An attempt is no proof, so that the diagnosis only warns."""

@@ -94,7 +94,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class RubricSettings(Settings):
-    """A rubric: the section `reward.rubric`, or a YAML file of its own."""
+    """A rubric: a section of the run's configuration, or a YAML file of its own."""
 
     components: Sequence[Mapping[str, Any]] = ()
     """The entries of the rubric."""
@@ -132,7 +132,7 @@ class Rubric(RubricSettings):
 
     @classmethod
     def from_file(cls, path: Path) -> Rubric:
-        """Returns the rubric of a YAML file: its top level, its key `rubric`, or a recipe's `reward.rubric`.
+        """Returns the rubric of a YAML file: its top level, its key `rubric`, or that of a run's `agentic` or `reward`.
 
         Raises:
             ConfigError: no such file, or see `from_mapping`.
@@ -143,7 +143,7 @@ class Rubric(RubricSettings):
             raise ConfigError(f"cannot read the rubric {str(path)!r}, got {cause}; give a YAML file") from cause
         if not isinstance(values, Mapping):
             raise ConfigError(f"a rubric must be a mapping, got {type(values).__name__} in {str(path)!r}")
-        values = values.get("reward", values)
+        values = next((values[root] for root in ("agentic", "reward") if "rubric" in (values.get(root) or ())), values)
         return cls.from_mapping(values.get("rubric", values), section=str(path))
 
     @classmethod

@@ -105,7 +105,7 @@ load_curriculum, curriculum_names = _REGISTRY.load, _REGISTRY.names
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSizeSettings(Settings):
-    """The section `data.curriculum.group_size`: prompts get groups of different sizes, `rollout.n` on average."""
+    """The section `agentic.curriculum.group_size`: prompts get groups of different sizes, `rollout.n` on average."""
 
     least: int = setting(min=2)
     """Minimum number of attempts of a prompt."""
@@ -119,7 +119,7 @@ class GroupSizeSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSetSettings(Settings):
-    """The section `data.curriculum.task_set`: tasks that are proposed while training joins the data."""
+    """The section `agentic.curriculum.task_set`: tasks that are proposed while training joins the data."""
 
     proposals: str
     """JSON lines file that proposers append rows to, with the columns of the data; need not exist yet."""
@@ -141,7 +141,7 @@ class TaskSetSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class CurriculumSettings(Settings):
-    """The order and the number of attempts of prompts: the section `data.curriculum`."""
+    """The order and the number of attempts of prompts: the section `agentic.curriculum`."""
 
     name: str
     """Name of the curriculum."""

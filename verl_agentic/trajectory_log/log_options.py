@@ -10,7 +10,7 @@ from verl_agentic.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(Settings):
-    """The trajectory log: the section `rollout.custom.agentic.log`."""
+    """The trajectory log: the section `agentic.log`."""
 
     dir: str | None = None
     """Folder of the run. None: nothing is logged."""

@@ -64,10 +64,7 @@ class RunLog:
         """A line per training row: `SUMMARY` of trajectories and updates, by step, uid, session and index."""
         self.refresh()
         if not self._files["trajectories"]:
-            raise DataError(
-                f"no trajectories are logged below {self.run_dir}; set "
-                "actor_rollout_ref.rollout.custom.agentic.log.dir in the run"
-            )
+            raise DataError(f"no trajectories are logged below {self.run_dir}; set agentic.log.dir in the run")
 
     def refresh(self) -> bool:
         """Reads what was written since; tells whether there was anything."""

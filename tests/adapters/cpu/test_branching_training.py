@@ -55,10 +55,10 @@ def test_branches_share_tokens_and_their_mean_advantage(tmp_path: Path) -> None:
         "algorithm.adv_estimator": "arpo",
         "actor_rollout_ref.rollout.n": 4,
         "actor_rollout_ref.rollout.calculate_log_probs": True,
-        "actor_rollout_ref.rollout.custom.agentic.env": tmp_path / "env",
-        "actor_rollout_ref.rollout.custom.agentic.limits.max_turns": 3,
-        "+actor_rollout_ref.rollout.custom.agentic.log.dir": tmp_path,
-        "+actor_rollout_ref.rollout.custom.agentic.branching": "{initial: 2, probability: 1.0, entropy_weight: 0.0}",
+        "agentic.env": tmp_path / "env",
+        "agentic.limits.max_turns": 3,
+        "agentic.log.dir": tmp_path,
+        "agentic.branching": "{initial: 2, probability: 1.0, entropy_weight: 0.0}",
     }
     steps = run.finish()
     assert len(steps) == 2

@@ -55,8 +55,7 @@ def talk(folder: Path) -> Run:
     generation = folder / "model/generation_config.json"
     config = json.loads(generation.read_text())
     generation.write_text(json.dumps({**config, "eos_token_id": [*config["eos_token_id"], *range(0, 600, 4)]}))
-    custom = "actor_rollout_ref.rollout.custom.agentic"
-    run.settings = {f"{custom}.env": env, f"{custom}.limits.max_turns": 8}
+    run.settings = {"agentic.env": env, "agentic.limits.max_turns": 8}
     return run
 
 
@@ -64,12 +63,11 @@ def test_shortened_conversations_are_trained_with_the_context_and_the_temperatur
     tmp_path: Path,
 ) -> None:
     run = talk(tmp_path)
-    custom = "+actor_rollout_ref.rollout.custom.agentic"
     run.settings |= {
-        f"{custom}.compaction": "{strategy:drop_observations,keep_last:1,min_room_tokens:48}",
+        "agentic.compaction": "{strategy:drop_observations,keep_last:1,min_room_tokens:48}",
         "data.max_response_length": 96,
-        f"{custom}.temperature_schedule": "{start:1.5,end:0.5,steps:2}",
-        f"{custom}.max_turns_schedule": "{stages:[2,8],every:1}",
+        "agentic.temperature_schedule": "{start:1.5,end:0.5,steps:2}",
+        "agentic.max_turns_schedule": "{stages:[2,8],every:1}",
     }
     steps = run.finish()
     assert [step["episode/temperature"] for step in steps] == [1.0, 0.5]
@@ -83,7 +81,7 @@ def test_shortened_conversations_are_trained_with_the_context_and_the_temperatur
 def test_a_run_whose_environments_all_fail_stops_and_says_why(tmp_path: Path) -> None:
     run = talk(tmp_path)
     run.settings |= {
-        "+actor_rollout_ref.rollout.custom.agentic.env_config.broken": True,
+        "+agentic.env_config.broken": True,
         "data.train_batch_size": 16,
         "actor_rollout_ref.actor.ppo_mini_batch_size": 16,
     }

@@ -41,7 +41,7 @@ def test_rows_of_every_environment_train_in_one_run(tmp_path: Path) -> None:
 
 def test_a_rubric_that_ranks_groups_trains_and_its_parts_are_metrics(tmp_path: Path) -> None:
     recipe = OmegaConf.load(recipes_dir() / "math_rubric" / "grpo.yaml")
-    recipe.reward.rubric.components.append({"use": f"{RANK}:rank", "weight": 0.4})
+    recipe.agentic.rubric.components.append({"use": f"{RANK}:rank", "weight": 0.4})
     OmegaConf.save(recipe, tmp_path / "grpo.yaml")
     rows = _rows("python_math", count=8)
     steps = _train(tmp_path, tmp_path, rows, **{"actor_rollout_ref.rollout.n": 4})
@@ -86,7 +86,7 @@ def _train(tmp_path: Path, recipe: Path, rows: list[EnvRow], **settings: Any) ->
     # One poll at most is waited for when the batch is ready: the interval bounds the wait. That it is the one of the
     # YAML is shown by tests/adapters/replay_buffer/test_episode_buffer.py.
     cpu = OmegaConf.load(str(files("verl_agentic.config").joinpath("agentic/cpu.yaml")))
-    assert cpu.trainer.v1.sampler.sampler_kwargs.poll_interval_s / steps[-1]["timing_s/step"] < 0.15
+    assert cpu.agentic.sampling.poll_interval_s / steps[-1]["timing_s/step"] < 0.15
     for step in steps:
         assert step["training/rollout_probs_diff_max"] < 1e-4
         assert step["audit/breaches"] == 0

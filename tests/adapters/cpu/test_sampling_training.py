@@ -15,7 +15,6 @@ from verl_runs import Run, make_run, wait_for
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 GATE = "training/gate/"
-SAMPLER = "trainer.v1.sampler"
 
 
 def make_outcome_run(folder: Path, outcome: str) -> Run:
@@ -23,18 +22,15 @@ def make_outcome_run(folder: Path, outcome: str) -> Run:
     run = make_run(folder)
     run.settings = {
         "trainer.rollout_data_dir": folder / "rollouts",
-        "reward.reward_manager.name": "rubric",
-        "+reward.rubric.components": f"[{{use: '{HERE / 'outcomes.py'}:alternating', options: {outcome}}}]",
+        "agentic.rubric.components": f"[{{use: '{HERE / 'outcomes.py'}:alternating', options: {outcome}}}]",
     }
     return run
 
 
-def add_gates(run: Run, **sampler_kwargs: Any) -> None:
+def add_gates(run: Run, **options: Any) -> None:
     run.settings |= {
-        f"{SAMPLER}.custom_sampler.path": "pkg://verl_agentic.adapters.replay_buffer.gated_buffer",
-        f"{SAMPLER}.custom_sampler.name": "GatedReplayBuffer",
-        f"+{SAMPLER}.sampler_kwargs.gates": "[zero_variance]",
-        **{f"+{SAMPLER}.sampler_kwargs.{name}": value for name, value in sampler_kwargs.items()},
+        "agentic.sampling.gates": "[zero_variance]",
+        **{f"agentic.sampling.{name}": value for name, value in options.items()},
     }
 
 
@@ -113,15 +109,15 @@ def test_a_curriculum_its_group_sizes_and_a_target_critic_survive_the_end_of_a_r
         "algorithm.adv_estimator": "archer",
         "critic.enable": True,
         "critic.optim.lr": 1e-3,
-        "+critic.target": "{tau: 0.1}",
+        "agentic.critic.target": "{tau: 0.1}",
         "data.train_max_samples": 4,
         "data.seed": 1,
         "data.dataloader_num_workers": 0,
-        "+data.curriculum.name": "learnability",
-        "+data.curriculum.floor": 0.9,  # all four prompts come in nearly every step
-        "+data.curriculum.prior_trials": 0.1,
-        "+data.curriculum.group_size.least": 2,
-        "+data.curriculum.group_size.most": 8,
+        "agentic.curriculum.name": "learnability",
+        "agentic.curriculum.floor": 0.9,  # all four prompts come in nearly every step
+        "agentic.curriculum.prior_trials": 0.1,
+        "agentic.curriculum.group_size.least": 2,
+        "agentic.curriculum.group_size.most": 8,
         "actor_rollout_ref.rollout.n": 4,
         "trainer.total_training_steps": 3,
         "trainer.save_freq": 3,

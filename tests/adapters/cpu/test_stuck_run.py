@@ -53,12 +53,11 @@ def test_a_stuck_run_says_what_it_waits_for_where_its_time_went_and_last_why_it_
     run, env, out = make_run(tmp_path), tmp_path / "slow_env", tmp_path / "out"
     env.mkdir()
     (env / "__init__.py").write_text(_SLOW)
-    custom = "actor_rollout_ref.rollout.custom.agentic"
     run.settings = {
-        f"{custom}.env": env,
-        f"{custom}.limits.max_turns": 1,
-        f"+{custom}.log.dir": out,
-        f"+{custom}.waiting": "{stuck_after_s: 2, report_every_s: 0.5}",
+        "agentic.env": env,
+        "agentic.limits.max_turns": 1,
+        "agentic.log.dir": out,
+        "agentic.waiting": "{stuck_after_s: 2, report_every_s: 0.5}",
     }
     with run.start() as process:
         assert process.wait(400) != 0

@@ -25,7 +25,7 @@ def test_two_ranks_train_an_actor_with_a_reference_and_a_critic_with_bins(tmp_pa
         "critic.ppo_epochs": 4,
         "critic.checkpoint.save_contents": "[model, hf_model]",
         "critic.checkpoint.load_contents": "[model]",
-        "+critic.categorical": "{low: -0.5, high: 1.5, bins: 16}",
+        "agentic.critic.categorical": "{low: -0.5, high: 1.5, bins: 16}",
         "trainer.save_freq": 2,
     }
     first, second = run.finish()
@@ -98,10 +98,9 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint_and_back_to_it_a
         for survivor in alive:
             survivor.kill()
     done = int(saved.read_text())
-    health = "actor_rollout_ref.rollout.custom.agentic.health"
     run.settings |= {  # an alarm that is always raised
-        f"+{health}.actions.truncation": "rollback",
-        f"+{health}.thresholds.truncation": "{share: -1.0, window: 1, patience: 1}",
+        "+agentic.health.actions.truncation": "rollback",
+        "+agentic.health.thresholds.truncation": "{share: -1.0, window: 1, patience: 1}",
     }
     steps = run.finish("resumed")
     assert [s["step"] for s in steps] == list(range(done + 1, 6))

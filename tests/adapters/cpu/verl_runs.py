@@ -27,15 +27,14 @@ hydra:
   output_subdir: null
   run: {dir: .}
 defaults: [ppo_trainer, agentic/cpu, _self_]
+agentic: {env: python_math, limits: {max_turns: 2}}
 algorithm: {adv_estimator: grpo}
 data: {train_batch_size: 4, max_prompt_length: 64, max_response_length: 48}
 actor_rollout_ref:
   actor: {ppo_mini_batch_size: 4, optim: {lr: 1.0e-3}}
   rollout:
     n: 2
-    agent: {default_agent_loop: env_agent}
     multi_turn: {format: hermes}
-    custom: {agentic: {env: python_math, limits: {max_turns: 2}}}
 trainer:
   logger: [file]
   total_epochs: 100

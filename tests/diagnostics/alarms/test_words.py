@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,16 +17,8 @@ from verl_agentic.diagnostics.health.alarm import alarm_names
 from verl_agentic.diagnostics.health.monitor import ALARMS
 
 PAGE = Path(__file__).parents[3] / "docs" / "health.md"
-_ROOTS = ("actor_rollout_ref", "algorithm", "trainer", "data", "critic", "reward")
+_ROOTS = ("agentic", "actor_rollout_ref", "algorithm", "trainer", "data", "critic", "reward")
 _KEY = re.compile(rf"(?<![\w./])(?:{'|'.join(_ROOTS)})(?:\.\w+)+")
-_OURS = (
-    "actor_rollout_ref.rollout.custom.agentic",
-    "reward.rubric",
-    "data.curriculum",
-    "trainer.v1.sampler",
-    "algorithm.prompt_information",
-)
-"""Sections that verl leaves to others, or whose keys this package reads itself."""
 
 
 @pytest.mark.parametrize("name", ALARMS)
@@ -46,11 +39,13 @@ def test_keys_that_are_advised_exist() -> None:
     folder = Path(verl.origin).parent / "trainer" / "config"
     with hydra.initialize_config_dir(str(folder), version_base=None):
         composed = hydra.compose("ppo_trainer")
-    known = OmegaConf.to_container(composed, resolve=False)
+    plugin = files("verl_agentic.config").joinpath("agentic/plugin.yaml")
+    OmegaConf.set_struct(composed, False)
+    known = OmegaConf.to_container(OmegaConf.merge(composed, OmegaConf.load(str(plugin))), resolve=False)
     modules = [thresholds, *(inspect.getmodule(alarm.look) for alarm in ALARMS.values())]
     advised = {key for module in modules for key in _KEY.findall(_text(module))}
     assert len(advised) > 20
-    assert [key for key in sorted(advised) if not key.startswith(_OURS) and not _has(known, key)] == []
+    assert [key for key in sorted(advised) if not _has(known, key)] == []
 
 
 def _text(module: object) -> str:

@@ -32,9 +32,9 @@ def archer(batch: CreditBatch, *, gamma: float = 0.9) -> Advantages:
     One critic is both: V is its value at the turn's first sampled token, Q that at its last, when the turn is as good
     as spoken. It is trained at these two tokens, Q towards `q_targets` with the V of the next turn (in the next row of
     the session, after a row's last), V towards Q of the turn that the policy took; elsewhere towards its own value.
-    What it is trained towards is of the target network, where there is one (`critic.target: {tau: 0.1}`). A turn of one
-    token gets advantage 0, and trains Q. Rewards reach the policy through the critic alone: let it warm up (verl's
-    `trainer.critic_warmup`), or the advantages are noise. Void rows get 0. Groups play no role.
+    What it is trained towards is of the target network, where there is one (`agentic.critic.target: {tau: 0.1}`). A
+    turn of one token gets advantage 0, and trains Q. Rewards reach the policy through the critic alone: let it warm up
+    (verl's `trainer.critic_warmup`), or the advantages are noise. Void rows get 0. Groups play no role.
 
     Deviations: verl trains one critic, so there is one Q and one V (the paper takes the smaller of two). Without a
     target network the critic as it was before this step's updates is it. Targets hold for all updates of a step, while

@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class PromptInformationSettings(Settings):
-    """Mutual information of prompts and texts: the section `algorithm.prompt_information`.
+    """Mutual information of prompts and texts: the section `agentic.prompt_information`.
 
     A measurement computes `prompts ** 2` rows.
     """

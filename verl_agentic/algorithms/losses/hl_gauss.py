@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class BinSettings(Settings):
-    """The section `critic.categorical`: the critic classifies returns into bins. Without it, it regresses them."""
+    """The section `agentic.critic.categorical`: the critic classifies returns into bins. Without it, it regresses."""
 
     low: float = setting()
     """Lowest return that an episode can have."""

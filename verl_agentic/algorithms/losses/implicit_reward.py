@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class ImplicitRewardSettings(Settings):
-    """Implicit token rewards (PRIME): the section `algorithm.implicit_reward`."""
+    """Implicit token rewards (PRIME): the section `agentic.implicit_reward`."""
 
     model_path: str
     """Folder of the reward model phi, as transformers loads it. It needs the vocabulary of the policy."""

@@ -10,7 +10,7 @@ from verl_agentic.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LengthLrSettings(Settings):
-    """A learning rate that falls when responses grow: the section `algorithm.length_lr`."""
+    """A learning rate that falls when responses grow: the section `agentic.length_lr`."""
 
     reference_tokens: float = setting(above=0)
     """Sampled tokens of a response for which the learning rate was chosen."""

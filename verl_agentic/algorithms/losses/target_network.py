@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class TargetSettings(Settings):
-    """A moving average of a network's weights: the sections `critic.target` and `algorithm.self_teacher`."""
+    """A moving average of a network's weights: the sections `agentic.critic.target` and `agentic.self_teacher`."""
 
     tau: float = setting(above=0, max=1)
     """Share of the way to the network that its copy goes after every update. ArCHer takes 0.1, SDPO 0.05."""

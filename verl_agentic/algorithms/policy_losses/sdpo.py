@@ -17,7 +17,7 @@ def sdpo(batch: LossBatch, *, is_clip: float = 2.0) -> Loss:
     """Returns `sg(log pi - log pi_teacher) log pi` per sampled token, times `min(pi / pi_old, is_clip)` (no gradient).
 
     The gradient is that of the reverse KL from the policy to the teacher, the same model (or its moving average, as the
-    authors take it: `algorithm.self_teacher: {tau: 0.05}`) whose prompt also has the feedback or a solution:
+    authors take it: `agentic.self_teacher: {tau: 0.05}`) whose prompt also has the feedback or a solution:
     `log pi_teacher - log pi` is the reward of a token. Advantages have no effect. Where the teacher's log-prob is not
     finite there was no feedback: no loss there (metric `sdpo_teacher_frac`).
 

@@ -77,7 +77,7 @@ class Course:
         return yaml.safe_load(self.file(name).read_text())
 
     def _agentic(self) -> dict[str, Any]:
-        return self.read("grpo")["actor_rollout_ref"]["rollout"]["custom"]["agentic"]
+        return self.read("grpo")["agentic"]
 
 
 def load_course(recipe: str) -> Course:

@@ -127,7 +127,7 @@ class Quickstart:
             f"data.seed={self.settings.seed}",
             f"actor_rollout_ref.rollout.seed={self.settings.seed}",
             f"trainer.default_local_dir={folder}",
-            f"++actor_rollout_ref.rollout.custom.agentic.log.dir={folder / 'log'}",
+            f"++agentic.log.dir={folder / 'log'}",
             *(["algorithm.adv_estimator=grpo_shuffled"] if self.settings.control else []),
             *_steps(self.settings.rl_steps),
         ]

@@ -16,7 +16,7 @@ def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, 
     Args:
         history: of a run.
         never_solved: share of the prompts seen that no attempt has solved; where there is no table of prompts
-            (data.curriculum), the outcome of all episodes must be 0 instead.
+            (agentic.curriculum), the outcome of all episodes must be 0 instead.
         window: steps whose median is compared.
     """
     share, outcome = history.level(_NEVER, window), history.level(_OUTCOME, window)

@@ -40,7 +40,7 @@ def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1
                     "best_now": many_now,
                 },
                 advice="keep more entropy (actor_rollout_ref.actor.clip_ratio_high=0.28), mix in episodes from outside "
-                "the policy (actor_rollout_ref.rollout.custom.agentic.external_sessions), or stop earlier",
+                "the policy (agentic.external_sessions), or stop earlier",
                 check=prefix,
             )
     return None

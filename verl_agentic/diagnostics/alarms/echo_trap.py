@@ -69,7 +69,7 @@ def echo_trap(
         evidence={f"{name}_before": before for name, (before, _) in told.items()}
         | {f"{name}_now": now for name, (_, now) in told.items()},
         advice="go back to the checkpoint before it began; keep groups with a spread "
-        "(trainer.v1.sampler.sampler_kwargs.gates=[void_groups,{name: top_p_signal, p: 0.9}]), clip higher "
+        "(agentic.sampling.gates=[void_groups,{name: top_p_signal, p: 0.9}]), clip higher "
         "(actor_rollout_ref.actor.clip_ratio_high=0.28), update less often per batch "
         "(actor_rollout_ref.actor.ppo_epochs=1)",
     )

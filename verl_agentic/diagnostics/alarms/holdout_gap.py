@@ -33,5 +33,5 @@ def holdout_gap(
         f"{paid - true:.2g} (limit {tau:g})",
         evidence={"train": paid, "holdout": true, "gap": paid - true, "holdout_metric": names[0]},
         advice="read episodes that only the trained grader likes (verl-agentic view), close the hole (verl-agentic "
-        "reward audit), and add the held-out grader to reward.rubric.components",
+        "reward audit), and add the held-out grader to agentic.rubric.components",
     )

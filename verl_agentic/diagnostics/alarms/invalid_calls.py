@@ -12,15 +12,13 @@ _CALLS = "episode/tool_calls"
 _ADVICE = {
     "unknown_tool": UNKNOWN_TOOL_ADVICE,
     "wrong_arguments": "see that the tools' schemas are in the prompt and say what is meant; add the component "
-    "tool_validity (reward.rubric.components)",
-    "too_many": "raise "
-    "actor_rollout_ref.rollout.custom.agentic.limits.max_calls_per_turn, or say in the prompt how many calls a turn "
-    "may have",
+    "tool_validity (agentic.rubric.components)",
+    "too_many": "raise agentic.limits.max_calls_per_turn, or say in the prompt how many calls a turn may have",
 }
 _ELSE = (
     "see that the protocol fits the model's chat template "
-    "(actor_rollout_ref.rollout.custom.agentic.protocol, verl-agentic preflight), "
-    "allow repair of calls (actor_rollout_ref.rollout.custom.agentic.protocol_options), or warm up with SFT"
+    "(agentic.protocol, verl-agentic preflight), "
+    "allow repair of calls (agentic.protocol_options), or warm up with SFT"
 )
 
 

@@ -66,5 +66,5 @@ def length_explosion(
         evidence=evidence,
         advice="mean the loss over tokens without the length of the row (algorithm.adv_estimator=dr_grpo, "
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm), add the component overlong or length_linear "
-        "(reward.rubric.components), and look at what makes long answers right",
+        "(agentic.rubric.components), and look at what makes long answers right",
     )

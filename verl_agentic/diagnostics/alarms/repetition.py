@@ -33,6 +33,6 @@ def repetition(history: History, *, calls: float = 0.2, text: float = 0.2, windo
         found=" and ".join(parts),
         evidence=evidence,
         advice="see in the viewer what is repeated; add the components tool_outcomes or repetition "
-        "(reward.rubric.components), raise actor_rollout_ref.rollout.temperature, or lower "
-        "actor_rollout_ref.rollout.custom.agentic.limits.max_turns",
+        "(agentic.rubric.components), raise actor_rollout_ref.rollout.temperature, or lower "
+        "agentic.limits.max_turns",
     )

@@ -26,9 +26,9 @@ def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Fin
     worst = max(gates, key=lambda gate: gates[gate], default="not known")
     if too_hard is not None and too_easy is not None and max(too_hard, too_easy) >= 0.5:
         advice = "tasks are too hard: easier ones" if too_hard > too_easy else "tasks are too easy: harder ones"
-        advice += " (data.curriculum.name=learnability)"
+        advice += " (agentic.curriculum.name=learnability)"
     else:
-        advice = f"loosen the gate {worst} (trainer.v1.sampler.sampler_kwargs.gates)"
+        advice = f"loosen the gate {worst} (agentic.sampling.gates)"
     return warn(
         found=f"gates drop {dropped:.0%} of the groups (limit {drop_rate:.0%}), most of them by {worst}",
         evidence={"drop_rate": dropped, **gates}

@@ -20,7 +20,7 @@ def template_collapse(
 ) -> Finding | None:
     """What is written says far less of its prompt than it did, which entropy and diversity of siblings do not tell.
 
-    It needs `algorithm.prompt_information`, which measures this every few steps.
+    It needs `agentic.prompt_information`, which measures this every few steps.
 
     Args:
         history: of a run.
@@ -48,7 +48,7 @@ def template_collapse(
             "best": best,
             **({} if retrieval is None else {"retrieval": retrieval}),
         },
-        advice="train on groups with a spread only (trainer.v1.sampler.sampler_kwargs.gates=[void_groups,{name: "
+        advice="train on groups with a spread only (agentic.sampling.gates=[void_groups,{name: "
         "top_p_signal, p: 0.9}]), weaken what pulls regardless of the reward (actor_rollout_ref.actor.kl_loss_coef, "
         "actor_rollout_ref.actor.entropy_coeff), or go back to the checkpoint before it began",
     )

@@ -43,7 +43,7 @@ def _thresholds(written: Any, *, name: str) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthSettings(Settings):
-    """Alarms on the metrics of a run: the section `rollout.custom.agentic.health`."""
+    """Alarms on the metrics of a run: the section `agentic.health`."""
 
     enabled: bool = True
     """Whether alarms look at the metrics."""

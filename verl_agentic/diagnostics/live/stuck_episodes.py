@@ -29,7 +29,7 @@ _WHAT = {
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingOptions(Settings):
-    """Warnings about long waits: the section `rollout.custom.agentic.waiting`."""
+    """Warnings about long waits: the section `agentic.waiting`."""
 
     stuck_after_s: float = setting(120.0, above=0)
     """Warn when an episode, or the trainer, has waited longer than this for one thing, in seconds. The warning repeats

@@ -57,7 +57,7 @@ def label_steps(
     """Returns the labels of the turns of each sample, from the siblings that went on from the same state.
 
     The state after a turn is what was written and observed up to it. Siblings whose first turns are the same are
-    continuations from it: rollouts of one prompt that branch (`rollout.custom.agentic.branching`), or that happen to
+    continuations from it: rollouts of one prompt that branch (`agentic.branching`), or that happen to
     begin alike. A sample is a continuation of its own.
 
     Args:

@@ -15,8 +15,8 @@ def hard_only(pool: Pool, *, max_rate: float = 0.25) -> Floats:
 
     Groups of such prompts mostly fail as a whole and then teach nothing by their outcome: use it together with rewards
     of steps (a process reward model, sub-goals), as the seed does. Should no prompt be hard, all are drawn alike.
-    The share `data.curriculum.floor` goes to easy prompts, too, because what was learnt can be forgotten; 0 leaves them
-    out.
+    The share `agentic.curriculum.floor` goes to easy prompts, too, because what was learnt can be forgotten; 0 leaves
+    them out.
 
     Args:
         max_rate: the greatest pass rate of a hard prompt. Our choice: the seed names none.

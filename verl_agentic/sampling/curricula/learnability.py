@@ -28,9 +28,9 @@ _SHAPES: dict[str, Callable[[Floats], Floats]] = {"variance": variance, "tent": 
 def learnability(pool: Pool, *, shape: str = "variance") -> Floats:
     """Returns weights that are greatest for prompts with a pass rate p of 1/2, and 0 at 0 and 1.
 
-    A prompt at 0 or 1 is still drawn with the share `data.curriculum.floor`, or it would never be seen again. The rates
-    are estimates (`PassRates`); prompts not seen yet have 1/2, so that they come first. Both shapes stand in the seed;
-    that the drawn share is proportional to them is our design, no paper's value.
+    A prompt at 0 or 1 is still drawn with the share `agentic.curriculum.floor`, or it would never be seen again. The
+    rates are estimates (`PassRates`); prompts not seen yet have 1/2, so that they come first. Both shapes stand in the
+    seed; that the drawn share is proportional to them is our design, no paper's value.
 
     Args:
         shape: `variance`, p(1-p), or `tent`, 1 - 2|p - 1/2|.

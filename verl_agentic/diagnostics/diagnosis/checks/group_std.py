@@ -11,7 +11,7 @@ from verl_agentic.finding import Finding, unknown
 _LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
 _OTHER_ADVICE = (
-    "every sibling earns the same: does the scorer look at the episode? See reward.rubric, and that siblings are "
+    "every sibling earns the same: does the scorer look at the episode? See agentic.rubric, and that siblings are "
     "sampled (actor_rollout_ref.rollout.temperature above 0)"
 )
 

@@ -18,7 +18,7 @@ _ADVICE = {
     "log-prob per response token, 0 on observations",
     "text_mismatch": "ids were made from text again: train on the ids that were sampled (token in, token out)",
     "group_incomplete": "estimators compare siblings: see the line `infrastructure`, and what gates take out of groups "
-    "(trainer.v1.sampler.sampler_kwargs.gates)",
+    "(agentic.sampling.gates)",
 }
 
 
@@ -36,7 +36,7 @@ def mask(run: RunEvidence) -> Finding:
         examples[GROUP_INCOMPLETE] = (f"step {gaps[0][0]}, uid {gaps[0][1]} lacks a session", "")
     scope = _scope(run, len(trained))
     if not scope:
-        return unknown("no trajectories are logged (rollout.custom.agentic.log.dir), and no audit (audit/breaches)")
+        return unknown("no trajectories are logged (agentic.log.dir), and no audit (audit/breaches)")
     if not found:
         return Finding(status="ok", found=f"{scope}: nothing wrong")
     worst = found.most_common(1)[0][0]

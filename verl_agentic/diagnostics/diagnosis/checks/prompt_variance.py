@@ -75,7 +75,7 @@ def _judged(never: float, always: float, told: str, evidence: dict[str, float], 
         return Finding(status=status, found=f"base too weak: {told}", advice=NEVER_SOLVED_ADVICE, evidence=evidence)
     if count < _MIN_PROMPTS or never + always < _ONE_SIDED:
         return Finding(status="ok", found=told, evidence=evidence)
-    advice = "nearly no prompt is solved sometimes: data.curriculum.name=learnability draws those that are, " + (
+    advice = "nearly no prompt is solved sometimes: agentic.curriculum.name=learnability draws those that are, " + (
         "easier rows or an SFT warm start make more of them" if never > always else "harder rows make more of them"
     )
     return Finding(status="warn", found=told, advice=advice, evidence=evidence)

@@ -26,7 +26,7 @@ def reward_parts(run: RunEvidence) -> Finding:
     moves = {name: ends(points) for name, points in series.items() if points}
     shares, measure = _variance(run), "variance"
     if not moves and not shares:
-        return unknown(f"parts of the reward were not logged ({_PREFIX}*): a rubric logs them (reward.rubric)")
+        return unknown(f"parts of the reward were not logged ({_PREFIX}*): a rubric logs them (agentic.rubric)")
     if not shares:
         shares, measure = _mass(run, series, moves), "mass"
     listed = [f"{name} {before:.3g} -> {now:.3g}" for name, (before, now) in moves.items() if before or now]

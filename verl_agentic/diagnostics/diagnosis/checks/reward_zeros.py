@@ -9,7 +9,7 @@ _RARE = 0.95
 """Where more episodes than this earn nothing, most groups have no signal."""
 _FROM_START = (
     "look at a few episodes: are some of them right? Then the grader is wrong: run `verl-agentic reward audit` and "
-    "check reward.rubric (or reward.custom_reward_function) against ground_truth. If none is, the base is too weak: "
+    "check agentic.rubric (or reward.custom_reward_function) against ground_truth. If none is, the base is too weak: "
     "warm it up (SFT), or take easier data.train_files"
 )
 _LATER = "find what changed at that step: a resumed checkpoint, other rows, a grader or judge that no longer answers"

@@ -8,9 +8,9 @@ from verl_agentic.finding import Finding, unknown
 _PREFIX = "episode/stop/"
 _OUT_OF_TURNS = 0.5
 _ADVICE = {
-    "max_turns": "raise rollout.custom.agentic.limits.max_turns, or keep tokens for an answer (answer_reserve_tokens)",
+    "max_turns": "raise agentic.limits.max_turns, or keep tokens for an answer (answer_reserve_tokens)",
     "no_action": "the environment wants an action in every turn: see one, and compare its format with "
-    "rollout.custom.agentic.protocol; warm up on demonstrations (SFT)",
+    "agentic.protocol; warm up on demonstrations (SFT)",
 }
 
 

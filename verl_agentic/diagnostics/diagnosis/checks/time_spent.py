@@ -9,7 +9,7 @@ _LEDGER, _TIMERS = "time/", "timing_s/"
 _MOSTLY = 0.5
 _SLOWED = 2.0
 _ADVICE = {
-    "poll": "the trainer sleeps while samples are ready: lower trainer.v1.sampler.sampler_kwargs.poll_interval_s",
+    "poll": "the trainer sleeps while samples are ready: lower agentic.sampling.poll_interval_s",
     "tool": "tools set the pace: see tool_time/*/p95_s, run more of them at once, give them deadlines (timeout_s)",
     "env": "environments set the pace: see their step; what is slow there belongs to a thread, process or pool",
     "env_start": "starting environments sets the pace: a pool of sandboxes keeps some warm (docs/sandboxes.md)",

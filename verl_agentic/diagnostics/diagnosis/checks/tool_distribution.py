@@ -70,7 +70,7 @@ def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
 
 
 _ERROR_ADVICE = (
-    "see episode/call_error/*: malformed calls want SFT on well-formed ones or custom.agentic.protocol_options; "
+    "see episode/call_error/*: malformed calls want SFT on well-formed ones or agentic.protocol_options; "
     "tools that fail want a look at their environment"
 )
 

@@ -15,7 +15,7 @@ _TIMES = 5.0
 _BLOCKED_S = 10.0
 _MOST = 3
 _DEADLINES = (
-    "give the tool a deadline (timeout_s), or lower rollout.custom.agentic.limits.turn_timeout_s: past it the episode "
+    "give the tool a deadline (timeout_s), or lower agentic.limits.turn_timeout_s: past it the episode "
     "is void and its siblings go on; look at the tool's own log, or at its process with py-spy"
 )
 
