@@ -110,7 +110,7 @@ def advantage(
 
     Args:
         needs: optional columns of `CreditBatch` without which it cannot work.
-        accepts: others that change what it gives. `agentic.critic.target` is refused if nobody takes `target_values_BT`.
+        accepts: other columns it uses. `agentic.critic.target` is refused if nobody takes `target_values_BT`.
         compares_siblings: whether a session alone in its group teaches nothing.
         unless: options, and the values with which it teaches all the same.
         discounts: options that are discounts, and what they discount by.
