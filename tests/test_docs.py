@@ -106,8 +106,8 @@ def _module(name: str) -> str:
 def test_the_rubrics_of_the_docs_can_be_read(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "rewards.md").read_text()
     sections = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-    rewards = [section["reward"] for section in sections if isinstance(section, dict)]
-    rubrics = [reward["rubric"] for reward in rewards if "rubric" in reward]
+    roots = [section.get("agentic", {}) for section in sections if isinstance(section, dict)]
+    rubrics = [root["rubric"] for root in roots if "rubric" in root]
     assert rubrics and all(Rubric.from_config({"rubric": rubric}).outcomes for rubric in rubrics)
     (judge,) = next(section for section in sections if isinstance(section, list))
     assert Rubric.from_mapping({"components": [{"use": "math"}, judge]}).term("judge").timeout_s == 120

@@ -82,7 +82,7 @@ def test_a_finding_says_what_since_when_and_what_to_do() -> None:
             advice=found[0].advice,
         )
     ]
-    assert "reward.rubric.components" in found[0].advice
+    assert "agentic.rubric.components" in found[0].advice
 
 
 def test_steps_without_news_neither_raise_nor_end_an_alarm() -> None:
