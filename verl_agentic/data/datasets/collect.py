@@ -60,7 +60,7 @@ async def run_episodes(
     Args:
         rows: what is played.
         make_env: makes the environment of a row.
-        setting_for: index and row -> who plays it, and with what budgets.
+        setup_for: index and row -> policy, codec and budgets of the episode.
         max_concurrent: most episodes under way at once.
         on_episode: called as each episode ends, in the order they end.
     """

@@ -149,7 +149,7 @@ class PassRates:
         """Returns a message when no attempt at any prompt has earned anything; None as long as too few are seen.
 
         Args:
-            at_least: prompts that must have been seen, or all of a smaller table.
+            min_prompts: prompts that must have been seen, or all of a smaller table.
         """
         seen = self.is_seen_N
         count = int(seen.sum())
