@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *(p for f in ("docs", "envs", "recipes") for p in s
 SKELETON = sorted((ROOT / "verl_agentic" / "cli" / "env" / "skeleton").glob("*.py"))
 NAMES = {
     *("ToolEnv", "Env", "EnvRow", "EnvPackage", "Transcript", "load_env", "load_env_package", "in_thread"),
-    *("tool", "Tool", "ToolResult"),
+    *("tool", "Tool", "ToolResult", "DelegateTool"),
     *("Action", "Message", "Observation", "Reward", "StopReason", "ToolCall", "UNSCORED"),
     *("component", "Sample", "Graded", "ABSTAIN", "Rubric", "Scorer"),
     *("advantage", "Advantages", "CreditBatch", "policy_loss", "Loss", "LossBatch"),

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.sampling.gate import Group as Group
     from verl_agentic.sampling.gate import Verdict as Verdict
     from verl_agentic.sampling.gate import gate as gate
+    from verl_agentic.tools.delegate import DelegateTool as DelegateTool
     from verl_agentic.tools.function_tool import tool as tool
     from verl_agentic.tools.tool import Tool as Tool
     from verl_agentic.tools.tool import ToolResult as ToolResult
@@ -89,6 +90,7 @@ _MODULES = {
     "rewards.scorer": ("Scorer",),
     "sampling.curriculum": ("Pool", "curriculum"),
     "sampling.gate": ("KEEP", "Group", "Verdict", "gate"),
+    "tools.delegate": ("DelegateTool",),
     "tools.function_tool": ("tool",),
     "tools.tool": ("Tool", "ToolResult"),
     "types": ("UNSCORED", "Action", "Message", "Observation", "Reward", "StopReason", "ToolCall"),
