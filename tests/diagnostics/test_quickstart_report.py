@@ -160,7 +160,7 @@ def test_without_a_change_the_first_tasks_are_shown(tmp_path: Path) -> None:
 
 def test_the_reward_that_trains_is_drawn_where_it_is_another_than_the_outcome(tmp_path: Path) -> None:
     legend = page_of(tmp_path)
-    assert "rewards as earned: 0.50" in legend and "reward that trains: 0.25" in legend
+    assert "real rewards: 0.50" in legend and "reward that trains: 0.25" in legend
     same = [{**row, "critic/score/mean": row["episode/acc"]} for row in METRICS]
     html = page_of(tmp_path, metrics=same)
     assert "reward that trains" not in html and html.count("<polyline") == 1
@@ -174,7 +174,7 @@ def test_a_control_is_drawn_beside_the_run_that_learns(tmp_path: Path, is_contro
     )
     html = page_of(tmp_path, other=theirs, is_control=is_control)
     page = Page(html)
-    mine, other = ("control: rewards shuffled", "rewards as earned")[:: 1 if is_control else -1]
+    mine, other = ("control: rewards shuffled", "real rewards")[:: 1 if is_control else -1]
     assert f"{mine}: 0.50" in html and f"{other}: 0.35" in html
     assert "40 %" in page.texts["b"] and ("must not learn" in html) is is_control
     # The run that learns has the same colour on both pages.

@@ -1,4 +1,4 @@
-"""Looking at runs and machines. `load(run_dir)` gives a run's trajectories as a data frame."""
+"""Reports on runs and machines. `load(run_dir)` returns a run's trajectories as a data frame."""
 
 from __future__ import annotations
 

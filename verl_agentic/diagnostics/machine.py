@@ -1,4 +1,4 @@
-"""What this machine has, looked at without torch, verl or ray. Each check says what it got and what to do."""
+"""Checks of this machine that need neither torch, verl nor ray."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def _version(package: str, needed: tuple[SpecifierSet, bool] | None) -> Finding:
 
 
 def _requirements() -> dict[str, tuple[SpecifierSet, bool]]:
-    """Returns package -> the versions that our own distribution asks for, and whether it needs or only advises them."""
+    """Returns package -> (versions that our distribution requires, whether it needs the package or only suggests
+    it)."""
     try:
         requirements = [Requirement(text) for text in requires("verl-agentic") or ()]
     except PackageNotFoundError:
@@ -123,10 +124,10 @@ def _accelerator() -> Finding:
     program = shutil.which("nvidia-smi")
     listed = _run([program, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if program else None
     if not listed:
-        return Finding(check="accelerator", status="ok", found="none: runs use the CPU with VERL_PLATFORM=cpu")
+        return Finding(check="accelerator", status="ok", found="none: set VERL_PLATFORM=cpu to use the CPU")
     found = "; ".join(listed.splitlines())
     if "+cpu" in _installed("torch"):
-        advice = "torch is a build for CPUs: install one for CUDA to use the GPU"
+        advice = "this build of torch has no CUDA; install one that has it to use the GPU"
         return Finding(check="accelerator", status="warn", found=found, advice=advice)
     return Finding(check="accelerator", status="ok", found=found)
 
@@ -139,7 +140,7 @@ def _installed(package: str) -> str:
 
 
 def _sandboxes() -> list[Finding]:
-    """Returns what each backend can do here; it is bad only when none of them isolates."""
+    """Returns the state of each backend; it fails only if none of them isolates."""
     probes = asyncio.run(probe_all())
     isolates = any(probe.works and probe.name != "local" for probe in probes)
     return [_sandbox(probe, isolates=isolates) for probe in probes]
@@ -151,8 +152,8 @@ def _sandbox(probe: BackendProbe, *, isolates: bool) -> Finding:
         found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}"
         return Finding(check=name, status="ok", found=found)
     if isolates and probe.name in ("docker", "landlock"):
-        return Finding(check=name, status="ok", found=f"{probe.refusal} (not needed: another one works)")
-    advice = "another one works, see docs/sandboxes.md" if isolates else "tools cannot run code that nobody has read"
+        return Finding(check=name, status="ok", found=f"{probe.refusal} (another one works)")
+    advice = "another one works, see docs/sandboxes.md" if isolates else "tools cannot run untrusted code"
     return Finding(check=name, status="warn" if isolates else "fail", found=probe.refusal, advice=advice)
 
 
@@ -168,7 +169,7 @@ def _cgroup_limit() -> int | None:
 
 
 def _cgroup_used() -> int:
-    """Returns the memory of the control group that cannot be had back, in bytes: without the files' cache."""
+    """Returns the used memory of the control group, in bytes, without the file cache."""
     used = _read("/sys/fs/cgroup/memory.current") or _cgroup_v1("memory/memory.usage_in_bytes")
     stat = _read("/sys/fs/cgroup/memory.stat") or _cgroup_v1("memory/memory.stat") or ""
     counts = dict(line.split() for line in stat.splitlines())
@@ -188,7 +189,7 @@ def _read(path: str) -> str | None:
 
 
 def _run(command: list[str]) -> str | None:
-    """Returns what a command prints, or None when it is missing, fails or takes longer than 10 s."""
+    """Returns the output of a command, or None if it is missing, fails or takes longer than 10 s."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

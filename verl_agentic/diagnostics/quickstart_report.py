@@ -1,4 +1,4 @@
-"""A quickstart as one HTML page: the result first, then its curve, episodes that changed, and all figures."""
+"""The report of a quickstart as one HTML page: result, learning curve, changed episodes, all measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAME = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """The other run of a pair: the control of a run that learns, or the run that learns of a control."""
+    """The other run of a pair: the control, or the run that the control belongs to."""
 
     figures: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
@@ -46,9 +46,9 @@ def write_report(
             pair.
         after: the same tasks after RL, in the same order.
         is_control: rewards were shuffled inside each group.
-        other: the control, or of a control the run that learns; None where there is none.
-        viewer: address of the exported viewer, relative to the page; empty where there is none.
-        run_dir: what to give `verl-agentic view`.
+        other: the other run of the pair; None without one.
+        viewer: address of the exported viewer, relative to the page; empty without one.
+        run_dir: argument of `verl-agentic view`.
     """
     pairs = list(zip(before, after, strict=True))
     better = [pair for pair in pairs if not _is_right(pair[0]) and _is_right(pair[1])]
@@ -96,7 +96,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Co
     theirs = metric_points(other.metrics, _SUCCESS) if other is not None else []
     learning, control = (theirs, success) if is_control else (success, theirs)
     curves = [
-        Series(label="rewards as earned", points=learning, colour="var(--series-1)"),
+        Series(label="real rewards", points=learning, colour="var(--series-1)"),
         Series(label="control: rewards shuffled", points=control, colour="var(--series-2)", dashes="7 4"),
     ]
     is_same = len(paid) == len(success) and all(
@@ -110,7 +110,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Co
 
 
 def _tiles(figures: Mapping[str, Any], *, is_control: bool, other: ComparedRun | None) -> list[Tile]:
-    """Returns the numbers that matter."""
+    """Returns the most important numbers."""
     count = int(figures["num_eval_tasks"])
     tiles = [
         Tile(title, _percent(figures[key]), _interval(figures[key], count), style)
@@ -122,11 +122,11 @@ def _tiles(figures: Mapping[str, Any], *, is_control: bool, other: ComparedRun |
     ]
     if other is not None:
         success, of = float(other.figures["success_rl"]), int(other.figures["num_eval_tasks"])
-        title = "after RL, rewards as earned" if is_control else "control after RL"
+        title = "after RL" if is_control else "control after RL"
         tiles.append(Tile(title, _percent(success), _interval(success, of)))
     minutes = figures["wall_s"] / 60
     tiles.append(Tile("all phases", f"{minutes:.1f} min", f"{figures['steps']} steps of RL", "cost"))
-    return [*tiles, Tile("memory", f"{figures['peak_rss_gb']:.1f} GB", "at most, all processes", "cost")]
+    return [*tiles, Tile("memory", f"{figures['peak_rss_gb']:.1f} GB", "peak, all processes", "cost")]
 
 
 def _interval(success: float, count: int) -> str:

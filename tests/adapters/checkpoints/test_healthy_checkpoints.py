@@ -262,7 +262,7 @@ def test_a_checkpoint_that_a_run_was_resumed_from_is_one_to_go_back_to(tmp_path:
         ({"trainer.v1.trainer_mode": "colocate_async"}, "works with synchronous trainers"),
         ({"trainer.v1.trainer_mode": "agentic_colocate_async"}, "works with synchronous trainers"),
         ({"trainer.save_freq": -1}, "needs checkpoints, got trainer.save_freq=-1"),
-        ({"actor_rollout_ref.actor.checkpoint.async_save": True}, "whole at once, got .*async_save=true"),
+        ({"actor_rollout_ref.actor.checkpoint.async_save": True}, "synchronous checkpoints, got .*async_save=true"),
         ({"actor_rollout_ref.actor.checkpoint.load_contents": ["model"]}, r"needs \['optimizer'\] in .*load_contents"),
         ({"critic.checkpoint.save_contents": ["optimizer"]}, r"needs \['model'\] in critic.checkpoint.save_contents"),
     ],

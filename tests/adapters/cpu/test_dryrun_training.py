@@ -42,7 +42,7 @@ def test_the_quickstart_s_step_is_right_and_its_observations_get_no_gradient(
     assert kinds["tool"]["tokens"] > 0 and kinds["tool"]["with_gradient"] == 0
     assert report["proof"]["due"] == report["proof"]["due_with_gradient"] > 0
     stages = _stages(report)
-    assert "8 episodes (2 play the solution) in 2 groups" in stages["rollout"]["seen"][0]
+    assert "8 episodes (2 follow the solution) in 2 groups" in stages["rollout"]["seen"][0]
     assert "2 of 2 groups have signal" in stages["advantage"]["seen"][0]
     assert "the same" in stages["weights"]["seen"][-1]
     assert "is exactly 0 on all" in " ".join(shown.split())

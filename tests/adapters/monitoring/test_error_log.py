@@ -174,7 +174,7 @@ def test_of_two_actors_one_that_raises_and_one_that_is_killed_are_both_told_belo
     before, told = process.stderr.split("==================== verl_agentic: why the run failed ====================")
     assert "a long traceback" in before
     lines = told.strip().splitlines()
-    assert lines[0].startswith("First errors of its processes, raised first first (")
+    assert lines[0].startswith("First errors of its processes, the earliest first (")
     assert lines[1] == "1. ArithmeticError: the loss is not finite"
     assert "ray::Raiser" in lines[2] and lines[2].endswith(", 3 times"), "the relay only passes it on"
     assert "in update" in lines[3]

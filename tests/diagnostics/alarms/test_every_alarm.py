@@ -156,7 +156,7 @@ BREAKS: dict[str, tuple[Change, str]] = {
     "repetition: text": (lambda row, step, rng: {"episode/repeated_ngrams": 0.35}, "35% of the text"),
     "entropy_collapse: for nothing": (
         lambda row, step, rng: {"actor/entropy": 0.5 * (1 - 0.9 * _since(step)), **_stuck(row, rng)},
-        "limit 30% of what it was",
+        "limit 30% of the beginning",
     ),
     "entropy_collapse: gone": (lambda row, step, rng: {"actor/entropy": 0.001}, "limit 0.005 with an outcome below"),
     "kl_blowup: reference": (
@@ -164,7 +164,7 @@ BREAKS: dict[str, tuple[Change, str]] = {
         "from its reference (limit 0.5)",
     ),
     "kl_blowup: update": (lambda row, step, rng: {"actor/ppo_kl": -0.2}, "0.2 from itself before the update"),
-    "kl_blowup: rollout": (lambda row, step, rng: {"batch/approx_kl": 0.3}, "from what the samples came from"),
+    "kl_blowup: rollout": (lambda row, step, rng: {"batch/approx_kl": 0.3}, "from the rollout policy"),
     # H10: standard deviation .4 to .02 while the reward is flat.
     "echo_trap": (
         lambda row, step, rng: {"batch/within_group_std": 0.4 - 0.38 * _since(step), **_stuck(row, rng)},
@@ -173,17 +173,17 @@ BREAKS: dict[str, tuple[Change, str]] = {
     # F31: 1 distinct trajectory of 16.
     "low_diversity: texts": (
         lambda row, step, rng: {"batch/distinct_share": (round(1 + 14 * (1 - _since(step))) - 1) / 15},
-        "of the siblings that could differ say what another one says (limit 90%)",
+        "of the siblings that could differ repeat the tokens of another one (limit 90%)",
     ),
     "low_diversity: actions": (
         lambda row, step, rng: {"batch/distinct_action_share": 0.6 * (1 - _since(step))},
-        "do what another one does (4",
+        "repeat the actions of another one (4",
     ),
     "template_collapse": (
         lambda row, step, rng: {
             name: value * (1 - 0.95 * _since(step)) for name, value in row.items() if "prompt_" in name
         },
-        "nats of its prompt",
+        "nats of information about its prompt",
     ),
     "tool_use_collapse": (
         lambda row, step, rng: {
@@ -193,7 +193,7 @@ BREAKS: dict[str, tuple[Change, str]] = {
     ),
     "truncation": (
         lambda row, step, rng: {"episode/stop/max_tokens": 0.1, "episode/stop/context_full": 0.3},
-        "most of all by context_full",
+        "mostly by context_full",
     ),
     "rollout_mismatch: all turns": (
         lambda row, step, rng: {
@@ -207,7 +207,7 @@ BREAKS: dict[str, tuple[Change, str]] = {
     ),
     "reward_part_takeover": (
         lambda row, step, rng: {"batch/shaping_share/format": 0.8, "batch/outcome_share": 0.2, **_stuck(row, rng)},
-        "the reward part format makes 80%",
+        "the reward part format has 80%",
     ),
     # H2: a gap of .4.
     "holdout_gap": (
@@ -247,7 +247,7 @@ BREAKS: dict[str, tuple[Change, str]] = {
             if "val-core/math/acc/mean@8" in row
             else {}
         ),
-        "the boundary of what the policy can do has shrunk",
+        "the policy solves fewer tasks in several attempts",
     ),
 }
 MAY_COME_TOO = {

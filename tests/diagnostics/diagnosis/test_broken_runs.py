@@ -64,7 +64,7 @@ def test_the_seventh_line_names_a_base_that_is_too_weak(broken_runs: Any, tmp_pa
     verdict = diagnose(RunEvidence(broken_runs.make("groups_all_0", tmp_path)))["prompt_variance"]
 
     assert verdict.found.startswith("base too weak: no attempt at any of the 8 prompts")
-    assert verdict.advice == "this follows from the line `group std`: mend that first"
+    assert verdict.advice == "this follows from the line `group std`: fix that first"
 
 
 def test_the_same_fixture_is_the_same_run(broken_runs: Any, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_rewards_that_became_zero_are_told_with_the_step(run_of: RunOf) -> None:
     verdict = reward_zeros(run_of(metrics={"critic/score/max": values, "critic/score/min": [0.0] * 17}))
 
     assert verdict.status == "fail" and "since step 6" in verdict.found
-    assert "what changed at that step" in verdict.advice
+    assert "find the change at that step" in verdict.advice
 
 
 def test_negative_rewards_are_no_zeros(run_of: RunOf) -> None:
@@ -202,7 +202,7 @@ def test_calls_without_a_name_are_told_as_unreadable(run_of: RunOf) -> None:
 def test_a_run_without_calls_and_without_tools_is_fine(run_of: RunOf) -> None:
     verdict = tool_distribution(run_of(metrics={"episode/tool_calls": [0.0] * 6}))
 
-    assert verdict.status == "ok" and "none is seen in the prompt" in verdict.found
+    assert verdict.status == "ok" and "the prompt shows none" in verdict.found
 
 
 def test_tools_in_the_config_that_no_prompt_shows_are_a_warning(run_of: RunOf) -> None:
@@ -399,7 +399,7 @@ def test_what_a_line_and_an_alarm_both_found_is_told_in_the_line_only(run_of: Ru
     line, alarms = found["infrastructure"], found["health"]
     assert line.status == "fail" and alarms.evidence["alarms"] == ["infra_errors", "repetition"]
     assert "see the line `infrastructure`" in alarms.found and "void" not in alarms.found
-    assert "of the text stood in the episode before" in alarms.found
+    assert "of the text repeats earlier text" in alarms.found
     assert alarms.advice and alarms.advice != line.advice, "that of the alarm without a line"
 
 

@@ -124,7 +124,7 @@ def test_a_run_that_was_resumed_after_its_end_lives_or_has_died(broken_runs: Any
 
     assert run_state(RunEvidence(folder, now=now + 10)).evidence["state"] == "running"
     died = run_state(RunEvidence(folder, now=now + 10_000))
-    assert died.status == "fail" and "no end of it was noted" in died.found
+    assert died.status == "fail" and "its end was not recorded" in died.found
 
 
 def test_a_report_of_a_worker_that_is_gone_is_no_wait_of_a_live_run(broken_runs: Any, tmp_path: Path) -> None:

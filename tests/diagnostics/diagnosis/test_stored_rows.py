@@ -47,7 +47,7 @@ def test_a_right_row_has_no_breach() -> None:
     [
         ({"response_mask": [1] * 6}, "observation_trained", "1 of the tokens 2-2 (tool, turn 0)"),
         ({"response_mask": [1, 1, 0, 0, 0, 0], "token_rewards": [0.0] * 6}, "last_token_untrained", "last 4 of 6"),
-        ({"token_rewards": [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]}, "reward_off_mask", "reward 0.5 lies on token 2"),
+        ({"token_rewards": [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]}, "reward_off_mask", "reward 0.5 is on token 2"),
         ({"rollout_log_probs": [-0.1] * 5}, "log_probs_misaligned", "rollout_log_probs has 5"),
         ({"token_rewards": []}, "log_probs_misaligned", "token_rewards has 0"),
         ({"rollout_log_probs": [-0.1, float("nan"), 0, -0.3, -0.4, -0.5]}, "log_probs_misaligned", "token 1 is nan"),

@@ -28,7 +28,7 @@ def test_the_verdict_counts_stages_and_names_those_that_failed_or_were_not_shown
     report = Report(stages=stages(start=1.0, rollout=1.0, update=1.0), proof=None)
     assert verdict(page_of(tmp_path, report)) == "3 of 3 stages are right"
     report.stages[1].warn("void")
-    assert verdict(page_of(tmp_path, report)) == "3 of 3 stages are right; not everything was shown: agent loop"
+    assert verdict(page_of(tmp_path, report)) == "3 of 3 stages are right; not shown: agent loop"
     report.stages[2].fail("no parameter changed")
     html = page_of(tmp_path, report)
     assert verdict(html) == "2 of 3 stages are right; failed: update"

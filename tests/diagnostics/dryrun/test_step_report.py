@@ -109,7 +109,7 @@ def test_a_gradient_norm_that_is_not_finite_fails(tmp_path: Path) -> None:
 def test_a_solution_that_earns_nothing_fails_the_reward(tmp_path: Path) -> None:
     events = _step(tmp_path)
     _event(events, "rows")["rows"] = [_row(0, 0.0, 0.0, external=1.0), _row(1, 0.0, 0.0)]
-    assert "own solution earned nothing" in _stage(_report(events), "reward").wrong[0]
+    assert "own solution scored 0" in _stage(_report(events), "reward").wrong[0]
 
 
 def test_equal_rewards_are_no_fault_and_different_ones_without_advantage_are(tmp_path: Path) -> None:

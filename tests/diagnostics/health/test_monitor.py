@@ -77,7 +77,7 @@ def test_a_finding_says_what_since_when_and_what_to_do() -> None:
             check="repetition",
             level="stop",
             status="fail",
-            found="60% of the text stood in the episode before (limit 50%); since step 5",
+            found="60% of the text repeats earlier text (limit 50%); since step 5",
             evidence={"repeated_ngrams": 0.6, "since_step": 5.0},
             advice=found[0].advice,
         )

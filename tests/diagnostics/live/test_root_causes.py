@@ -92,7 +92,7 @@ def test_the_report_lists_the_errors_and_points_at_the_one_that_ended_the_run() 
     other = replace(_RECORD, time=99.0, type="OSError", message="disk\nfull", where="/x.py:1", count=1, traceback="")
     lines = failure_report(ended, [_RECORD, replace(_RECORD, process="q", time=102.0), other]).splitlines()
     assert lines[2:6] == [
-        "First errors of its processes, raised first first (2 of 2):",
+        "First errors of its processes, the earliest first (2 of 2):",
         "1. OSError: disk full",
         "   in ray::WorkerDict (pid 2 on a)",
         "2. ValueError: boom",

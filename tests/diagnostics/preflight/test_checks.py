@@ -188,7 +188,7 @@ def test_every_discount_of_ours_is_judged_in_its_own_steps(name: str) -> None:
         {"turn": "ok", "token": "warn"}[step] for step in by.values()
     )
     (ignored,) = discount(planned({**values, **dict.fromkeys(options, 1.0), "algorithm.gamma": 0.9}))
-    assert ignored.status == "warn" and "algorithm.gamma=0.9 changes nothing" in ignored.found
+    assert ignored.status == "warn" and "algorithm.gamma=0.9 has no effect" in ignored.found
 
 
 @pytest.mark.parametrize("name", advantage_names())
@@ -242,7 +242,7 @@ def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
     assert statuses(tool_limits(planned(copied, tools=["bash"]))) == ["fail"], "a number of tokens as characters"
     ours = {**values, f"{ROLLOUT}.agent.default_agent_loop": "env_agent"}
     (told,) = tool_limits(planned(ours, defaults={f"{turns}.max_parallel_calls": 1}))
-    assert "max_tool_response_length=4096 does nothing" in told.found
+    assert "max_tool_response_length=4096 has no effect" in told.found
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_trajectory_whose_file_was_rotated_away_is_answered_with_the_reason(tm
         path.unlink()
     with serve(view) as server:
         status, answer = data(server.url, "trajectory", **key)
-        assert status == 500 and "rotated away: refresh" in answer["error"]
+        assert status == 500 and "removed: refresh" in answer["error"]
         assert data(server.url, "run")[0] == 200
 
 
@@ -150,7 +150,7 @@ def test_a_fault_of_the_viewer_is_answered_and_told(
 
     with serve(Broken()) as server:
         status, answer = data(server.url, "run")
-    assert status == 500 and "the viewer has failed, got ValueError" in answer["error"]
+    assert status == 500 and "the viewer failed, got ValueError" in answer["error"]
     assert "no answer to /api/run" in caplog.text
 
 

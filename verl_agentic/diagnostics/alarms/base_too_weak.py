@@ -1,4 +1,4 @@
-"""A policy that solves nothing."""
+"""Alarm: hardly any task is solved."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ _NEVER, _SEEN, _OUTCOME = "curriculum/never_solved_share", "curriculum/seen_shar
 
 @alarm(reads=(f"{_NEVER}|{_OUTCOME}",), also=(_OUTCOME, _SEEN), patience=5)
 def base_too_weak(history: History, *, never_solved: float = NEVER_SOLVED.warn, window: int = 10) -> Finding | None:
-    """No task, or hardly any, has ever been solved: there is nothing that could be learnt from.
+    """Hardly any task has ever been solved, so the policy has nothing to learn from.
 
     Args:
-        history: of a run.
-        never_solved: share of the prompts seen that no attempt has solved; where there is no table of prompts
-            (agentic.curriculum), the outcome of all episodes must be 0 instead.
+        never_solved: share of the prompts seen that no attempt has solved. Without `agentic.curriculum`, the outcome of
+            all episodes must be 0 instead.
         window: steps whose median is compared.
     """
     share, outcome = history.level(_NEVER, window), history.level(_OUTCOME, window)

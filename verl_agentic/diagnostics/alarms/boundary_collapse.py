@@ -1,4 +1,4 @@
-"""A policy that is surer of what it could do, and can do less."""
+"""Alarm: mean success rises, best-of-n success falls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ _MEAN, _BEST = "val-*/mean@*", "val-*/best@*/mean"
 
 @alarm(reads=(_MEAN, _BEST), patience=2)
 def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1) -> Finding | None:
-    """In validation one attempt has become better, and the best of several worse than before training.
+    """In validation, single attempts have improved, but the best of several attempts is worse than before training.
 
     Needs trainer.val_before_train and actor_rollout_ref.rollout.val_kwargs.n above 1.
 
     Args:
-        history: of a run.
-        margin: by how much the best of several attempts must have fallen; at least the standard error.
+        margin: minimum drop of the best of several attempts; use at least the standard error.
         window: validations whose median is compared, at either end.
 
     Paper: https://arxiv.org/abs/2508.00222 (RL-PLUS). Deviations: the paper names the effect; the test is ours.
@@ -30,7 +29,7 @@ def boundary_collapse(history: History, *, margin: float = 0.02, window: int = 1
             continue
         if one_now > one_before and many_now < many_before - margin:
             return warn(
-                found=f"the boundary of what the policy can do has shrunk: {one} rose from {one_before:.3g} to "
+                found=f"the policy solves fewer tasks in several attempts: {one} rose from {one_before:.3g} to "
                 f"{one_now:.3g}, but {many} fell from {many_before:.3g} to {many_now:.3g} (margin {margin:g})",
                 evidence={
                     "metric": prefix,

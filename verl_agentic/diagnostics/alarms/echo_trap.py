@@ -1,4 +1,4 @@
-"""RAGEN's echo trap: siblings become alike and nothing is gained by it."""
+"""Alarm: RAGEN's echo trap."""
 
 from __future__ import annotations
 
@@ -30,20 +30,15 @@ def echo_trap(
     gain: float = 0.25,
     solved: float = 0.9,
 ) -> Finding | None:
-    """The rewards of siblings have become alike and the reward has not risen, or entropy fell while gradients grew.
+    """The rewards of siblings have become alike without a higher reward, or entropy fell while gradients grew.
 
     Args:
-        history: of a run.
-        window: see `CollapseWatch`.
-        fallen_to: see `CollapseWatch`.
-        risen_to: see `CollapseWatch`.
-        gain: see `CollapseWatch`.
+        window, fallen_to, risen_to, gain: see `CollapseWatch`.
         solved: outcome from which on siblings are alike because they succeed.
 
     Paper: https://arxiv.org/abs/2504.20073
     """
     watch = CollapseWatch(window=window, fallen_to=fallen_to, risen_to=risen_to, gain=gain)
-    # All that is looked at are the windows at either end.
     series = {
         name: history.first(quantity, window) + history.last(quantity, window)
         for name, quantity in _SERIES.items()
@@ -64,11 +59,11 @@ def echo_trap(
     told = {name: (statistics.median(before), statistics.median(now)) for name, (before, now) in halves.items()}
     listed = ", ".join(f"{name} {before:.3g} to {now:.3g}" for name, (before, now) in told.items())
     return warn(
-        found=f"siblings become alike and nothing is gained: {listed} (limits: fallen to {fallen_to:.0%}, risen to "
-        f"{risen_to:g} times, gain of {gain:g} standard deviations)",
+        found=f"siblings become alike and the reward does not rise: {listed} (limits: fallen to {fallen_to:.0%}, risen "
+        f"to {risen_to:g} times, gain of {gain:g} standard deviations)",
         evidence={f"{name}_before": before for name, (before, _) in told.items()}
         | {f"{name}_now": now for name, (_, now) in told.items()},
-        advice="go back to the checkpoint before it began; keep groups with a spread "
+        advice="resume from an earlier checkpoint; keep groups with different rewards "
         "(agentic.sampling.gates=[void_groups,{name: top_p_signal, p: 0.9}]), clip higher "
         "(actor_rollout_ref.actor.clip_ratio_high=0.28), update less often per batch "
         "(actor_rollout_ref.actor.ppo_epochs=1)",

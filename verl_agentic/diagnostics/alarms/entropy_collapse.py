@@ -1,4 +1,4 @@
-"""A policy that no longer tries anything."""
+"""Alarm: the policy stops exploring."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ def entropy_collapse(
     solved: float = ENTROPY_SOLVED,
     window: int = 10,
 ) -> Finding | None:
-    """The entropy of the policy has fallen and nothing was gained by it, or no entropy is left to learn with.
+    """The entropy of the policy has fallen without a higher reward, or hardly any entropy is left.
 
-    Entropy falls in every run that learns: surety is what it is paid for. It is a collapse where the reward has not
-    risen by 0.05 (or 5 % of its size), or where so little is left that siblings are alike before the tasks are solved.
+    Entropy falls in every run that learns. It is a collapse if the reward has not risen by 0.05 (or 5 % of its size),
+    or if siblings become alike before the tasks are solved.
 
     Args:
-        history: of a run.
-        fallen_to: share of what it was in the first window.
-        floor: nats per token; 0.005 is a policy that is 99.9 % sure of nearly every token.
-        solved: outcome from which on a sure policy is no fault. Only where the raw outcome is known.
+        fallen_to: share of the entropy in the first window.
+        floor: nats per token; at 0.005 nearly every token has a probability of 99.9 %.
+        solved: outcome from which on low entropy is fine, if the raw outcome is known.
         window: steps of the medians at either end.
     """
     before, now = history.start(_ENTROPY, window), history.level(_ENTROPY, window)
@@ -39,10 +38,10 @@ def entropy_collapse(
     if not has_fallen and not is_gone:
         return None
     of_reward = history.level(first_of(*REWARD), window)
-    limit = f"{fallen_to:.0%} of what it was" if has_fallen else f"{floor:g} with an outcome below {solved:g}"
+    limit = f"{fallen_to:.0%} of the beginning" if has_fallen else f"{floor:g} with an outcome below {solved:g}"
     return warn(
         found=f"the policy's entropy went from {before:.3g} to {now:.3g} (limit {limit}) while the reward "
-        + (f"changed by {rise:+.2g}" if rise is not None else "is not known"),
+        + (f"changed by {rise:+.2g}" if rise is not None else "is unknown"),
         evidence={
             "entropy_before": before,
             "entropy_now": now,

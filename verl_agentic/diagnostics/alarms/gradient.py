@@ -1,4 +1,4 @@
-"""Gradients that no optimiser can use."""
+"""Alarm: non-finite or exploding gradients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ _LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "actor/entropy", "cri
 
 @alarm(reads=(_NORM,), also=_LOSSES, patience=1)
 def gradient(history: History, *, times: float = 10.0, window: int = 20, recent: int = 3) -> Finding | None:
-    """The gradient, or a loss, is not a finite number, or the gradient's norm has exploded.
+    """The gradient or a loss is not finite, or the gradient's norm has exploded.
 
     Args:
-        history: of a run.
-        times: the median of the last steps' norms over that of the window before them.
+        times: minimum ratio of the median norm of the last steps to that of the window before.
         window: steps before the last ones.
-        recent: how many last steps; one alone may be an unlucky batch.
+        recent: number of last steps; more than one, because single batches vary.
     """
     row = history.now
     bad = [name for name in (_NORM, *_LOSSES) if name in row and not math.isfinite(row[name])]
@@ -28,7 +27,7 @@ def gradient(history: History, *, times: float = 10.0, window: int = 20, recent:
         return warn(
             found=f"{', '.join(bad)} must be finite, and is {row[bad[0]]}",
             evidence={name: str(row[name]) for name in bad},
-            advice="resume from the checkpoint before it; look for rewards and log-probs that are not finite "
+            advice="resume from the last good checkpoint; look for rewards and log-probs that are not finite "
             "(verl-agentic diagnose), lower actor_rollout_ref.actor.optim.lr and "
             "actor_rollout_ref.actor.optim.clip_grad, compute log-probs in float32",
             check="non_finite",

@@ -1,4 +1,4 @@
-"""A grader that is satisfied more easily than another one."""
+"""Alarm: the training grader scores higher than a held-out grader."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ _DEFAULT = "episode/reward/holdout*"
 def holdout_gap(
     history: History, *, tau: float = 0.1, train: str = "episode/acc", holdout: str = _DEFAULT, window: int = 5
 ) -> Finding | None:
-    """The grader that is trained on pays more than one that is held out.
+    """The training grader scores higher than a held-out grader.
 
-    A held-out grader is a part of the rubric that earns nothing, under a name that begins with `holdout`.
+    A held-out grader is a component of the rubric with weight 0, whose name begins with `holdout`.
 
     Args:
-        history: of a run.
-        tau: by how much more.
-        train: the metric that is trained on.
+        tau: maximum difference of the two.
+        train: metric of the training grader.
         holdout: the metric, or the pattern of metrics, of the held-out grader, on the same scale.
         window: steps whose median is compared.
     """
@@ -29,8 +28,8 @@ def holdout_gap(
     if paid is None or true is None or paid - true < tau:
         return None
     return warn(
-        found=f"the grader that is trained on gives {paid:.3g}, the held-out one {true:.3g}: a gap of "
-        f"{paid - true:.2g} (limit {tau:g})",
+        found=f"the training grader gives {paid:.3g}, the held-out one {true:.3g}: a gap of {paid - true:.2g} (limit "
+        f"{tau:g})",
         evidence={"train": paid, "holdout": true, "gap": paid - true, "holdout_metric": names[0]},
         advice="read episodes that only the trained grader likes (verl-agentic view), close the hole (verl-agentic "
         "reward audit), and add the held-out grader to agentic.rubric.components",

@@ -1,4 +1,4 @@
-"""Episodes that fail for reasons that are none of the policy's."""
+"""Alarm: infrastructure failures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ _VOID = first_of("episode/void", "credit/void_session_frac", "batch/void_session
     also=("episode/error/*", "episode/stop/timeout", "episode/retries"),
 )
 def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 0.5, window: int = 5) -> Finding | None:
-    """Many episodes are void, or had to be retried: environment, sandbox, server or scorer fail, or time runs out.
+    """Many episodes are void or retried: environment, sandbox, server or scorer fail, or time runs out.
 
     Args:
-        history: of a run.
-        void: share of episodes; void ones are not trained on, but slow tasks and hard ones are void more often, so
-            that those that are left are others than those that were asked for.
+        void: share of episodes. Slow and hard tasks are void more often, so that the remaining episodes are biased.
         retries: per episode.
         window: steps whose median is compared.
     """
@@ -34,7 +32,7 @@ def infra_errors(history: History, *, void: float = VOID.warn, retries: float = 
     told = f"{share:.1%} of the episodes are void (limit {void:.0%})" if is_void else f"{again:.2g} retries per episode"
     told += "" if is_void else f" (limit {retries:g})"
     return warn(
-        found=f"{told}; by what failed: {listed}",
+        found=f"{told}; by cause: {listed}",
         evidence={"void_share": share, "retries": again or 0.0, **kinds},
         advice=void_advice(kinds),
     )

@@ -1,4 +1,4 @@
-"""Tool calls that cannot be carried out."""
+"""Alarm: invalid tool calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _KINDS = ("unknown_tool", *_UNREADABLE)
 _CALLS = "episode/tool_calls"
 _ADVICE = {
     "unknown_tool": UNKNOWN_TOOL_ADVICE,
-    "wrong_arguments": "see that the tools' schemas are in the prompt and say what is meant; add the component "
+    "wrong_arguments": "check that the tools' schemas are in the prompt and are clear; add the component "
     "tool_validity (agentic.rubric.components)",
-    "too_many": "raise agentic.limits.max_calls_per_turn, or say in the prompt how many calls a turn may have",
+    "too_many": "raise agentic.limits.max_calls_per_turn, or state the limit in the prompt",
 }
 _ELSE = (
-    "see that the protocol fits the model's chat template "
-    "(agentic.protocol, verl-agentic preflight), "
-    "allow repair of calls (agentic.protocol_options), or warm up with SFT"
+    "check that the protocol fits the model's chat template (agentic.protocol, "
+    "verl-agentic preflight), allow repair of calls (agentic.protocol_options), or "
+    "warm up with SFT"
 )
 
 
@@ -29,13 +29,12 @@ _ELSE = (
 def invalid_calls(
     history: History, *, unknown_tool: float = UNKNOWN_TOOL.warn, invalid: float = 0.3, window: int = 10
 ) -> Finding | None:
-    """Many calls name no tool that there is, or cannot be read.
+    """Many calls name unknown tools or cannot be parsed.
 
     Args:
-        history: of a run.
-        unknown_tool: share of calls of tools that there are not. Small, because the prompt lists the tools.
-        invalid: share of calls that could not be carried out for any reason that is the policy's.
-        window: steps whose median is compared; long, because a young policy makes mistakes that it soon unlearns.
+        unknown_tool: share of calls of unknown tools. Small, because the prompt lists the tools.
+        invalid: share of calls that failed because of the policy.
+        window: steps whose median is compared; long, because early mistakes soon disappear.
     """
     shares = {
         kind: history.level(ratio(f"episode/call_error/{kind}", _CALLS), window) or 0.0

@@ -1,4 +1,4 @@
-"""A policy that leaves where it came from."""
+"""Alarm: the policy diverges."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ def kl_blowup(
     rollout: float = KL_ROLLOUT.warn,
     window: int = 5,
 ) -> Finding | None:
-    """The policy is far from its reference, from itself before the update, or from what the samples came from.
+    """The policy is far from its reference, from itself before the update, or from the rollout policy.
 
     Args:
-        history: of a run.
-        reference: nats per token, of verl's estimate of the KL to the reference policy; runs that go well stay near
-            0.1 or below.
+        reference: nats per token, of verl's estimate of the KL to the reference policy; healthy runs stay near 0.1 or
+            below.
         update: nats per token, of one step's updates; PPO's usual targets are 0.01 to 0.02.
         rollout: mean of (rho - 1) - ln rho, rho the ratio of the trainer's probability to that of the rollout.
         window: steps whose median is compared.
@@ -44,7 +43,7 @@ def kl_blowup(
     named = {
         "reference": "its reference",
         "update": "itself before the update",
-        "rollout": "what the samples came from",
+        "rollout": "the rollout policy",
     }
     listed = ", ".join(f"{value:.3g} from {named[name]} (limit {limit:g})" for name, (value, limit) in over.items())
     return warn(

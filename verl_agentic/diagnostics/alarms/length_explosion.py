@@ -1,4 +1,4 @@
-"""Responses that grow for reasons other than the task."""
+"""Alarm: responses grow without a benefit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def length_explosion(
     cut: float = 0.2,
     window: int = 10,
 ) -> Finding | None:
-    """Responses have grown much longer, and length is paid for, or nothing is gained by it.
+    """Responses have grown much longer, and length itself is rewarded or does not help.
 
-    Growth alone is no fault: a policy that learns to reason writes more. It is one where reward goes with length among
-    siblings, where the wrong answers are those that grow, where answers are cut off, or where no reward is gained.
+    Growth alone is not a fault: a policy that learns to reason writes more. It is a fault if reward correlates with
+    length among siblings, if wrong answers grow, if answers are cut off, or if the reward does not rise.
 
     Args:
-        history: of a run.
-        growth: how many times what they were in the first window.
+        growth: ratio to the length in the first window.
         correlation: of length and reward. Below 0.6, length explains less than a third of the reward.
         wrong_to_right: length of wrong answers over that of right ones.
         cut: share of episodes that end at a limit of tokens.
@@ -50,7 +49,7 @@ def length_explosion(
 
     note("length_reward_corr", history.level(_CORRELATION, window), correlation, "its correlation with the reward is")
     wrong, right = history.level(_WRONG, window), history.level(_RIGHT, window)
-    # Where the wrong ones were that much longer from the beginning, they say nothing of the growth.
+    # Wrong answers that were as much longer from the beginning do not explain the growth.
     if wrong and right and wrong >= growth * (history.start(_WRONG, window) or wrong):
         note("wrong_to_right", wrong / right, wrong_to_right, "wrong answers are longer than right ones, times")
     note("cut_share", history.level(_CUT, window), cut, "the share that is cut off is")

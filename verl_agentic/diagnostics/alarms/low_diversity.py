@@ -1,4 +1,4 @@
-"""Siblings that do all the same."""
+"""Alarm: siblings are alike."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ _TEXTS, _ACTIONS = "batch/distinct_share", "batch/distinct_action_share"
 def low_diversity(
     history: History, *, share: float = 0.1, fallen_to: float = 0.3, solved: float = 0.9, window: int = 5
 ) -> Finding | None:
-    """The sessions of a group are hardly distinct: in what they say, or, as they were not before, in what they do.
+    """The sessions of a group are hardly distinct in their tokens, or have become hardly distinct in their actions.
 
-    There may be few things to do (a task of yes and no): alike actions count only where they have become alike.
+    Some tasks have few actions, such as yes and no. So equal actions count only if diversity has fallen.
 
     Args:
-        history: of a run.
-        share: of the siblings that could differ, how many do; 1 distinct session of 16 is 0, 2 of 16 are 0.07.
-        fallen_to: share of what distinct actions were in the first window.
-        solved: outcome from which on siblings are alike because they succeed. Only where the raw outcome is known.
+        share: share (d - 1) / (n - 1) for d distinct sessions of n: 0 for 1 of 16, 0.07 for 2 of 16.
+        fallen_to: share of the distinct actions in the first window.
+        solved: outcome from which on siblings are alike because they succeed, if the raw outcome is known.
         window: steps whose median is compared.
     """
     outcome = history.level("episode/acc", window)
@@ -32,17 +31,16 @@ def low_diversity(
         history.start(_ACTIONS, window),
     )
     if texts is not None and texts <= share:
-        kind, now, told = "texts", texts, "say what another one says"
+        kind, now, told = "texts", texts, "repeat the tokens of another one"
     elif actions is not None and before is not None and actions <= min(share, fallen_to * before):
-        kind, now, told = "actions", actions, f"do what another one does ({1 - before:.0%} at the beginning)"
+        kind, now, told = "actions", actions, f"repeat the actions of another one ({1 - before:.0%} at the beginning)"
     else:
         return None
     return warn(
         found=f"{1 - now:.0%} of the siblings that could differ {told} (limit {1 - share:.0%})",
         evidence={"distinct_share": now, **({"outcome": outcome} if outcome is not None else {})},
         advice="raise actor_rollout_ref.rollout.temperature towards 1, clip higher "
-        "(actor_rollout_ref.actor.clip_ratio_high=0.28), pay for entropy "
-        "(actor_rollout_ref.actor.entropy_coeff=0.001), lower actor_rollout_ref.actor.optim.lr, or go back to the "
-        "checkpoint before it began",
+        "(actor_rollout_ref.actor.clip_ratio_high=0.28), reward entropy (actor_rollout_ref.actor.entropy_coeff=0.001), "
+        "lower actor_rollout_ref.actor.optim.lr, or resume from an earlier checkpoint",
         check=kind,
     )

@@ -1,4 +1,4 @@
-"""Memory that is taken and not given back."""
+"""Alarm: memory leaks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ def memory_growth(
     """Memory of a machine or device grows step by step.
 
     Args:
-        history: of a run.
-        growth: in the window, as a share of what it was at its beginning.
-        least_gb: in the window; less is no danger yet.
-        steadiness: Kendall's tau with time, 1 where every step takes more than all before. A leak has no relapses;
-            caches that fill, and other users of the machine, do.
-        window: steps that are looked at.
+        growth: in the window, as a share of the memory at its beginning.
+        least_gb: minimum growth in the window.
+        steadiness: Kendall's tau with time, 1 if every step takes more than all before. A leak only grows; caches and
+            other users of the machine also give memory back.
+        window: number of steps.
     """
     worst: tuple[float, str, list[float]] | None = None
     for pattern in (_HOST, _DEVICE):
@@ -65,7 +64,7 @@ def steady_growth(
     min_gain: float = MEMORY_MIN_GB,
     steadiness: float = MEMORY_STEADINESS,
 ) -> float | None:
-    """Returns by how much values have grown; None where that is too little, or unsteady. See `memory_growth`."""
+    """Returns the growth of values; None if it is too small or unsteady. See `memory_growth`."""
     if _tau(values) < steadiness:
         return None
     gained = _slope(values) * (len(values) - 1)

@@ -1,4 +1,4 @@
-"""A policy that attempts what earns a reward without solving the task."""
+"""Alarm: attempts at reward hacking."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _ANY = "episode/hacking/any"
 def reward_hacking(history: History, *, share: float = HACKING, window: int = 5) -> Finding | None:
     """Many episodes attempt to edit tests, read git's history, reach the network or the grader, or echo the prompt.
 
-    Where a task wants one of these (history read, packages installed), raise the limit or turn the alarm off.
+    If a task requires one of these, such as installing packages, raise the limit or turn the alarm off.
 
     Args:
-        history: of a run.
         share: of episodes with an attempt; see `agent_loops.hacking.count` for what counts as one.
         window: steps whose median is compared.
     """

@@ -1,4 +1,4 @@
-"""A part of the reward that decides more than the outcome does."""
+"""Alarm: a shaping part dominates the reward."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ _OUTCOME = "batch/outcome_share"
 
 @alarm(reads=(_OUTCOME, _SHARES + "*"), also=REWARD, patience=5)
 def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, window: int = 10) -> Finding | None:
-    """One shaping part makes most of the reward's variance, more than the outcome, which does not rise.
+    """One shaping part has most of the reward's variance, more than the outcome, and the outcome does not rise.
 
-    What varies among episodes is what is learnt, whatever the weights in the config say.
+    The policy learns from the variance among episodes, not from the weights in the config.
 
     Args:
-        history: of a run.
         share: of the reward's variance.
         window: steps whose median is compared, and of the baseline of the outcome.
     """
@@ -30,7 +29,7 @@ def reward_part_takeover(history: History, *, share: float = PART_SHARE.warn, wi
         return None
     part, rise = worst.removeprefix(_SHARES), gain(history, window)
     return warn(
-        found=f"the reward part {part} makes {shares[worst]:.0%} of the reward's variance (limit {share:.0%}), the "
+        found=f"the reward part {part} has {shares[worst]:.0%} of the reward's variance (limit {share:.0%}), the "
         f"outcome {outcome:.0%}",
         evidence={"part": part, "part_share": shares[worst], "outcome_share": outcome}
         | ({"reward_gain": rise} if rise is not None else {}),

@@ -1,4 +1,4 @@
-"""Log-probs of rollout and trainer that do not agree."""
+"""Alarm: log-probs of rollout and trainer differ."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ def rollout_mismatch(
     least: float = LATER_TURNS_MIN,
     window: int = 5,
 ) -> Finding | None:
-    """The trainer gives sampled tokens other probabilities than the rollout did, or does so in later turns only.
+    """Trainer and rollout give sampled tokens different probabilities, in all turns or in later turns only.
 
     Args:
-        history: of a run.
-        mean: nats, mean of |log pi_train - log pi_rollout| over sampled tokens; in bfloat16, engines that agree differ
-            by 0.005 to 0.02.
-        probs: the same in probabilities, from verl's `training/rollout_probs_diff_mean`, where there are no log-probs.
-        later_turns: how many times the first turn's difference a later turn's may be: tokens at a turn's boundary that
-            the trainer sees differently shift all that follows.
+        mean: nats, mean of |log pi_train - log pi_rollout| over sampled tokens; correct engines in bfloat16 differ by
+            0.005 to 0.02.
+        probs: the same for probabilities (verl's `training/rollout_probs_diff_mean`), if there are no log-probs.
+        later_turns: maximum ratio of a later turn's difference to the first turn's. A wrong token at a turn's boundary
+            shifts all tokens after it.
         least: nats; smaller differences of later turns are noise.
         window: steps whose median is compared.
     """

@@ -1,4 +1,4 @@
-"""A run that goes on and learns nothing."""
+"""Alarm: a run without a training signal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ def _spread(row: Row) -> float | None:
 
 
 _SIGNALS = {
-    "advantages": (_spread, "see zero_signal_groups, and that rewards differ among siblings (critic/score/min, max)"),
-    "gradient": ("actor/grad_norm", "see that advantages reach sampled tokens (verl-agentic dryrun proves it)"),
-    "learning rate": ("actor/lr", "set actor_rollout_ref.actor.optim.lr, or more steps (trainer.total_training_steps)"),
+    "advantages": (
+        _spread,
+        "see zero_signal_groups, and check that rewards differ among siblings (critic/score/min, max)",
+    ),
+    "gradient": ("actor/grad_norm", "check that advantages reach sampled tokens (verl-agentic dryrun)"),
+    "learning rate": ("actor/lr", "raise actor_rollout_ref.actor.optim.lr or trainer.total_training_steps"),
 }
 
 
@@ -30,13 +33,12 @@ _SIGNALS = {
 def stalled_learning(
     history: History, *, nothing: float = 1e-8, flat: float = 0.02, window: int = 10
 ) -> Finding | None:
-    """Advantages, gradient or learning rate are 0 at every step, and the reward does not move.
+    """Advantages, gradient or learning rate are 0 at every step, and the reward does not change.
 
     Args:
-        history: of a run.
-        nothing: what counts as 0.
-        flat: how far the reward's medians of the two halves of the window may be apart.
-        window: steps that are looked at.
+        nothing: values up to this count as 0.
+        flat: maximum difference of the reward's medians in the two halves of the window.
+        window: number of steps.
     """
     series = {name: history.last(quantity, window) for name, (quantity, _) in _SIGNALS.items()}
     dead = [name for name, values in series.items() if len(values) == window and max(values) <= nothing]

@@ -1,4 +1,4 @@
-"""Gates that drop nearly all groups."""
+"""Alarm: gates drop nearly all groups."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ _RATES = ("training/gate/all_0_rate", "training/gate/all_1_rate")
 
 @alarm(reads=(_DROPPED,), also=(*_RATES, "training/gate/*/dropped_groups"))
 def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Finding | None:
-    """Gates drop most of what is generated: a step costs many batches.
+    """Gates drop most groups, so that a step costs many batches.
 
     Args:
-        history: of a run.
-        drop_rate: share of judged groups; 0.8 makes every step five times as dear.
+        drop_rate: share of judged groups; at 0.8 a step costs five times as much.
         window: steps whose median is compared.
     """
     dropped = history.level(_DROPPED, window)
@@ -23,9 +22,9 @@ def starved(history: History, *, drop_rate: float = 0.8, window: int = 5) -> Fin
         return None
     too_hard, too_easy = (history.level(name, window) for name in _RATES)
     gates = {name.split("/")[2]: history.level(name, window) or 0.0 for name in _gates(history)}
-    worst = max(gates, key=lambda gate: gates[gate], default="not known")
+    worst = max(gates, key=lambda gate: gates[gate], default="unknown")
     if too_hard is not None and too_easy is not None and max(too_hard, too_easy) >= 0.5:
-        advice = "tasks are too hard: easier ones" if too_hard > too_easy else "tasks are too easy: harder ones"
+        advice = "tasks are too hard: use easier ones" if too_hard > too_easy else "tasks are too easy: use harder ones"
         advice += " (agentic.curriculum.name=learnability)"
     else:
         advice = f"loosen the gate {worst} (agentic.sampling.gates)"

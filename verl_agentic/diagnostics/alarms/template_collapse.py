@@ -1,4 +1,4 @@
-"""Texts that no longer depend on what was asked."""
+"""Alarm: texts no longer depend on the prompt."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ def template_collapse(
     solved: float = 0.9,
     window: int = 3,
 ) -> Finding | None:
-    """What is written says far less of its prompt than it did, which entropy and diversity of siblings do not tell.
+    """Texts depend far less on their prompt than before, which entropy and diversity of siblings do not show.
 
-    It needs `agentic.prompt_information`, which measures this every few steps.
+    Needs `agentic.prompt_information`.
 
     Args:
-        history: of a run.
-        fallen_to: share of the highest level that there has been. Ours, as all: the paper gives no threshold.
-        retrieval_fallen_to: the same of the texts that are likeliest under their own prompt, where that is known. What
-            a token says falls with the length of texts, too, but then they can be told apart as before.
-        least: highest level, in nats a token, below which there never was anything to lose.
-        solved: outcome from which on the alarm is silent. Only where the raw outcome is known.
+        fallen_to: share of the highest level so far. All thresholds are ours: the paper gives none.
+        retrieval_fallen_to: the same for the share of texts that are likeliest under their own prompt. The information
+            of a token also falls with the length of texts, but that share does not.
+        least: minimum highest level, in nats per token, for an alarm.
+        solved: outcome from which on the alarm is silent, if the raw outcome is known.
         window: measurements whose median is compared.
 
     Paper: https://arxiv.org/abs/2604.06268
@@ -42,13 +41,15 @@ def template_collapse(
     if are_told_apart or (outcome is not None and outcome >= solved):
         return None
     return warn(
-        found=f"a token says {now:.3g} nats of its prompt, {best:.3g} at best (limit {fallen_to:.0%} of it)",
+        found=f"a token has {now:.3g} nats of information about its prompt, {best:.3g} at best (limit {fallen_to:.0%} "
+        "of it)",
         evidence={
             "information_per_token": now,
             "best": best,
             **({} if retrieval is None else {"retrieval": retrieval}),
         },
-        advice="train on groups with a spread only (agentic.sampling.gates=[void_groups,{name: "
-        "top_p_signal, p: 0.9}]), weaken what pulls regardless of the reward (actor_rollout_ref.actor.kl_loss_coef, "
-        "actor_rollout_ref.actor.entropy_coeff), or go back to the checkpoint before it began",
+        advice="train only on groups with different rewards "
+        "(agentic.sampling.gates=[void_groups,{name: top_p_signal, p: 0.9}]), weaken terms that do "
+        "not depend on the reward (actor_rollout_ref.actor.kl_loss_coef, actor_rollout_ref.actor.entropy_coeff), or "
+        "resume from an earlier checkpoint",
     )

@@ -1,4 +1,4 @@
-"""A policy that no longer uses its tools."""
+"""Alarm: the policy does not use its tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OFFERED = "episode/tools_offered"
 
 
 def _calls(row: Row) -> float | None:
-    """Returns calls per episode; with verl's own loops, turns beyond the question and its answer, in pairs."""
+    """Returns calls per episode; for verl's own loops, an estimate from the number of turns."""
     if "episode/tool_calls" in row:
         return row["episode/tool_calls"]
     return max(0.0, (row["num_turns/mean"] - 2) / 2) if "num_turns/mean" in row else None
@@ -26,14 +26,13 @@ def tool_use_collapse(
     solved: float = TOOLS_NOT_NEEDED,
     window: int = 5,
 ) -> Finding | None:
-    """Tools were called and are not any more, were offered and never called, or are called less than they should be.
+    """Tools are not called any more, were never called, or are called less than expected.
 
     Args:
-        history: of a run.
-        fallen_to: share of the highest level that there was (median of as many steps in a row).
-        was: calls per episode that there must have been; fewer are chance.
-        expected: calls per episode; fewer are too few, whatever there was before. 0: any number will do.
-        solved: outcome from which on tools that were never called are not needed.
+        fallen_to: share of the highest level before (the highest median of `window` consecutive steps).
+        was: minimum calls per episode before.
+        expected: minimum calls per episode; 0: no minimum.
+        solved: outcome from which on the tasks need no tools.
         window: steps of the medians.
     """
     now = history.level(_calls, window)
@@ -53,7 +52,7 @@ def tool_use_collapse(
         told = f"expected {expected:g}"
     return warn(
         found=f"the policy makes {now:.2g} tool calls per episode ({told}) while the reward "
-        + (f"has changed by {rise:+.2g}" if rise is not None else "is not known"),
+        + (f"has changed by {rise:+.2g}" if rise is not None else "is unknown"),
         evidence={"tool_calls_now": now, **({"tool_calls_best": best} if best is not None else {})},
         advice=TOOL_USE_ADVICE["never" if were_never and not has_fallen else "fallen"],
         check="fallen" if has_fallen else "never" if were_never else "too_few",

@@ -1,4 +1,4 @@
-"""Episodes that are cut off."""
+"""Alarm: truncated episodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ _CLIPPED, _LONGEST = "response_length/clip_ratio", "response_length/max"
 def truncation(history: History, *, share: float = TRUNCATED.warn, window: int = 5) -> Finding | None:
     """Many episodes end because tokens ran out.
 
-    verl's `response_length/clip_ratio` is used only where there are no stop reasons, and the longest response has the
-    same length at every step of the window: V1 counts the rows that are as long as the batch's longest, so that the
-    ratio alone says nothing.
+    Without stop reasons it uses verl's `response_length/clip_ratio`, if the longest response has the same length at
+    every step of the window. V1 counts the rows that are as long as the batch's longest, so the ratio alone is useless.
 
     Args:
-        history: of a run.
-        share: of episodes; a quarter of the batch would learn from answers that it could not finish.
+        share: share of the episodes.
         window: steps whose median is compared.
     """
     if "episode/stop/max_tokens" in history.names:
@@ -34,8 +32,7 @@ def truncation(history: History, *, share: float = TRUNCATED.warn, window: int =
         return None
     worst = max(shares, key=lambda name: shares[name]).rpartition("/")[2]
     return warn(
-        found=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), most of all by "
-        f"{worst}",
+        found=f"{cut:.0%} of the episodes are cut off because tokens ran out (limit {share:.0%}), mostly by {worst}",
         evidence={"cut_share": cut, **shares},
         advice=TRUNCATED_ADVICE[worst],
     )

@@ -1,4 +1,4 @@
-"""Groups whose siblings all have the same result."""
+"""Alarm: groups without a signal."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ def zero_signal_groups(
     zero_signal: float = ZERO_SIGNAL.warn,
     window: int = 5,
 ) -> Finding | None:
-    """Most groups have siblings of one result, which give no advantage. All 0 and all 1 are judged separately.
+    """Most groups have siblings of one result, which give no advantage. All 0 and all 1 have their own limits.
 
     Args:
-        history: of a run.
-        all_0: share of groups without a success. With 0.7, three groups in ten do all the teaching.
-        all_1: share of groups without a failure; higher, because a policy that is good gets there by itself.
-        zero_signal: share of both, and of groups of any other one result.
+        all_0: share of groups without a success. At 0.7, only three groups in ten give a signal.
+        all_1: share of groups without a failure; higher, because a good policy reaches it.
+        zero_signal: share of groups of one result, whatever it is.
         window: steps whose median is compared.
     """
     found = {
@@ -42,7 +41,7 @@ def zero_signal_groups(
     kind = over[0] if over[0] != "zero_signal" else "mixed"
     return warn(
         found=f"{found['zero_signal']:.0%} of the groups have siblings of one result (all 0: {found['all_0']:.0%}, all "
-        f"1: {found['all_1']:.0%}); {over[0]} is to stay below {limits[over[0]]:.0%}",
+        f"1: {found['all_1']:.0%}); {over[0]} must stay below {limits[over[0]]:.0%}",
         evidence={f"{name}_group_frac": value for name, value in found.items()},
         advice=SIGNAL_ADVICE[kind],
         check=kind,

@@ -1,1 +1,1 @@
-"""A finished or running run, judged line by line: what is wrong, by which numbers, and what to try next."""
+"""The diagnosis of a finished or running run: one finding per line, with numbers and advice."""

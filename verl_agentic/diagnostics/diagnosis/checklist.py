@@ -1,4 +1,4 @@
-"""The lines of a diagnosis, in the order in which they are worth reading."""
+"""The lines of a diagnosis, in reading order."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _CAUSES: Mapping[str, tuple[str, ...]] = {
 }
 """Check -> checks whose failure explains its own, the nearest first."""
 _EXPLAINS_ZEROS = 0.9
-"""Share of episodes that must be cut off for that to be why none of them earns anything."""
+"""Minimum share of truncated episodes that explains a reward of 0 in all episodes."""
 
 
 def diagnose(run: RunEvidence) -> dict[str, Finding]:
     """Returns a finding per check, in order.
 
-    A failure that follows from another one is a warning that names it, so that what fails is what is to be mended.
-    What a line and an alarm both found is told in the line only.
+    A failure that follows from another one becomes a warning that names it, so that every failure is one to fix.
+    A fault that a line and an alarm both found is reported in the line only.
     """
     findings: dict[str, Finding] = {}
     for name in CHECKS:
@@ -74,11 +74,11 @@ def _explained(name: str, verdict: Finding, verdicts: Mapping[str, Finding]) -> 
     cause = next(causes, None)
     if verdict.status != "fail" or cause is None:
         return verdict
-    return replace(verdict, status="warn", advice=f"this follows from the line `{CHECKS[cause]}`: mend that first")
+    return replace(verdict, status="warn", advice=f"this follows from the line `{CHECKS[cause]}`: fix that first")
 
 
 def _explains(cause: str, verdict: Finding) -> bool:
-    """Tells whether a check has failed in the way that has consequences."""
+    """Returns whether a check has failed in a way that causes later failures."""
     if cause == "length_truncation":
         return verdict.status == "fail" and verdict.evidence["cut_share"] >= _EXPLAINS_ZEROS
     if cause == "mask":

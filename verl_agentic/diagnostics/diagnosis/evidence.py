@@ -1,4 +1,4 @@
-"""Everything that a run has left behind, read once and only where a check asks for it."""
+"""The files of a run as evidence for checks; each is read once, when a check needs it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from verl_agentic.trajectory_log.schema import SUMMARY
 
 Series = list[tuple[int, float]]
 Frame = Any
-"""A data frame of pandas, whose types say of rows[mask] that it may be a column."""
+"""A data frame of pandas, whose type stubs allow rows[mask] to be a column."""
 RECENT_STEPS = 10
-"""What the run is like now is judged by the trajectories of so many steps."""
+"""Number of last steps that count as recent."""
 _SAMPLE = 96
 _SAMPLE_S = 3.0
-"""Whole records are large: no more of them are read than this takes, in seconds."""
+"""Time limit for reading whole records, in seconds."""
 
 
 class RunEvidence:
-    """A run's folder. Whatever is missing is empty."""
+    """The contents of a run's folder. Missing files are empty."""
 
     def __init__(self, run_dir: Path, *, now: float | None = None) -> None:
-        """Reads nothing yet.
+        """Opens a folder; reads nothing yet.
 
         Args:
             run_dir: the folder; everything below it is searched.
-            now: seconds since 1970, to tell a run that lives from one that does not; None: the clock's.
+            now: seconds since 1970, to judge whether the run is alive; None: now.
         """
         self.run_dir = run_dir
         self.now = time.time() if now is None else now
@@ -49,7 +49,7 @@ class RunEvidence:
 
     @cached_property
     def log(self) -> RunLog | None:
-        """The trajectory log; None where nothing was logged."""
+        """The trajectory log; None without one."""
         return run_folder.read_log(self.run_dir)
 
     @cached_property
@@ -67,12 +67,12 @@ class RunEvidence:
 
     @cached_property
     def recent(self) -> Frame:
-        """Those of the last steps."""
+        """The episodes of the last steps."""
         return _last_steps(self.episodes)
 
     @cached_property
     def valid(self) -> Frame:
-        """Recent ones that say something about the policy."""
+        """Recent episodes that are not void."""
         return self.recent[~self.recent["is_void"].astype(bool)]
 
     @cached_property
@@ -107,49 +107,48 @@ class RunEvidence:
 
     @cached_property
     def findings(self) -> list[dict[str, Any]]:
-        """What health alarms and the audit of batches (`audit/<breach>`) said while the run went on."""
+        """Findings of the health alarms and of the audit of batches (`audit/<breach>`) during the run."""
         return run_folder.read_json_lines(self.run_dir, "health.jsonl")
 
     @cached_property
     def waiting(self) -> list[dict[str, Any]]:
-        """What each agent-loop worker last said of its episodes that wait."""
+        """The last report of each agent-loop worker on its waiting episodes."""
         return run_folder.read_reports(self.run_dir)
 
     @cached_property
     def ended(self) -> bool | None:
-        """Whether the trainer has noted its end; False when it, or one that resumed it, has only noted its beginning,
-        None when neither is noted."""
+        """True if the trainer recorded its end, False if it only recorded its beginning, None without a record."""
         noted = [line for line in run_folder.read_json_lines(self.run_dir, ENDED) if _is_number(line.get("time"))]
         return bool(max(noted, key=lambda line: line["time"]).get("ended")) if noted else None
 
     @cached_property
     def output(self) -> str:
-        """The end of what the run has printed, where that lies in the folder."""
+        """The end of the run's output, if it is in the folder."""
         return run_folder.read_output(self.run_dir)
 
     @cached_property
     def touched(self) -> float | None:
-        """When a file was last written, in seconds since 1970; None for an empty folder."""
+        """Time of the last write to a file, in seconds since 1970; None for an empty folder."""
         return run_folder.last_touched(self.run_dir)
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The run's tokenizer; None where it left none."""
+        """The run's tokenizer; None without one."""
         return run_folder.read_tokenizer(self.run_dir)
 
     @property
     def is_empty(self) -> bool:
-        """True when there is nothing to judge."""
+        """Whether there is nothing to judge."""
         return not (self.metrics or len(self.rows) or self.errors or self.findings or self.waiting or self.output)
 
     @property
     def last_step(self) -> int:
-        """The last step that anything is known of; 0 before the first."""
+        """The last known step; 0 before the first."""
         logged = self.metrics[-1]["step"] if self.metrics else 0
         return max(logged, int(self.rows["step"].max()) if len(self.rows) else 0)
 
     def setting(self, key: str) -> Any:
-        """Returns a value of the config by its dotted key; None where it is not known."""
+        """Returns a value of the config by its dotted key; None if it is unknown."""
         value: Any = self.config
         for part in key.split("."):
             if not isinstance(value, dict) or part not in value:
@@ -158,8 +157,7 @@ class RunEvidence:
         return value
 
     def series(self, *names: str) -> Series:
-        """Returns (step, value) of the first of these metrics that the run has; values that are not finite are left
-        out."""
+        """Returns (step, value) of the first of these metrics that the run has, without non-finite values."""
         for name in names:
             points = [(row["step"], float(row[name])) for row in self.metrics if _is_number(row.get(name))]
             if points:
@@ -167,7 +165,7 @@ class RunEvidence:
         return []
 
     def names(self, prefix: str) -> list[str]:
-        """Returns the metrics that begin so."""
+        """Returns the metrics with this prefix."""
         return sorted({name for row in self.metrics for name in row if name.startswith(prefix)})
 
 
@@ -201,7 +199,7 @@ def recent_mean(series: Series) -> float:
 
 
 def since(series: Series, is_bad: Any) -> int | None:
-    """Returns the first step of the unbroken run of bad values that the series ends with; None when it ends well."""
+    """Returns the first step of the bad values at the end of the series; None if its last value is good."""
     first = None
     for step, value in reversed(series):
         if not is_bad(value):

@@ -1,4 +1,4 @@
-"""The files of a run besides its trajectory log; none of them has to be there, and the last line may be cut off."""
+"""The files of a run besides its trajectory log. Any may be missing, and the last line may be incomplete."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from verl_agentic.trajectory_log.reader import RunLog
 from verl_agentic.trajectory_log.writer import FOLDER
 
 _OUTPUT_BYTES = 4_000_000
-# What verl's `console` logger prints for a step.
+# verl's `console` logger prints a step like this.
 _CONSOLE_STEP = re.compile(r"step:(\d+) - ((?:\S+?:\S+(?: - )?)+)")
 _NUMPY = re.compile(r"^np\.\w+\((.*)\)$")
 
 
 def read_steps(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns one mapping per step, ascending: what was logged to files, else what verl's `console` logger printed."""
+    """Returns the metrics of each step, ascending: from metric files, else from verl's `console` logger."""
     return read_metrics(run_dir) or _console_steps(read_output(run_dir))
 
 
@@ -43,7 +43,7 @@ def _console_number(pair: str) -> tuple[str, float | None]:
 
 
 def read_output(run_dir: Path) -> str:
-    """Returns the end of the newest `*.log` files, the newest last."""
+    """Returns the last lines of the newest `*.log` files, the newest last."""
     texts = []
     for path in run_dir.rglob("*.log"):
         with contextlib.suppress(OSError), path.open("rb") as file:  # it may have just gone
@@ -75,7 +75,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def read_log(run_dir: Path) -> RunLog | None:
-    """Returns the trajectory log; None where nothing is logged."""
+    """Returns the trajectory log; None without one."""
     if next(run_dir.rglob(f"{FOLDER}/trajectories-*.arrows"), None) is None:
         return None
     return RunLog(run_dir)
@@ -101,13 +101,13 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def read_reports(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns what agent-loop workers have last said of the episodes that wait in them."""
+    """Returns the last reports of agent-loop workers on their waiting episodes."""
     reports = [read_or_none(path, json.loads) for path in sorted(run_dir.rglob("waiting-*.json"))]
     return [report for report in reports if isinstance(report, dict) and isinstance(report.get("episodes"), list)]
 
 
 def read_tokenizer(run_dir: Path) -> Any:
-    """Returns the tokenizer of the run; None where it left none."""
+    """Returns the tokenizer of the run; None without one."""
     from tokenizers import Tokenizer
 
     paths = sorted(run_dir.rglob("tokenizer/tokenizer.json"))
@@ -115,7 +115,7 @@ def read_tokenizer(run_dir: Path) -> Any:
 
 
 def last_touched(run_dir: Path) -> float | None:
-    """Returns when a file below was last written; None when there is none."""
+    """Returns the time of the last write to a file below the folder; None without files."""
     times = []
     for folder, _, names in os.walk(run_dir):
         for name in names:
@@ -126,7 +126,7 @@ def last_touched(run_dir: Path) -> float | None:
 
 
 def read_or_none(path: Path, parse: Callable[[str], Any]) -> Any:
-    """Returns what is in a file; None when it is broken or has just gone."""
+    """Returns the contents of a file; None if it is broken or was removed."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What can be wrong with a stored training row; the names are those of the audit in training."""
+"""Checks of a stored training row, with the names of the audit in training."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from verl_agentic.trajectory_log.secrets import WITHHELD
 _COLUMNS = ("response_mask", "turn_ids", "rollout_log_probs", "token_rewards", "old_log_probs", "advantages")
 _MAY_BE_EMPTY = {"turn_ids", "rollout_log_probs", "old_log_probs", "advantages"}
 _SHIFTED_BY = 0.1
-"""Log-probs are shifted when a neighbour's fit at least ten times better."""
+"""Log-probs are shifted if a neighbour's fit at least ten times better."""
 _FAR = 0.1
-"""Nats. Mean distances below this are mismatch at most, never a shift."""
+"""Minimum mean distance of a shift, in nats; smaller ones are mismatch."""
 _MIN_TOKENS = 8
 _SHOWN = 40
 
 
 def breaches(record: Mapping[str, Any], tokenizer: Any = None) -> Iterator[tuple[str, str]]:
-    """Yields (name, what and where) of everything that is wrong with a row which is not void.
+    """Yields (name, description) of every breach in a row that is not void.
 
     Args:
         record: of `RunLog.record`.
@@ -43,13 +43,13 @@ def breaches(record: Mapping[str, Any], tokenizer: Any = None) -> Iterator[tuple
     yield from _rewards(record, mask)
     if wrong := _log_probs(record, mask):
         yield LOG_PROBS_MISALIGNED, wrong
-    # Tokens of an observation are not the policy's text, and that is said already.
+    # Trained tokens of an observation are reported already.
     if tokenizer is not None and OBSERVATION_TRAINED not in dict(of_mask):
         yield from _texts(record, tokenizer)
 
 
 def _lengths(record: Mapping[str, Any]) -> str:
-    """Returns which columns do not fit the response; empty when all do."""
+    """Returns the columns whose length differs from the response; empty without one."""
     length = len(record["response_ids"])
     sizes = {name: len(record[name] if record.get(name) is not None else ()) for name in _COLUMNS}
     wrong = [
@@ -73,11 +73,11 @@ def _rewards(record: Mapping[str, Any], mask: np.ndarray) -> Iterator[tuple[str,
     rewards = np.asarray(record["token_rewards"], dtype=np.float64)
     off = np.flatnonzero((rewards != 0) & ~mask)
     if len(off):
-        yield REWARD_OFF_MASK, f"reward {rewards[off].sum():.4g} lies on token {off[0]}, which has mask 0"
+        yield REWARD_OFF_MASK, f"reward {rewards[off].sum():.4g} is on token {off[0]}, which has mask 0"
 
 
 def _log_probs(record: Mapping[str, Any], mask: np.ndarray) -> str:
-    """Returns what is wrong with the log-probs of rollout and trainer; empty when nothing is."""
+    """Returns the fault in the log-probs of rollout and trainer; empty without one."""
     found = {}
     for name in ("rollout_log_probs", "old_log_probs"):
         if record.get(name) is not None and len(record[name]):
@@ -106,7 +106,7 @@ def _distance(rollout: np.ndarray, trainer: np.ndarray, mask: np.ndarray, shift:
 
 
 def _texts(record: Mapping[str, Any], tokenizer: Any) -> Iterator[tuple[str, str]]:
-    """Compares what is trained on with what the turns say that the policy wrote: each run of tokens is a part of it."""
+    """Checks that each run of trained tokens decodes to a part of the policy's text of its turn."""
     written = {turn["index"]: turn["text"] for turn in record.get("turns") or ()}
     for turn, start, end in _runs(record):
         ids = list(record["response_ids"][start:end])
@@ -130,5 +130,5 @@ def _runs(record: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
 
 
 def _bare(text: str) -> str:
-    # Decoders differ in the spaces between pieces; a run may begin or end amid a character.
+    # Decoders differ in the spaces between pieces; a run may begin or end inside a character.
     return "".join(text.strip("\N{REPLACEMENT CHARACTER}").split())

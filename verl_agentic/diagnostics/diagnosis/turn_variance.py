@@ -1,4 +1,4 @@
-"""How the variance of a sum over turns grows with their number."""
+"""The variance of a sum over turns, as a function of their number."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from verl_agentic.errors import DataError
 
 
 def variance_of_sum(num_turns: int, *, variance: float, correlation: float) -> float:
-    """Returns T s^2 (1 + (T - 1) rho): that of a sum of T numbers of variance s^2, each two correlated by rho.
+    """Returns the variance of a sum of T numbers of variance s^2 and pairwise correlation rho: T s^2 (1 + (T - 1) rho).
 
-    Without correlation it grows with the number of turns, with it as the square of that.
+    It grows linearly in T without correlation, and quadratically with correlation.
 
     Args:
         num_turns: T.
@@ -25,8 +25,8 @@ def variance_of_sum(num_turns: int, *, variance: float, correlation: float) -> f
 def turn_correlation(scores: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Returns the variance of the scores of a turn and the correlation of two turns of an episode: s^2 and rho.
 
-    They are those for which `variance_of_sum` gives the variance that the episodes' sums have. The correlation is 0
-    where the scores do not vary.
+    With them, `variance_of_sum` equals the variance of the episodes' sums. The correlation is 0 if the scores do not
+    vary.
 
     Args:
         scores: of every turn of every episode; at least two episodes of the same number of turns, at least two.
@@ -41,7 +41,7 @@ def turn_correlation(scores: Sequence[Sequence[float]]) -> tuple[float, float]:
         )
     array = np.asarray(scores, dtype=np.float64)
     num_turns, variance = array.shape[1], float(array.var(axis=0, ddof=1).mean())
-    # Equal scores leave rounding behind, not exactly 0.
+    # Equal scores give rounding errors, not exactly 0.
     if variance <= 1e-12 * float(np.square(array).mean()):
         return 0.0, 0.0
     of_sums = float(array.sum(axis=1).var(ddof=1))

@@ -1,1 +1,1 @@
-"""What a dry run recorded and what its report shows."""
+"""Records and report of a dry run."""

@@ -1,4 +1,4 @@
-"""A dry run as one HTML page: its verdict, the stages on a line of time, and where the gradient went."""
+"""The report of a dry run as one HTML page: verdict, timeline of the stages, gradient."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def write_dryrun_page(
 
     Args:
         path: of the HTML file.
-        report: what the run has shown.
-        seconds: that it took, its start included.
-        model: where the model comes from.
-        rows: where the rows come from.
-        policy: who plays.
-        changes: reason -> the values of the configuration that were changed for it.
+        report: of the run.
+        seconds: duration of the run, its start included.
+        model: description of the model.
+        rows: source of the rows.
+        policy: description of the policy.
+        changes: reason -> changed values of the configuration.
         log: path of the run's log.
     """
     write_page(
@@ -66,11 +66,11 @@ def _verdict(report: Report) -> str:
     unseen = [_short(stage) for stage in report.stages if stage.status == "warn"]
     if failed:
         return f"{count}; failed: {', '.join(failed)}"
-    return f"{count}; not everything was shown: {', '.join(unseen)}" if unseen else count
+    return f"{count}; not shown: {', '.join(unseen)}" if unseen else count
 
 
 def _timeline(report: Report, *, seconds: float) -> Markup:
-    """Returns the stages in order, each where its time lies; stages without a time of their own have no bar."""
+    """Returns the stages as bars on a timeline; stages without a duration have no bar."""
     bars, at = [], 0.0
     timed = sum(stage.seconds or 0.0 for stage in report.stages)
     for stage in report.stages:
@@ -92,7 +92,7 @@ def _short(stage: Stage) -> str:
 
 
 def _gradient(report: Report) -> Markup:
-    """Returns tokens by author, and how many of them have a gradient."""
+    """Returns the tokens by author, with and without a gradient."""
     if report.proof is None:
         return Markup()
     bars, kinds = [], report.proof.kinds

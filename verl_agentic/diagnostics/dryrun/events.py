@@ -1,4 +1,4 @@
-"""What a dry run's processes write down and its report reads: one JSON object per line, a file per process."""
+"""Events of a dry run: JSON lines in one file per process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 FOLDER_VARIABLE = "VERL_AGENTIC_DRYRUN_DIR"
-"""Environment variable: the folder that the processes of a dry run write into."""
+"""Environment variable: the folder of the event files."""
 MODEL_VARIABLE = "VERL_AGENTIC_DRYRUN_MODEL"
-"""Environment variable: the model folder that the run starts from."""
+"""Environment variable: the initial model folder."""
 TEMPERATURE_VARIABLE = "VERL_AGENTIC_DRYRUN_TEMPERATURE"
-"""Environment variable: what the policy is sampled with."""
+"""Environment variable: the sampling parameters."""
 STAGES = ("start", "rollout", "reward", "log_probs", "advantage", "critic", "update", "weights")
-"""What `main_ppo` does, in order."""
+"""Stages of `main_ppo`, in order."""
 
 
 class Events:
-    """The events of all processes, read as they come."""
+    """The events of all processes, read incrementally."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,7 +26,7 @@ class Events:
         self._offsets: dict[Path, int] = {}
 
     def refresh(self) -> list[dict[str, Any]]:
-        """Reads what is new, and returns it in the order of time."""
+        """Reads new events and returns them in the order of time."""
         new = []
         for path in sorted(self.folder.glob("events-*.jsonl")):
             with path.open("rb") as file:
@@ -45,7 +45,7 @@ class Events:
 
 
 def read_completions(folder: Path) -> list[dict[str, Any]]:
-    """Returns every turn that was sampled or scripted: `prompt` and `ids` are token ids, `scripted` tells which."""
+    """Returns every turn: `prompt` and `ids` are token ids, `scripted` is False for sampled turns."""
     return [
         json.loads(line)
         for path in sorted(folder.glob("completions-*.jsonl"))
@@ -55,10 +55,10 @@ def read_completions(folder: Path) -> list[dict[str, Any]]:
 
 
 def sampled_flags(token_ids: Sequence[int], completions: Iterable[dict[str, Any]]) -> list[bool]:
-    """Tells of every token of a row (prompt and response) whether the policy wrote it.
+    """Returns for every token of a row (prompt and response) whether the policy wrote it.
 
-    It did where a turn that it was asked for began with the row's tokens so far and went on with the row's own. That
-    knows nothing of the loop's masks: it is what they are checked against.
+    A turn's tokens count if its prompt equals the row up to there. This does not use the loop's masks, so that they can
+    be checked against it.
     """
     flags, ids = [False] * len(token_ids), list(token_ids)
     for completion in completions:

@@ -1,4 +1,4 @@
-"""Where the gradient of a step went, token by token, and where it must not go."""
+"""The gradient of a step, token by token, and the tokens that must not have one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class KindCount:
 
 @dataclass(kw_only=True)
 class Proof:
-    """What the gradients of all updates of a step show."""
+    """The result of a proof over all updates of a step."""
 
     kinds: dict[str, KindCount] = field(default_factory=dict)
-    """Author (`model`, `tool`, ...; `other` where the loop does not say who) -> its tokens."""
+    """Author (`model`, `tool`, ..., or `other` if unknown) -> its tokens."""
     rows: int = 0
     rows_with_signal: int = 0
-    """Whose advantage is not 0 somewhere."""
+    """Rows with an advantage other than 0."""
     due: int = 0
     """Tokens that the policy wrote, with mask 1 and an advantage other than 0."""
     due_with_gradient: int = 0
@@ -46,13 +46,13 @@ class Proof:
 
 
 def prove(updates: Sequence[Mapping[str, Any]], completions: Sequence[dict[str, Any]], *, every_token: bool) -> Proof:
-    """Returns where the gradients of updates went.
+    """Returns the proof of a model's updates.
 
     Args:
         updates: events `gradient` of one model, in the order of time.
-        completions: every turn that was sampled or scripted: who wrote which token, without any mask.
-        every_token: whether the loss gives every token of an advantage a gradient at the first update: PPO's own does,
-            before anything is clipped.
+        completions: every turn, sampled or scripted.
+        every_token: whether the loss gives every token with an advantage a gradient at the first update, as PPO does
+            before clipping.
     """
     proof, faults = Proof(), Counter[str]()
     for number, update in enumerate(updates):
@@ -61,9 +61,9 @@ def prove(updates: Sequence[Mapping[str, Any]], completions: Sequence[dict[str, 
         _check_targets(proof, update.get("targets"), has_signal=any(map(_has_signal, update["rows"])))
     proof.wrong += [f"{count} {what}" for what, count in faults.items()]
     if not proof.num_observed:
-        proof.not_shown.append("no token of an observation occurred: that they get no gradient is not shown")
+        proof.not_shown.append("there were no observations: their gradient is not shown")
     if not proof.rows_with_signal:
-        proof.not_shown.append("no row has an advantage: that sampled tokens get a gradient is not shown")
+        proof.not_shown.append("no row has an advantage: the gradient of sampled tokens is not shown")
     elif not proof.due_with_gradient:
         proof.wrong.append(f"none of {proof.due} sampled tokens of rows with an advantage has a gradient")
     return proof
@@ -131,7 +131,7 @@ def _total(outputs: Iterable[Sequence[float]], length: int) -> list[float]:
 
 
 def _kinds(segments: Sequence[Sequence[Any]], written: Sequence[bool]) -> list[str]:
-    """Returns the author of every token: of those that the policy did not write, as the loop names it."""
+    """Returns the author of every token; for tokens that the policy did not write, the loop's segment kind."""
     kinds = [_POLICY_KIND if is_written else "other" for is_written in written]
     for start, end, kind, *_ in segments:
         for place in range(start, min(end, len(kinds))):

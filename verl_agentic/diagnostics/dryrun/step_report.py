@@ -1,4 +1,4 @@
-"""What a dry run has shown, stage by stage: times, what was seen, and whether it is right."""
+"""The report of a dry run: time, finding and status of each stage."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Stage:
     seconds: float | None = None
     seen: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    """Why it failed, or what it could not show."""
+    """The reason of its failure, or the case that did not occur."""
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return _TITLES.get(self.name, self.name)
 
     @property
     def finding(self) -> Finding:
-        """What the stage has shown, for people."""
+        """Its finding for people."""
         status = "unknown" if self.status == "not reached" else self.status
         lines = [*self.seen, *self.wrong, *(["not reached"] if status == "unknown" else [])]
         seconds = "" if self.seconds is None else f", {self.seconds:.1f} s"
@@ -62,14 +62,14 @@ class Stage:
         self.wrong.append(why)
 
     def warn(self, why: str) -> None:
-        """Says what the stage could not show."""
+        """Adds a case that the stage could not show."""
         self.status = "warn" if self.status == "ok" else self.status
         self.wrong.append(why)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstError:
-    """What ended the run."""
+    """The error that ended the run."""
 
     stage: str
     type: str
@@ -80,7 +80,7 @@ class FirstError:
 
 @dataclass(kw_only=True)
 class Report:
-    """All of it."""
+    """The report of a run."""
 
     stages: list[Stage]
     proof: Proof | None
@@ -93,7 +93,7 @@ class Report:
 
     @property
     def shown(self) -> str:
-        """What the gradients show, in one sentence; empty where something is wrong or not shown."""
+        """The result of the proof in one sentence; empty if a stage failed or a case did not occur."""
         proof = self.proof
         if proof is None or proof.wrong or proof.not_shown:
             return ""
@@ -105,14 +105,14 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedStep:
-    """What the report must know of the configuration."""
+    """Values of the configuration that the report needs."""
 
     loss_mode: str = "vanilla"
     has_correction: bool = False
-    """Whether rows or tokens are weighed, or left out, by how far the trainer is from the rollout."""
+    """Whether a rollout correction weighs or drops rows or tokens."""
     has_critic: bool = False
     scripted: bool = False
-    """Whether some sessions play the environment's solution."""
+    """Whether some sessions follow the environment's solution."""
 
 
 def build_report(
@@ -127,11 +127,11 @@ def build_report(
     """Returns the report of a run that has ended.
 
     Args:
-        events: what its processes wrote.
+        events: of its processes.
         completions: every turn that was sampled or scripted.
         metrics: verl's, of the step.
-        expected: what the configuration says.
-        log: what the run printed.
+        expected: values of the configuration.
+        log: output of the run.
         ended_well: whether its exit code was 0.
     """
     error = first_error(events, log=log) if not ended_well or events.of("error") else None
@@ -168,7 +168,7 @@ def build_report(
 
 
 def first_error(events: Events, *, log: str) -> FirstError:
-    """Returns what went wrong first: the earliest exception that a process wrote, else the first one in the log."""
+    """Returns the first error: the earliest exception in the events, else the first one in the log."""
     for event in events.of("error"):
         if event["type"] in ("SystemExit", "KeyboardInterrupt"):
             continue
@@ -178,12 +178,12 @@ def first_error(events: Events, *, log: str) -> FirstError:
         inner = _exception_in(found.message) if "ray::" in found.message or found.type.startswith("Ray") else None
         return found if inner is None else FirstError(stage=stage, type=inner[0], message=inner[1], trace=found.trace)
     inner = _exception_in(log)
-    kind, message = inner or ("RunError", "the run ended without saying why; see its log")
+    kind, message = inner or ("RunError", "the run ended without an error message; see its log")
     return FirstError(stage=_under_way(events), type=kind, message=message)
 
 
 def _exception_in(text: str) -> tuple[str, str] | None:
-    """Returns type and message of the first exception that a text tells of, Ray's own last."""
+    """Returns type and message of the first exception in a text; Ray's own exceptions come last."""
     found = []
     for line in text.splitlines():
         match = _EXCEPTION.match(_LINE_PREFIX.sub("", _LINE_PREFIX.sub("", line)).strip())
@@ -194,7 +194,7 @@ def _exception_in(text: str) -> tuple[str, str] | None:
 
 
 def _under_way(events: Events) -> str:
-    """Returns the stage that had begun and not ended."""
+    """Returns the stage that has begun and not ended."""
     ended = Counter(event["stage"] for event in events.of("stage"))
     begun = Counter(event["stage"] for event in events.of("begin"))
     unended = [stage for stage in STAGES if begun[stage] > ended[stage]]
@@ -239,7 +239,7 @@ def _rollout(stage: Stage, rows: Sequence[dict[str, Any]], completions: Sequence
     calls = sum(row["numbers"].get("tool_calls", 0.0) for row in last)
     scripted = sum(row["numbers"].get("external", 0.0) for row in last)
     stage.seen.append(
-        f"{len(last)} episodes ({scripted:.0f} play the solution) in {len({row['uid'] for row in last})} groups: "
+        f"{len(last)} episodes ({scripted:.0f} follow the solution) in {len({row['uid'] for row in last})} groups: "
         + ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     )
     observed = sum(row["response_tokens"] - row["model_tokens"] for row in rows if row["model_tokens"])
@@ -273,12 +273,12 @@ def _reward(stage: Stage, rows: Sequence[dict[str, Any]], expected: ExpectedStep
         return
     solved = {key: session[-1] for key, session in sessions.items() if session[-1]["numbers"].get("external")}
     if not solved:
-        stage.warn("no episode that plays the solution reached the update")
+        stage.warn("no episode that follows the solution reached the update")
     elif not any(paid[key] > 0 or row["numbers"].get("acc", 0.0) > 0 for key, row in solved.items()):
         first = next(iter(solved.values()))
         stage.fail(
-            f"the environment's own solution earned nothing in {len(solved)} episodes, the first ended by "
-            f"{first['stop_reason']}; is data.max_response_length long enough, is the reward right?"
+            f"the environment's own solution scored 0 in {len(solved)} episodes, the first ended by "
+            f"{first['stop_reason']}; check data.max_response_length and the reward"
         )
 
 
@@ -307,9 +307,9 @@ def _advantage(stage: Stage, rows: Sequence[dict[str, Any]], metrics: Mapping[st
         for (uid, _), session in _sessions(rows).items():
             rewards[uid].add(round(sum(row["reward"] or 0.0 for row in session), 9))
         if any(len(values) > 1 for values in rewards.values()):
-            stage.fail("rewards differ inside a group and no advantage does")
+            stage.fail("rewards differ inside a group, but advantages do not")
         else:
-            stage.warn("all episodes of every group earned the same: there is nothing to learn from")
+            stage.warn("all episodes of every group have the same reward, so there is no signal")
 
 
 def _gradient(stage: Stage, proof: Proof | None) -> None:
@@ -332,7 +332,7 @@ def _critic(
     if not losses:
         stage.fail("the critic was not updated")
     for why in proof.wrong:
-        # That the value function gets no gradient where advantages are, is none of its faults.
+        # The value function need not have a gradient where advantages are.
         if not why.startswith("none of"):
             stage.fail(why)
 
@@ -347,9 +347,9 @@ def _update(stage: Stage, events: Events, proof: Proof | None) -> None:
     if not all(map(math.isfinite, norms)):
         stage.fail(f"the gradient norm is not finite, got {norms}")
     elif has_signal and not max(norms) > 0:
-        stage.fail("there is signal and the gradient norm is 0")
+        stage.fail("there is a signal, but the gradient norm is 0")
     elif has_signal and not changed:
-        stage.fail("there is a gradient and no parameter changed; is the learning rate 0?")
+        stage.fail("there is a gradient, but no parameter changed; check the learning rate")
 
 
 def _weights(stage: Stage, events: Events) -> None:

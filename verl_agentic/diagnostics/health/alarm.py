@@ -1,7 +1,7 @@
-"""What an alarm is: a condition on the history of a run's metrics.
+"""Alarms: conditions on the history of a run's metrics.
 
-An alarm returns a `Finding` while its condition holds. One that looks for several things names the one it found in
-`check`: another one is another finding.
+An alarm returns a `Finding` while its condition holds. An alarm with several conditions names the one that holds in
+`check`.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from verl_agentic.registry import Registry
 Row = Mapping[str, float]
 """The metrics of one step."""
 Quantity = str | Callable[[Row], float | None]
-"""A metric, or what is computed of a row; None where the row lacks what it takes."""
+"""A metric, or a function of a row that returns None if the row lacks a metric."""
 
 _HEAD, _TAIL = 100, 300
 
 
 class History:
-    """The rows of a run that alarms look at: the first 100 steps and the last 300.
+    """The metrics of a run that alarms read: the first 100 steps and the last 300.
 
-    Of metrics that are there at some steps only, as those of validation, the first 100 rows that have them stay, too.
+    Metrics that are logged at some steps only, such as validation, keep their first 100 rows, too.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        """Makes one of the rows of consecutive steps."""
+        """Makes a history of the rows of consecutive steps."""
         self._head: list[dict[str, float]] = []
         self._kept: Counter[str] = Counter()
         self._tail: deque[dict[str, float]] = deque(maxlen=_TAIL)
         self.names: set[str] = set()
-        """All metrics that there have been."""
+        """All metrics so far."""
         for row in rows:
             self.add(row)
 
     def __len__(self) -> int:
-        """Returns how many rows there are."""
+        """Returns the number of rows."""
         return len(self._head) + len(self._tail)
 
     @property
@@ -70,7 +70,7 @@ class History:
         return History(row for row in chain(self._head, self._tail) if is_kept(row))
 
     def _keep(self, row: Row) -> None:
-        """Puts a row to the first ones, when there are fewer than 100 of them with one of its metrics."""
+        """Adds a row to the first ones if fewer than 100 of them have one of its metrics."""
         if any(self._kept[name] < _HEAD for name in row):
             self._kept.update(row.keys())
             self._head.append(dict(row))
@@ -80,11 +80,11 @@ class History:
         return sorted(fnmatch.filter(self.names, pattern))
 
     def first(self, quantity: Quantity, count: int) -> list[float]:
-        """Returns the first finite values, at most so many, in order."""
+        """Returns the first finite values, at most `count`, in order."""
         return _values(quantity, chain(self._head, self._tail), count)
 
     def last(self, quantity: Quantity, count: int) -> list[float]:
-        """Returns the last finite values, at most so many, in order."""
+        """Returns the last finite values, at most `count`, in order."""
         return _values(quantity, chain(reversed(self._tail), reversed(self._head)), count)[::-1]
 
     def level(self, quantity: Quantity, window: int) -> float | None:
@@ -93,7 +93,7 @@ class History:
         return statistics.median(values) if len(values) == window else None
 
     def start(self, quantity: Quantity, window: int) -> float | None:
-        """Returns the median of the first `window` values: the baseline. None while they are among the last ones."""
+        """Returns the baseline: the median of the first `window` values; None while they overlap the last ones."""
         values = self.first(quantity, 2 * window)
         return statistics.median(values[:window]) if len(values) == 2 * window else None
 
@@ -106,53 +106,53 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A condition with its name, what it reads, and its options; calling it looks at a history."""
+    """A condition with its name, metrics and options; a call checks a history."""
 
     name: str
     what: str
-    """What it sees, in a sentence."""
+    """Its condition, in a sentence."""
     reads: tuple[str, ...]
-    """Metrics that it cannot do without: names or patterns, alternatives of one another divided by `|`; `{name}` stands
-    for the option of that name."""
+    """Metrics that it needs: names or patterns, with alternatives separated by `|`. `{name}` is the option of that
+    name."""
     also: tuple[str, ...]
-    """Metrics that make it more certain, or say more."""
+    """Optional metrics."""
     look: Callable[..., Finding | None] = field(repr=False)
     patience: int
-    """For how many steps with news the condition must hold before the alarm is raised, or not hold to end it."""
+    """Number of steps with new metrics for which the condition must hold to raise the alarm, or not hold to end it."""
 
     def __call__(self, history: History, **options: Any) -> Finding | None:
-        """Returns what holds at the newest step, or None; None, too, where metrics are missing."""
+        """Returns the finding at the newest step; None without one, or if metrics are missing."""
         if self.missing(history.names, **options):
             return None
         return self.look(history, **{name: value for name, value in options.items() if name != "patience"})
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """Its options and what they are unless they are set."""
+        """Its options with their defaults."""
         parameters = inspect.signature(self.look).parameters.values()
         return {"patience": self.patience, **{p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}}
 
     def missing(self, names: Iterable[str], **options: Any) -> list[str]:
-        """Returns what it would need that is not among the names of metrics."""
+        """Returns the metrics that it needs and that are not among the names."""
         names = list(names)
         return [need for need in self._needs(options) if not any(_matches(name, need) for name in names)]
 
     def has_news(self, row: Row, **options: Any) -> bool:
-        """Tells whether a row has news for it."""
+        """Returns whether a row has a metric that it needs."""
         return any(_matches(name, need) for need in self._needs(options) for name in row)
 
     def watches(self, name: str, **options: Any) -> bool:
-        """Tells whether it reads a metric."""
+        """Returns whether it reads a metric."""
         return any(_matches(name, need) for need in (*self._needs(options), *self.also))
 
     def _needs(self, options: Mapping[str, Any]) -> list[str]:
         return [need.format_map({**self.defaults, **options}) for need in self.reads]
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Raises when options are unknown or of the wrong type.
+        """Checks its options.
 
         Raises:
-            ConfigError: naming those that it has.
+            ConfigError: an option is unknown or of the wrong type.
         """
         if unknown := sorted(set(options) - set(self.defaults)):
             raise ConfigError(f"the alarm {self.name} has no options {unknown}; it has {sorted(self.defaults)}")
@@ -163,7 +163,7 @@ class Alarm:
 def alarm(
     *, reads: Sequence[str], also: Sequence[str] = (), patience: int = 3
 ) -> Callable[[Callable[..., Finding | None]], Alarm]:
-    """Returns the decorator of an alarm; the function takes the history and, by keyword, its options with defaults.
+    """Returns the decorator of an alarm: a function of the history, with keyword-only options.
 
     Args:
         reads: see `Alarm.reads`.
@@ -188,12 +188,12 @@ def first_of(*names: str) -> Quantity:
 
 
 def total(names: Sequence[str]) -> Quantity:
-    """Returns the quantity that sums metrics up, as far as a row has them."""
+    """Returns the quantity that sums the metrics that a row has."""
     return lambda row: sum(found) if (found := [row[name] for name in names if name in row]) else None
 
 
 def ratio(above: Quantity, below: Quantity) -> Quantity:
-    """Returns the quantity of one over another; None where the latter is 0."""
+    """Returns the ratio of two quantities; None if the denominator is 0."""
     of_above, of_below = _reader(above), _reader(below)
 
     def read(row: Row) -> float | None:
@@ -204,17 +204,17 @@ def ratio(above: Quantity, below: Quantity) -> Quantity:
 
 
 REWARD = ("episode/acc", "episode/score", "critic/score/mean")
-"""How well the policy does, the raw outcome first."""
+"""Metrics of success, the raw outcome first."""
 
 
 def gain(history: History, window: int) -> float | None:
-    """Returns by how much the reward's median over the last `window` steps is above that over the first."""
+    """Returns the reward's median over the last `window` steps less that over the first."""
     before, now = history.start(first_of(*REWARD), window), history.level(first_of(*REWARD), window)
     return None if before is None or now is None else now - before
 
 
 def has_learnt(history: History, window: int) -> bool:
-    """Tells whether the reward has risen; see `thresholds.has_risen`."""
+    """Returns whether the reward has risen; see `thresholds.has_risen`."""
     before, now = history.start(first_of(*REWARD), window), history.level(first_of(*REWARD), window)
     return before is not None and now is not None and has_risen(before, now)
 

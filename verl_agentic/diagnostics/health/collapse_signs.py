@@ -1,4 +1,4 @@
-"""Signs that training collapses (the "echo trap"): siblings become alike while nothing is gained by it."""
+"""Signs of a training collapse (the "echo trap"): siblings become alike while the reward does not rise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_agentic.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class CollapseWatch(Settings):
-    """What counts as a sign. All numbers are ours: RAGEN, which describes the signs, gives no thresholds that we know.
+    """Thresholds of the signs. All numbers are ours: RAGEN describes the signs without thresholds.
 
     Paper: https://arxiv.org/abs/2504.20073
     """
@@ -19,11 +19,11 @@ class CollapseWatch(Settings):
     window: int = setting(10, min=1)
     """Steps at either end of the history whose medians are compared."""
     fallen_to: float = setting(0.5, above=0, below=1)
-    """A level has fallen when it is at most this share of what it was."""
+    """A level has fallen to at most this share."""
     risen_to: float = setting(2.0, above=1)
-    """A level has risen when it is at least this many times what it was."""
+    """A level has risen to at least this multiple."""
     gain: float = setting(0.25, min=0)
-    """The reward has risen when it did by more than this many times the standard deviation that it began with."""
+    """Minimum rise of the reward, in standard deviations of the beginning."""
 
     def signs(
         self,
@@ -33,17 +33,16 @@ class CollapseWatch(Settings):
         entropy: Sequence[float] = (),
         grad_norm: Sequence[float] = (),
     ) -> dict[str, float]:
-        """Returns what is to be seen in series of one number a step, as 0 or 1; all 0 while they are short.
+        """Returns each sign as 0 or 1, for series of one number per step; all 0 while they are short.
 
-        `alarm` is 1 when the standard deviation within groups has fallen and the reward has not risen: siblings that
-        are alike because all of them succeed are no collapse. `entropy_fell` and `grad_norm_rose` say more about it,
-        and raise the alarm together. A series of less than two windows says nothing.
+        `alarm` is 1 if the standard deviation within groups has fallen and the reward has not risen, or if
+        `entropy_fell` and `grad_norm_rose` are both 1. Series shorter than two windows are ignored.
 
         Args:
             reward_std: mean standard deviation of rewards within groups.
             reward: mean reward.
-            entropy: of the policy; empty: not known.
-            grad_norm: norm of the gradient; empty: not known.
+            entropy: of the policy; empty: unknown.
+            grad_norm: norm of the gradient; empty: unknown.
         """
         std_fell, entropy_fell = self._has_fallen(reward_std), self._has_fallen(entropy)
         grad_norm_rose = self._has_risen(grad_norm)

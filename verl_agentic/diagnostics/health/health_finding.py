@@ -1,4 +1,4 @@
-"""What an alarm or an audit found at a training step: one line of `health.jsonl`."""
+"""Findings of alarms and audits at a training step: the lines of `health.jsonl`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 @dataclass(frozen=True, kw_only=True)
 class HealthFinding(Finding):
-    """A finding at a step of a run, and what is done about it."""
+    """A finding at a step of a run, and the action that it causes."""
 
     step: int
     """Training step at which it was found."""
     level: Level
-    """What is done: note it, warn of it, go back to the last healthy checkpoint, or stop the run."""
+    """Log, warn, go back to the last healthy checkpoint, or stop the run."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a line of `health.jsonl`; numbers that are not finite become text."""
+        """Returns a line of `health.jsonl`; non-finite numbers become text."""
         return {
             "step": self.step,
             "name": self.check,

@@ -1,4 +1,4 @@
-"""Watches the metrics of a run, step by step, and says when something goes wrong."""
+"""The monitor of a run's metrics: calls the alarms at every step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from verl_agentic.settings import Settings, check_value, did_you_mean, setting
 
 Action = Literal["log", "warn", "rollback", "stop", "off"]
 ROLLED_BACK_TO = "health/rolled_back_to"
-"""Metric of a step after which the run went back: the step of the checkpoint."""
+"""Metric of a step with a rollback: the step of the checkpoint."""
 _STEP = "step"
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.health"
 
 ALARMS: Mapping[str, Alarm] = {name: load_alarm(name) for name in alarm_names()}
 """Every bundled alarm by name."""
-_LEAST_CLEAR = 3  # an alarm that is raised at once would else be raised at every other step
+_LEAST_CLEAR = 3  # otherwise an alarm with a patience of 1 would be raised at every other step
 _log = logging.getLogger(__name__)
 
 
@@ -46,17 +46,17 @@ class HealthSettings(Settings):
     """Alarms on the metrics of a run: the section `agentic.health`."""
 
     enabled: bool = True
-    """Whether alarms look at the metrics."""
+    """Turns the alarms on."""
     alarms: Sequence[str] = setting((), read=lambda written, *, name: written or ())
     """Alarms of the user, each `package.module:function` or `path/file.py:function`; named like their functions."""
     actions: Mapping[str, Action] = setting(factory=dict, read=_actions)
-    """Alarm -> what to do when it is raised. `default` is for alarms that are not named; without it they `warn`."""
+    """Alarm -> its action. `default` is for all other alarms; without it they `warn`."""
     thresholds: Mapping[str, Mapping[str, Any]] = setting(factory=dict, read=_thresholds)
     """Alarm -> its options, see `docs/health.md`."""
     every: int = setting(1, min=1)
-    """Steps between two looks of the alarms."""
+    """Steps between two checks of the alarms."""
     max_rollbacks: int = setting(3, min=1)
-    """The run stops when an alarm asks for one more rollback."""
+    """Maximum number of rollbacks; one more stops the run."""
 
     def check_together(self) -> None:
         known = self.known
@@ -69,7 +69,7 @@ class HealthSettings(Settings):
 
     @property
     def known(self) -> dict[str, Alarm]:
-        """Every alarm by name: the bundled ones, and those of the user."""
+        """All alarms by name, bundled and the user's."""
         known = dict(ALARMS)
         for address in self.alarms:
             alarm = load_alarm(address)
@@ -81,23 +81,23 @@ class HealthSettings(Settings):
         return known
 
     def action(self, alarm: str) -> Action:
-        """Returns what is to be done when an alarm is raised."""
+        """Returns the action of an alarm."""
         return self.actions.get(alarm, self.actions.get("default", "warn"))
 
     @property
     def guards(self) -> list[str]:
-        """The alarms that stop the run or have it go back."""
+        """The alarms with `stop` or `rollback`."""
         return [name for name in self.known if self.enabled and self.action(name) in ("rollback", "stop")]
 
     def check_trainer(self, config: Mapping[str, Any], *, section: str = _SECTION) -> None:
-        """Refuses `rollback` where a run cannot go back.
+        """Checks that a run can roll back, if an alarm needs it.
 
         Args:
             config: verl's whole configuration, as plain mappings.
             section: of the alarms.
 
         Raises:
-            ConfigError: the trainer is asynchronous, or saves too little to go back to.
+            ConfigError: the trainer is asynchronous, or its checkpoints are incomplete.
         """
         named = [name for name in self.guards if self.action(name) == "rollback"]
         if not named:
@@ -106,15 +106,15 @@ class HealthSettings(Settings):
         mode = (trainer.get("v1") or {}).get("trainer_mode") or "sync"
         if not str(mode).endswith("sync") or "async" in str(mode):
             raise ConfigError(
-                f"{what} works with synchronous trainers, got trainer.v1.trainer_mode={mode}, which trains on what "
-                "other weights are generating; use stop, or trainer_mode agentic_sync"
+                f"{what} works with synchronous trainers, got trainer.v1.trainer_mode={mode}, which trains on samples "
+                "of other weights; use stop, or trainer_mode agentic_sync"
             )
         if int(trainer.get("save_freq") or -1) < 1:
             raise ConfigError(f"{what} needs checkpoints, got trainer.save_freq={trainer.get('save_freq')}; set it")
         for path in ("actor_rollout_ref.actor.checkpoint", "critic.checkpoint"):
             saving = _at(config, path)
             if saving.get("async_save"):
-                raise ConfigError(f"{what} needs checkpoints that are whole at once, got {path}.async_save=true")
+                raise ConfigError(f"{what} needs synchronous checkpoints, got {path}.async_save=true")
             for key in ("save_contents", "load_contents"):
                 given = saving.get(key)
                 if isinstance(given, list) and (lacks := {"model", "optimizer"} - set(given)):
@@ -123,23 +123,23 @@ class HealthSettings(Settings):
 
 @dataclass(kw_only=True)
 class _Watch:
-    """What is remembered of one alarm."""
+    """The state of one alarm."""
 
     kind: str = ""
-    """Of what held last."""
+    """The last finding."""
     held: int = 0
-    """Looks in a row at which it has held."""
+    """Consecutive checks at which it held."""
     since: int = 0
     """Step of the first of them."""
     clear: int = 0
-    """Looks in a row at which it has not held."""
+    """Consecutive checks at which it did not hold."""
     raised: str | None = None
-    """Kind of what it was raised for and still lasts."""
+    """Kind of the finding for which it is raised."""
     well_at: int | None = None
-    """Step of the last look at which it did not hold; None before the first look."""
+    """Step of the last check at which it did not hold; None before the first."""
 
     def note(self, seen: Finding | None, step: int, *, patience: int) -> bool:
-        """Notes a look; returns whether the alarm is to be raised now."""
+        """Records a check; returns whether the alarm is raised now."""
         if seen is None:
             self.held, self.clear, self.well_at = 0, self.clear + 1, step
             if self.clear >= max(patience, _LEAST_CLEAR):
@@ -156,15 +156,14 @@ class _Watch:
 
 
 class HealthMonitor:
-    """Looks at every step's metrics with all alarms that are on.
+    """Checks every step's metrics with all enabled alarms.
 
-    An alarm is raised once, when its condition has held for `patience` looks in a row; it may be raised again after
-    its condition has not held for as many, at least 3. A look counts only where metrics that the alarm needs have come
-    since the last one.
+    An alarm is raised once, after its condition has held for `patience` consecutive checks. It can be raised again
+    after its condition has not held for as many checks, at least 3. A check counts only if the alarm has new metrics.
     """
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
-        """Makes one that has seen nothing."""
+        """Makes a monitor without a history."""
         self.settings = settings or HealthSettings()
         is_on = self.settings.enabled
         self._alarms = {n: a for n, a in self.settings.known.items() if is_on and self.settings.action(n) != "off"}
@@ -178,16 +177,16 @@ class HealthMonitor:
 
     @property
     def missing(self) -> dict[str, list[str]]:
-        """Alarm -> the metrics that it would need and that there have not been; only alarms that cannot see."""
+        """Alarm -> its missing metrics, for alarms that lack some."""
         found = {n: a.missing(self._history.names, **self._options(n)) for n, a in self._alarms.items()}
         return {name: needs for name, needs in found.items() if needs}
 
     def observe(self, step: int, metrics: Mapping[str, Any]) -> list[HealthFinding]:
-        """Returns the alarms that are raised by a step.
+        """Returns the findings of the alarms that a step raises.
 
         Args:
             step: number of the training step.
-            metrics: all that was logged of it; what is no number is left out.
+            metrics: all metrics of it; other values than numbers are left out.
         """
         if not self._alarms:
             return []
@@ -196,7 +195,7 @@ class HealthMonitor:
         row = self._watched(metrics)
         self._history.add({**row, _STEP: step})
         self._num_steps += 1
-        # What is measured now and then need not be measured in a step in which alarms look.
+        # Some metrics are measured only now and then, between two checks.
         self._told.update(name for name, alarm in self._alarms.items() if alarm.has_news(row, **self._options(name)))
         if self._num_steps % self.settings.every:
             return []
@@ -207,7 +206,7 @@ class HealthMonitor:
         return [finding for finding in looked if finding is not None]
 
     def forget(self, *, after: int) -> None:
-        """Forgets the steps after one that the run has gone back to: no alarm holds any more."""
+        """Forgets the steps after a rollback's checkpoint, and resets all alarms."""
         self._history = self._history.where(lambda row: row[_STEP] <= after)
         self._told.clear()
         for watch in self._watches.values():
@@ -216,13 +215,13 @@ class HealthMonitor:
             watch.raised, watch.well_at = None, well_at
 
     def healthy_until(self) -> int:
-        """Returns the last step that no stopping alarm which holds now has anything against."""
+        """Returns the last step at which no stopping alarm that holds now held."""
         held = [watch for name, watch in self._guards() if watch.held]
         latest = int(self._history.now[_STEP]) if len(self._history) else 0
         return min((self._well_at(watch) for watch in held), default=latest)
 
     def judged_until(self) -> set[int]:
-        """Returns, for each stopping alarm that has looked, the last step that it found well."""
+        """Returns, for each stopping alarm that was checked, the last step at which it did not hold."""
         return {self._well_at(watch) for _, watch in self._guards() if watch.held or watch.well_at is not None}
 
     def _guards(self) -> list[tuple[str, _Watch]]:
@@ -232,7 +231,7 @@ class HealthMonitor:
         return (self._begun_at or 0) if watch.well_at is None else watch.well_at
 
     def metrics(self) -> dict[str, float]:
-        """Returns `health/<alarm>`: 1 from when it is raised until its condition is over, else 0."""
+        """Returns `health/<alarm>`: 1 while it is raised, else 0."""
         return {f"health/{name}": float(watch.raised is not None) for name, watch in self._watches.items()}
 
     def _watched(self, metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -270,15 +269,15 @@ class HealthMonitor:
         try:
             return alarm(self._history, **options)
         except Exception:
-            # A diagnostic must not end a run that it was to watch over.
+            # A failing alarm must not end the run.
             if alarm.name not in self._failed:
                 self._failed.add(alarm.name)
-                _log.exception("the alarm %s failed and sees nothing", alarm.name)
+                _log.exception("the alarm %s failed and is skipped", alarm.name)
             return None
 
 
 def _to_number(value: Any) -> float | None:
-    """Returns a number that is logged, be it of Python, NumPy or torch; None for anything else."""
+    """Returns a logged number of Python, NumPy or torch as a float; None for anything else."""
     if isinstance(value, str | bytes) or value is None:
         return None
     try:
@@ -288,7 +287,7 @@ def _to_number(value: Any) -> float | None:
 
 
 def _at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Returns the section at a dotted path; empty where there is none."""
+    """Returns the section at a dotted path; empty without one."""
     section: Any = config
     for key in path.split("."):
         section = section.get(key) if isinstance(section, Mapping) else None

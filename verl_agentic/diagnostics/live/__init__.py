@@ -1,1 +1,1 @@
-"""A running job: where its time goes, what it waits for, why it failed."""
+"""Reports on a running job: its time, its waits, its errors."""

@@ -1,4 +1,4 @@
-"""Why a run failed: the first errors of its processes, and the exception that ended it, without Ray's layers."""
+"""The causes of a failed run: first errors of its processes, and the exception that ended it, without Ray's layers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 _MOST = 10
 _FRAMES = 4
-"""Of a traceback, the innermost ones are told."""
+"""Number of innermost frames of a traceback to print."""
 _SKIPPED = ("ray/_private/", "ray/util/", "ray/_raylet", "verl_agentic/adapters/monitoring/error_log.py")
-"""Files that stand in every traceback."""
+"""Files that are part of every traceback."""
 _FILE = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _RULE = "=" * 20
 
@@ -24,7 +24,7 @@ class ErrorRecord:
     """One kind of error of one process, or of several."""
 
     time: float
-    """When it was raised first, in seconds since 1970."""
+    """Time when it was raised first, in seconds since 1970."""
     process: str
     actor: str
     type: str
@@ -38,26 +38,26 @@ class ErrorRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """What an exception is when Ray's layers are taken off."""
+    """An exception without Ray's layers."""
 
     type: str
     message: str
     traceback: str
-    """As text where the exception comes from another process; empty where it was raised in this one."""
+    """As text if the exception comes from another process, else empty."""
     where: str
 
 
 def root_of(error: BaseException) -> Root:
-    """Returns what has really happened.
+    """Returns the cause of an exception without Ray's layers.
 
-    Ray wraps what a task raises (`RayTaskError`, once for every process that it passes through), and sends the
-    traceback as text. The death of an actor (`ActorDiedError`) is a root itself: nobody has raised anything.
+    Ray wraps the exception of a task (`RayTaskError`, once for every process that it passes through), and sends the
+    traceback as text. The death of an actor (`ActorDiedError`) is a cause itself.
     """
     text, seen = "", set()
     while id(error) not in seen:
         seen.add(id(error))
         if is_sent(error):
-            # One that is an instance of its cause, too, has lost all but its text.
+            # A wrapper that is also an instance of its cause has only its text.
             text = vars(error).get("traceback_str") or str(error)
         inner = (getattr(error, "cause", None) or error.__cause__) if _is_of_ray(error) else None
         if not isinstance(inner, BaseException):
@@ -67,7 +67,7 @@ def root_of(error: BaseException) -> Root:
 
 
 def is_sent(error: BaseException) -> bool:
-    """Tells whether Ray has brought an exception here from the task that raised it."""
+    """Returns whether Ray has passed an exception here from another task."""
     return any(kind.__name__ == "RayTaskError" for kind in type(error).__mro__)
 
 
@@ -82,16 +82,16 @@ def _message(error: BaseException) -> str:
     text = "; ".join(line for line in lines if not re.match(r"(actor_id|namespace|ip): ", line))
     if "SYSTEM_ERROR" not in text:
         return text
-    text = re.sub(r" Some common causes include.*", "", text)  # Ray's advice, longer than what it says
-    return f"{text} It was most often killed because memory ran out: see `dmesg` on its machine."
+    text = re.sub(r" Some common causes include.*", "", text)  # Ray's long advice
+    return f"{text} The usual cause is that memory ran out: see `dmesg` on its machine."
 
 
 def last_frame(error: BaseException, text: str = "") -> str:
-    """Returns `file:line` of where an exception was raised; empty when that is not known.
+    """Returns `file:line` where an exception was raised; empty if unknown.
 
     Args:
         error: the exception.
-        text: its traceback as text, where it comes from another process.
+        text: its traceback as text, if it comes from another process.
     """
     frames = traceback.extract_tb(error.__traceback__)
     if frames and not text:
@@ -101,7 +101,7 @@ def last_frame(error: BaseException, text: str = "") -> str:
 
 
 def read_errors(run_dir: Path, *, since: float = 0.0) -> list[ErrorRecord]:
-    """Returns the errors that the processes of a run have kept, as `adapters.monitoring.error_log` writes them."""
+    """Returns the errors that `adapters.monitoring.error_log` wrote in the processes of a run."""
     found = []
     for path in run_dir.rglob("errors-*.jsonl"):
         try:
@@ -120,10 +120,7 @@ def read_errors(run_dir: Path, *, since: float = 0.0) -> list[ErrorRecord]:
 
 
 def merged(records: Sequence[ErrorRecord]) -> list[ErrorRecord]:
-    """Returns one record for each kind, raised first first, with the counts of all processes.
-
-    Where several processes have raised the same, the first one tells of it.
-    """
+    """Returns one record for each kind, the earliest first, with the counts of all processes."""
     kinds: dict[tuple[str, str], ErrorRecord] = {}
     for record in sorted(records, key=lambda record: record.time):
         known = kinds.setdefault((record.type, record.where), replace(record, count=0, num_processes=0))
@@ -133,16 +130,16 @@ def merged(records: Sequence[ErrorRecord]) -> list[ErrorRecord]:
 
 
 def failure_report(error: BaseException, records: Sequence[ErrorRecord]) -> str:
-    """Returns what a user reads last of a run that has failed: its first errors, and what has ended it.
+    """Returns the last message of a failed run: its first errors, and the error that ended it.
 
     Args:
-        error: the exception that has ended the driver.
-        records: what its processes have kept; may be empty.
+        error: the exception that ended the driver.
+        records: errors of its processes; may be empty.
     """
     root, kinds = root_of(error), merged(records)
     lines = ["", f"{_RULE} verl_agentic: why the run failed {_RULE}"]
     if len(kinds) > 1:
-        lines.append(f"First errors of its processes, raised first first ({min(len(kinds), _MOST)} of {len(kinds)}):")
+        lines.append(f"First errors of its processes, the earliest first ({min(len(kinds), _MOST)} of {len(kinds)}):")
     for number, record in enumerate(kinds[:_MOST], 1):
         times = "" if record.count == 1 else f", {record.count} times"
         times += "" if record.num_processes == 1 else f" in {record.num_processes} processes"

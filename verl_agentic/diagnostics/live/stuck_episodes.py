@@ -1,4 +1,4 @@
-"""What episodes wait for now, told when it takes too long."""
+"""Reports on episodes that wait too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl_agentic.settings import Settings, setting
 
 _MOST = 50
 _NAMED = 3
-"""Of the episodes that are warned of at once; the others are counted."""
+"""Number of episodes that a warning names; the others are counted."""
 _FRESH_S, _FRESH_TIMES = 60.0, 3.0
 _WHAT = {
     "start": "the start of its environment",
@@ -32,24 +32,24 @@ class WaitingOptions(Settings):
     """Warnings about long waits: the section `agentic.waiting`."""
 
     stuck_after_s: float = setting(120.0, above=0)
-    """Warn when an episode, or the trainer, has waited longer than this for one thing, in seconds. The warning repeats
-    whenever the wait has doubled."""
+    """Warn after an episode, or the trainer, has waited this many seconds for one thing. The warning repeats whenever
+    the wait has doubled."""
     stuck_generate_s: float = setting(600.0, above=0)
     """The same limit for turns of the policy, which wait for each other when the servers are full."""
     report_every_s: float = setting(10.0, above=0)
-    """Seconds between two reports in the run's folder of what episodes wait for."""
+    """Seconds between two reports on waiting episodes in the run's folder."""
 
 
 class BackoffWarner:
-    """Tells when an age has passed a limit, then twice the limit, and so on; once each."""
+    """Reports when an age passes a limit, then twice the limit, and so on; once each."""
 
     def __init__(self, limit_s: float) -> None:
-        """Nothing is known yet."""
+        """Starts without ages."""
         self._limit_s = limit_s
         self._next: dict[Any, float] = {}
 
     def is_due(self, key: Any, age_s: float) -> bool:
-        """Tells whether what `key` stands for has grown old, or twice as old as when that was told last."""
+        """Returns whether the age of `key` has passed the limit, or twice its last reported age."""
         due = self._next.get(key, self._limit_s)
         if age_s < due:
             return False
@@ -59,25 +59,24 @@ class BackoffWarner:
         return True
 
     def keep(self, keys: Iterable[Any]) -> None:
-        """Forgets all others."""
+        """Forgets all other keys."""
         kept = set(keys)
         self._next = {key: due for key, due in self._next.items() if key in kept}
 
 
 class StuckWatch:
-    """Says once, and again whenever its age has doubled, what an episode waits for too long."""
+    """Warns of each long wait of an episode once, and again whenever its age has doubled."""
 
     def __init__(self, options: WaitingOptions) -> None:
-        """Nothing has been said yet."""
+        """Starts without warnings."""
         self._ages = BackoffWarner(options.stuck_after_s)
         self._generate_ages = BackoffWarner(options.stuck_generate_s)
 
     def warnings(self, episodes: Sequence[Timeline], *, now: float) -> list[str]:
-        """Returns what is to be said at `now` (monotonic clock): the oldest three by name, how many more there are."""
+        """Returns the warnings at `now` (monotonic clock): the oldest three by name, and a count of the others."""
         due, keys = [], []
         for episode in episodes:
-            # A span that has ended is another one than the next; between spans, so is the time since the last. Not
-            # their ids: those of the ended ones are used again.
+            # Spans are identified by their start. Their ids are reused after they end.
             waits_for = episode.waits_for()
             key = (episode, episode.last_end() if waits_for is None else waits_for)
             keys.append(key)
@@ -92,7 +91,7 @@ class StuckWatch:
 
 
 def _counted(states: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns for each thing how many episodes wait for it."""
+    """Returns for each cause how many episodes wait for it."""
     waits = Counter(_what({**one, "tool": one["tool"] if one["activity"] == "tool" else ""}) for one in states)
     return [f"and {count} more wait for {what}" for what, count in waits.most_common()]
 
@@ -102,10 +101,10 @@ def _since(episode: Timeline, waits_for: OpenSpan | None) -> float:
 
 
 def state(episode: Timeline, *, now: float, now_at: float) -> dict[str, Any]:
-    """Returns what an episode waits for, as plain data.
+    """Returns the current wait of an episode, as plain data.
 
     Args:
-        episode: one that plays.
+        episode: a running one.
         now: on the monotonic clock.
         now_at: the same moment in seconds since 1970.
     """
@@ -129,16 +128,16 @@ def state(episode: Timeline, *, now: float, now_at: float) -> dict[str, Any]:
 
 
 def states(episodes: Sequence[Timeline], *, now: float, now_at: float) -> list[dict[str, Any]]:
-    """Returns the states of at most 50 episodes, those that have waited longest first."""
+    """Returns the states of at most 50 episodes, the longest waits first."""
     found = [state(episode, now=now, now_at=now_at) for episode in episodes]
     return sorted(found, key=lambda one: -one["age_s"])[:_MOST]
 
 
 def is_fresh(report: Mapping[str, Any], *, now_at: float) -> bool:
-    """Tells whether what a worker said of its waiting episodes still holds.
+    """Returns whether a worker's report on its waiting episodes is current.
 
-    A worker that is killed, as Ray ends its own, leaves its last report behind: one that is older than three of its
-    intervals, and than a minute, is of a process that is gone.
+    Ray kills its workers, which then leave their last report behind. A report is too old after three of its intervals,
+    and at least a minute.
 
     Args:
         report: one of `waiting-*.json`.

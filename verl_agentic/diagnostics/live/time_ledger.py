@@ -1,9 +1,8 @@
-"""Where the time of a training step went.
+"""The time of a training step by stage.
 
 verl times the stages of a step (`timing_s/*`). The longest one, `gen`, is a wait: the trainer polls until the episodes
-of its batch have ended, and those overlap. So it is told by its critical path: the episode of the batch that ended
-last. What that one did is what the step waited for; what the others did meanwhile cost nothing. What follows its end is
-`poll`: the samples were ready, and the trainer had not noticed, judged or fetched them, or waited for others to drain.
+of its batch have ended. Episodes overlap, so the wait is split by its critical path: the spans of the episode that
+ended last. The time after its end is `poll`: the samples were ready, but the trainer did not have its batch yet.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 from verl_agentic.agent_loops.trace.timeline import SUB_AGENT, Span, longest
 
 GEN_TIMERS = ("gen", "switch_wait")
-"""Timers of verl's in which the trainer waits for episodes."""
+"""verl's timers in which the trainer waits for episodes."""
 _WHERE = {
     "reward": "reward",
     "old_log_prob": "old_log_prob",
@@ -45,21 +44,21 @@ _OF_KIND = {
 }
 _MOST_SPANS = 300
 _TURNS = 4
-"""Turns that are told apart; later ones are one."""
+"""Number of turns with their own metrics; later turns are combined."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeTime:
-    """When an episode was played, and what it did."""
+    """The timeline of an episode."""
 
     began_at: float
-    """Seconds since 1970, by the clock of the machine that played it."""
+    """Seconds since 1970, by the clock of the machine that ran it."""
     ended_at: float
-    """When its rows were ready to be stored, rewards included."""
+    """Time when its rows, rewards included, were ready to be stored."""
     spans: tuple[Span, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns it as plain data; of very many spans, the longest ones."""
+        """Returns it as plain data; keeps the longest spans if there are very many."""
         spans = [
             [s.kind, s.label, s.turn, round(s.start_s, 4), round(s.end_s, 4)] for s in longest(self.spans, _MOST_SPANS)
         ]
@@ -67,7 +66,7 @@ class EpisodeTime:
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> EpisodeTime:
-        """Returns what `to_dict` was called on."""
+        """Returns the episode of a `to_dict`."""
         spans = tuple(Span(*fields) for fields in written["spans"])
         return cls(began_at=written["began_at"], ended_at=written["ended_at"], spans=spans)
 
@@ -80,7 +79,7 @@ class Wait:
     """Seconds since 1970, by the trainer's clock."""
     ended_at: float
     episodes: tuple[EpisodeTime, ...] = ()
-    """Those of the batch."""
+    """The episodes of the batch."""
 
 
 def time_ledger(
@@ -92,15 +91,16 @@ def time_ledger(
 ) -> dict[str, float]:
     """Returns `time/<where>_s` of a step, in seconds.
 
-    They sum to `timing_s/step`, and to that of validation on top (`timing_s/testing`, which verl does not count to the
-    step). `time/rollout_s` is there only when nothing is known of the episodes; `time/other_s` is what no timer saw.
+    They sum to `timing_s/step` plus the time of validation (`timing_s/testing`, which verl does not count as part of
+    the step). `time/rollout_s` replaces the split of the wait if there is no data of episodes. `time/other_s` is the
+    time without a timer.
 
     Args:
-        metrics: what verl logs of the step, `timing_s/*` among it; empty result without `timing_s/step`.
+        metrics: verl's metrics of the step; the result is empty without `timing_s/step`.
         waits: the trainer's waits for the step's batches.
-        handing_out_s: what it took to hand the step's prompts to the workers, before any timer of verl's, in seconds.
-        log_s: timer of verl's -> how much of it went into the trajectory log and the audit, in seconds; the key
-            "step" stands for what lies in the step outside of all timers.
+        handing_out_s: time to pass the step's prompts to the workers, before verl's timers, in seconds.
+        log_s: verl's timer -> its part in the trajectory log and the audit, in seconds; the key "step" is for time
+            outside of all timers.
     """
     timers = {name.removeprefix("timing_s/"): float(v) for name, v in metrics.items() if name.startswith("timing_s/")}
     if "step" not in timers:
@@ -124,7 +124,7 @@ def time_ledger(
 
 
 def _of_waits(waits: Sequence[Wait], waited: float) -> dict[str, float]:
-    """Returns where the seconds went that the trainer waited; they sum to `waited`."""
+    """Returns the trainer's waiting time by cause; the seconds sum to `waited`."""
     if not waits or not any(wait.episodes for wait in waits):
         return {"rollout": waited}
     found: dict[str, float] = defaultdict(float)
@@ -139,9 +139,9 @@ def _of_waits(waits: Sequence[Wait], waited: float) -> dict[str, float]:
 
 
 def critical_path(wait: Wait) -> dict[str, float]:
-    """Returns where a wait went, by the episode that ended last; the seconds sum to the wait.
+    """Returns a wait by cause, from the spans of the episode that ended last; the seconds sum to the wait.
 
-    `dispatch` is what passed before that episode began, in which others of the batch, or dropped ones, were played.
+    `dispatch` is the time before that episode began.
     """
     duration = max(0.0, wait.ended_at - wait.began_at)
     if not wait.episodes:
@@ -154,25 +154,25 @@ def critical_path(wait: Wait) -> dict[str, float]:
 
 
 def own_times(spans: Iterable[Span], start_s: float, end_s: float) -> dict[str, float]:
-    """Returns where an episode's time from `start_s` to `end_s` went; the seconds sum to the difference.
+    """Returns an episode's time from `start_s` to `end_s` by kind of span; the seconds sum to the difference.
 
-    At every moment the innermost span counts: the turn of a sub-agent, then the tool call that it is in, then the
-    step. `loop` is what lies in no span: rendering, parsing, and waiting for the event loop. Kinds of span that an
-    environment has made up are its own.
+    The innermost span counts: the turn of a sub-agent, then its tool call, then the step. `loop` is the time outside of
+    spans: rendering, parsing, and waiting for the event loop. Environments may add their own kinds.
     """
     inside = [span for span in spans if span.end_s > start_s and span.start_s < end_s]
     bounds = {start_s, end_s} | {t for span in inside for t in (span.start_s, span.end_s) if start_s < t < end_s}
     found: dict[str, float] = defaultdict(float)
     for left, right in pairwise(sorted(bounds)):
         active = [span for span in inside if span.start_s <= left and span.end_s >= right]
-        # Of equal starts (times are rounded), the one that is in the other.
+        # For equal starts (times are rounded), the inner span.
         innermost = max(active, key=lambda span: (span.start_s, span.kind != "step", -span.end_s), default=None)
         found["loop" if innermost is None else _OF_KIND.get(innermost.kind, "env")] += right - left
     return dict(found)
 
 
 def tool_times(episodes: Iterable[EpisodeTime], *, max_tools: int = 20) -> dict[str, float]:
-    """Returns `tool_time/<name>/{mean,p95}_s` over the calls of each tool, of the tools that took longest in all."""
+    """Returns `tool_time/<name>/{mean,p95}_s` over the calls of each tool, for the tools with the longest total
+    time."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for span in episode.spans:
@@ -188,8 +188,8 @@ def tool_times(episodes: Iterable[EpisodeTime], *, max_tools: int = 20) -> dict[
 def turn_times(episodes: Iterable[EpisodeTime]) -> dict[str, float]:
     """Returns `turn_time/<turn>/{generate,tool,env}_s`: means over the episodes that had the turn.
 
-    `env` is the whole step of the environment, `tool` the longest of its calls. Turns from 4 on are one, `4+`;
-    those of sub-agents are left to the tool call that they are in.
+    `env` is the whole step of the environment, `tool` the longest of its calls. Turns from 4 on are combined in `4+`.
+    Turns of sub-agents count as part of their tool call.
     """
     sums: dict[tuple[str, str], float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)

@@ -1,1 +1,1 @@
-"""What can be known of a run before it starts: `PlannedRun` is what was found, a check judges one side of it."""
+"""Checks of a run before it starts: `PlannedRun` holds the facts, each check judges one aspect."""

@@ -1,4 +1,4 @@
-"""What a configuration amounts to: rows and updates of a step, tokens, sandboxes, the longest wait."""
+"""Sizes derived from a configuration: rows and updates of a step, tokens, sandboxes, the longest wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Number:
     value: float
     unit: str
     how: str
-    """What it is made of."""
+    """Its terms."""
 
     def to_dict(self) -> dict[str, str | float]:
         """Returns it as plain JSON values."""
@@ -30,7 +30,7 @@ class Number:
 
 
 def derived_numbers(run: PlannedRun) -> list[Number]:
-    """Returns the numbers of a training step; those that the configuration leaves open are left out."""
+    """Returns the numbers of a training step; numbers that the configuration leaves open are missing."""
     if not isinstance(run.get("data.train_batch_size"), int):
         return []
     return [*_of_batch(run), *_of_tokens(run), *_of_episodes(run), *_of_time(run)]
@@ -43,8 +43,8 @@ def _of_batch(run: PlannedRun) -> Iterator[Number]:
     mini = int(run.number(f"{_ACTOR}.ppo_mini_batch_size", 1))
     padded = padded_samples(run)
     yield Number(name="rows per update batch", value=padded, unit="rows",
-                 how=f"{prompts // steps} prompts x {n}, filled up for mini-batches of {mini} x {n}; episodes that "
-                 "leave a context behind give more")  # fmt: skip
+                 how=f"{prompts // steps} prompts x {n}, filled up for mini-batches of {mini} x {n}; compaction and "
+                 "sub-agents add rows")  # fmt: skip
     updates = steps * epochs * padded // (mini * n)
     how = f"{padded} rows / ({mini} x {n}) x {epochs} epochs" + (f" x {steps} batches" if steps > 1 else "")
     yield Number(name="optimiser updates per step", value=updates, unit="updates", how=how)
@@ -72,7 +72,7 @@ def _of_tokens(run: PlannedRun) -> Iterator[Number]:
 
 
 def concurrent_episodes(run: PlannedRun) -> tuple[int, str]:
-    """Returns how many episodes may be played at the same time, and why."""
+    """Returns how many episodes may run at the same time, with the calculation."""
     prompts, n = int(run.number("data.train_batch_size")), int(run.number(f"{_ROLLOUT}.n", 1))
     mode = run.trainer_mode
     if mode != "sync":
@@ -92,8 +92,8 @@ def _of_episodes(run: PlannedRun) -> Iterator[Number]:
     workers = int(run.number(f"{_ROLLOUT}.agent.num_workers", 1))
     what = "sandboxes at the peak" if run.is_ours else "episodes at the peak"
     yield Number(name=what, value=episodes, unit="environments",
-                 how=f"{how}, on {workers} workers; where environments share a pool of sandboxes, those beyond its "
-                 "size wait; validation plays data.val_batch_size or all its rows at once")  # fmt: skip
+                 how=f"{how}, on {workers} workers; environments that share a pool of sandboxes wait beyond its size; "
+                 "validation runs data.val_batch_size or all its rows at once")  # fmt: skip
     servers = max(1, run.num_gpus // max(1, int(run.number(f"{_ROLLOUT}.tensor_model_parallel_size", 1))))
     slots = int(run.number(f"{_ROLLOUT}.max_num_seqs", 0)) * servers
     generating = min(episodes, slots or episodes)
@@ -123,6 +123,6 @@ def _of_time(run: PlannedRun) -> Iterator[Number]:
     how = f"the lesser of {by_turns} and episode_timeout_s {limits.episode_timeout_s:g} s + score, then close"
     yield Number(name="longest episode", value=worst, unit="s", how=how)
     filtered = run.get("algorithm.filter_groups.enable") or run.get("trainer.v1.sampler.custom_sampler.path")
-    how = "all episodes of a step are played side by side, so one that hangs holds up the step this long; then the "
-    how += "update comes" + ("; filters play more groups, one such wait for every refill" if filtered else "")
+    how = "all episodes of a step run in parallel, so one that hangs delays the step this long; then the "
+    how += "update comes" + ("; filters run more groups, with one such wait for every refill" if filtered else "")
     yield Number(name="worst rollout of a step", value=worst, unit="s", how=how)

@@ -1,4 +1,4 @@
-"""A run that has not been started, as far as it can be known: plain data that checks judge."""
+"""Facts about a run before it starts: plain data for the checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MISSING = "???"
-"""What hydra calls a value that must be given and was not."""
+"""Hydra's mark of a required value that is not set."""
 _DEFAULT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
@@ -19,39 +19,39 @@ class Rows:
     agent_names: Mapping[str | None, int]
     """Agent loop -> rows that name it; None: rows without a name. Empty where the files have no such column."""
     tasks: frozenset[str] = frozenset()
-    """Digests of what the rows ask: prompt, ground truth and `extra_info`, without what numbers or names a row."""
+    """Digests of the rows' tasks: prompt, ground truth and `extra_info`, without indices and names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What the model's files say of it."""
+    """Facts from the model's files."""
 
     max_tokens: int | None
-    """Positions that it was made for, stretched ones included; None where its config does not say."""
+    """Number of positions, scaling included; None if its config does not have it."""
     kv_bytes_per_token: int | None
-    """Of the keys and values of a token in 16-bit numbers; None where the config does not say."""
+    """Size of the keys and values of a token in 16-bit numbers; None if the config does not have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstPrompt:
-    """What the policy sees first in the first row, rendered by the agent loop itself."""
+    """The first prompt of the first row, rendered by the agent loop."""
 
     agent_loop: str
     text: str
     """Special tokens included."""
     num_tokens: int
     tools: Sequence[str]
-    """Names of the tools that the loop has."""
+    """Names of the loop's tools."""
     hidden_tools: Sequence[str]
-    """Those of them that the prompt does not show."""
+    """Tools that the prompt does not show."""
     messages: Sequence[Mapping[str, Any]]
     sampling: Mapping[str, Any]
-    """What the loop asks the server for: stop tokens and texts included."""
+    """Sampling parameters of the loop, stop tokens and texts included."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallTrial:
-    """A call as the chat template writes it, read back by the configured parser."""
+    """A call that the chat template wrote and the configured parser parsed."""
 
     parser: str
     written: str
@@ -59,50 +59,50 @@ class CallTrial:
     expected: str
     """The call."""
     read: str
-    """What the parser made of it; empty where it saw no call."""
+    """The parsed call; empty if the parser found none."""
 
     @property
     def fits(self) -> bool:
-        """True when the parser reads what the template writes."""
+        """Whether the parser can parse the template's call."""
         return self.read == self.expected
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoldTrial:
-    """What a row's right answer earns, played within the budgets of the run."""
+    """The score of a row's solution within the budgets of the run."""
 
     row: int
     outcome: float | None
-    """From 0 to 1; None where it could not be played or scored."""
+    """From 0 to 1; None if it could not run or be scored."""
     why: str
-    """How it ended, or what failed."""
+    """Its stop reason, or the failure."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Outcome components of a rubric -> share of their range."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A composed configuration, and what was found out about it."""
+    """A composed configuration, and facts about it."""
 
     config: Mapping[str, Any]
-    """Resolved; what must be given and was not is `MISSING`."""
+    """Resolved; required values that are not set are `MISSING`."""
     defaults: Mapping[str, Any]
     """verl's own configuration, without the recipe."""
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Path of a section that verl makes an object of -> the names that the object has."""
+    """Path of a section with a class in verl -> names of the class."""
     hints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Path of a section that names a class -> its fields with their annotations."""
+    """Path of a section with a dataclass -> its fields with their annotations."""
     is_read: Callable[[str], bool] = lambda name: False
-    """Whether verl's code or ours reads a key of this name anywhere."""
+    """Returns whether verl's code or ours reads a key of this name anywhere."""
     chosen: Sequence[str] = ()
-    """What the plugin has chosen, as `key=value (reason)`."""
+    """Choices of the plugin, as `key=value (reason)`."""
     allowed: Sequence[str] = ()
-    """Keys that the user vouches for, with everything below them."""
+    """Keys that the user allows, with everything below them."""
     registered: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """What there is by name: `agent_loop`, `tool_parser`, `estimator`, `group_estimator` (those of
+    """Registered names by kind: `agent_loop`, `tool_parser`, `estimator`, `group_estimator` (those of
     verl's that compare siblings), `policy_loss`, `trainer`, `reward_manager`, `logger`."""
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Where something was refused or failed while this was found out -> messages."""
+    """Source of a failure during the collection of facts -> messages."""
     rows: Rows | None = None
     val_rows: Rows | None = None
     model: Model | None = None
@@ -112,24 +112,24 @@ class PlannedRun:
     call: CallTrial | None = None
     gold: Sequence[GoldTrial] = ()
     metrics: frozenset[str] | None = None
-    """Numbers that every sample's reward brings, by which groups can be filtered; None where that is not known."""
+    """Numbers of every sample's reward, by which groups can be filtered; None if unknown."""
 
     def get(self, path: str, default: Any = None) -> Any:
-        """Returns a value of the configuration; `default` where there is none, or it is null or missing."""
+        """Returns a value of the configuration; `default` if it is not set or null."""
         return found if (found := _at(self.config, path)) not in (None, MISSING) else default
 
     def default(self, path: str) -> Any:
-        """Returns what verl has there by itself."""
+        """Returns verl's default of a key."""
         return _at(self.defaults, path)
 
     def number(self, path: str, default: float = 0) -> Any:
-        """Returns a number of the configuration, `default` where there is none."""
+        """Returns a number of the configuration; `default` if it is not set."""
         found = self.get(path, default)
         return found if isinstance(found, int | float) and not isinstance(found, bool) else default
 
     @property
     def trainer_mode(self) -> str:
-        """verl's name of the trainer, which ours are known by, too."""
+        """verl's name of the trainer mode; for a trainer of ours, that of its base."""
         return str(self.get("trainer.v1.trainer_mode", "sync")).removeprefix("agentic_")
 
     @property
@@ -145,7 +145,7 @@ class PlannedRun:
 
     @property
     def is_ours(self) -> bool:
-        """Whether episodes are played by `env_agent`."""
+        """Whether `env_agent` runs the episodes."""
         return self.agent_loops == {"env_agent"}
 
     @property
@@ -155,7 +155,7 @@ class PlannedRun:
 
     @property
     def parameter_sync_step(self) -> int:
-        """Local updates between two pushes of the weights."""
+        """Local updates between two transfers of the weights."""
         mode = self.trainer_mode
         return int(self.number(f"trainer.v1.{mode}.parameter_sync_step", 1))
 

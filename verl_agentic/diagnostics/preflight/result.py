@@ -20,6 +20,6 @@ load_check, check_names = _REGISTRY.load, _REGISTRY.names
 
 
 def judge(run: PlannedRun, names: Sequence[str] | None = None) -> list[Finding]:
-    """Returns what all checks, or those named, found; a check that has nothing to look at finds nothing."""
+    """Returns the findings of all checks, or of those named."""
     chosen = check_names() if names is None else names
     return [replace(finding, check=name) for name in chosen for finding in load_check(name)(run)]

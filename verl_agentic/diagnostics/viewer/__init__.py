@@ -1,1 +1,1 @@
-"""A local page that shows what a run has played: `verl-agentic view`."""
+"""The viewer: a local page of a run's trajectories (`verl-agentic view`)."""

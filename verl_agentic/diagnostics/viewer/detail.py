@@ -1,4 +1,4 @@
-"""One trajectory as the page gets it: plain JSON, numbers short, columns of one value as that value."""
+"""One trajectory as plain JSON for the page."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ _DIGITS = 4
 
 
 def detail(record: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """Returns what the page shows of a record of the log.
+    """Returns the page's data of a record of the log.
 
-    `tokens.columns` holds a list per token, or one number where all tokens have the same; what is not
-    known is left out. `gap` is the log-prob of rollout minus that of the trainer, at tokens with
-    mask 1.
+    `tokens.columns` holds a list per token, or one number if all tokens have the same. Unknown columns are left out.
+    `gap` is the log-prob of rollout minus that of the trainer, at tokens with mask 1.
     """
     prompt_ids, ids = record["prompt_ids"] or [], record["response_ids"] or []
     mask = record["response_mask"] or []
@@ -86,7 +85,7 @@ def _compact(values: Sequence[float]) -> list[float | None] | float | None:
 
 
 def _short(value: Any) -> Any:
-    """Returns a number with few digits; None for one that is not finite."""
+    """Returns a number with few digits; None if it is not finite."""
     if not isinstance(value, float):
         return value
     return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
@@ -97,7 +96,7 @@ def _mapping(pairs: Any) -> dict[str, Any]:
 
 
 def _parsed(text: str | None) -> Any:
-    """Returns what JSON says, as text that is laid out; the text itself where it is none."""
+    """Returns JSON text with indentation; other text unchanged."""
     if not text:
         return ""
     try:

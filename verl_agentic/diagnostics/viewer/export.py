@@ -1,4 +1,4 @@
-"""The page as one HTML file: the same files, and the data of the trajectories that were chosen."""
+"""The page as one HTML file, with the data of selected trajectories."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _POLICY = (
 
 
 def newest_rows(view: RunView, *, limit: int, query: Query, keys: Sequence[tuple[str, int, str]] = ()) -> list[int]:
-    """Returns lines of the summaries: whole groups that pass a query, the newest first, until `limit` is reached.
+    """Returns lines of the summaries: whole groups that pass a query, the newest first, up to `limit`.
 
     Args:
         view: of the run.
-        limit: number of lines; the group that reaches it is still whole.
+        limit: number of lines; the last group is complete.
         query: filters.
-        keys: split, step and uid of the groups that are wanted; empty: any.
+        keys: split, step and uid of the groups; empty: any.
 
     Raises:
         DataError: nothing passes.
@@ -48,12 +48,12 @@ def newest_rows(view: RunView, *, limit: int, query: Query, keys: Sequence[tuple
         if len(rows) >= limit:
             break
     if not rows:
-        raise DataError(f"no trajectories to write, got {view.run_dir} with these filters; choose other steps or keys")
+        raise DataError(f"no trajectory passes the filters, got {view.run_dir}; choose other steps or keys")
     return rows
 
 
 def spot_check_rows(view: RunView, *, count: int, seed: int) -> dict[int, list[str]]:
-    """Returns lines of the summaries for a spot check, and why each is there.
+    """Returns lines of the summaries for a spot check -> the reason of each.
 
     Raises:
         DataError: the run has none.
@@ -70,7 +70,7 @@ def write_page(path: Path, view: RunView, rows: Mapping[int, Sequence[str]]) -> 
     Args:
         path: of the HTML file.
         view: of the run.
-        rows: lines of the summaries -> what is said of why they are there.
+        rows: lines of the summaries -> the reason of their selection.
     """
     groups = _chosen_groups(view, rows)
     about = {**view.about(), "trajectories": len(rows), "groups": len(groups), "folder": ""}
@@ -114,7 +114,7 @@ def _page(data: Mapping[str, Any], records: Iterator[Mapping[str, Any]], *, titl
 
 
 def _data_block(name: str, value: Any) -> str:
-    # "<" cannot end the block or begin another one when it is not there.
+    # Without "<", data cannot end the block or begin another one.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 

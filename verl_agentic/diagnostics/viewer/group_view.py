@@ -1,4 +1,4 @@
-"""The groups of a run: which trajectories are siblings, and what a line of the list says of them."""
+"""The groups of a run, and their lines in the list."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _STATISTICS = {
     "advantage": ("mean_advantage", "max"),
     "length": ("num_response_tokens", "mean"),
 }
-"""What groups are ordered by -> column, and how the siblings' values become one."""
+"""Order of groups -> column, and the aggregate of the siblings' values."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The trajectories of a run by their groups; numbered in the order in which the log has them."""
+    """The trajectories of a run by group; groups are numbered in the order of the log."""
 
     table: pa.Table
     """Summaries, a line per training row."""
@@ -38,10 +38,10 @@ class Groups:
     by_group: np.ndarray
     """`[rows]` lines, those of a group together."""
     starts: np.ndarray
-    """`[groups + 1]` where a group begins in `by_group`."""
+    """`[groups + 1]` first index of each group in `by_group`."""
     statistics: dict[str, np.ndarray]
-    """Name -> `[groups]`, NaN where not known: over the last rows of sessions that are not void and that the policy
-    played. Advantages are absolute: the one that moves the policy the most."""
+    """Name -> `[groups]`, NaN if unknown: over the last rows of valid sessions of the policy. Advantages are the
+    largest absolute ones."""
 
     @classmethod
     def of(cls, table: pa.Table) -> Groups:
@@ -60,7 +60,7 @@ class Groups:
         return self.by_group[self.starts[group] : self.starts[group + 1]]
 
     def order(self, matches: pa.BooleanArray, *, sort: str, descending: bool) -> np.ndarray:
-        """Returns the groups that have a matching line, in order; what is not known comes last."""
+        """Returns the groups that have a matching line, in order; unknown values come last."""
         listed = np.unique(self.of_row[np.flatnonzero(matches.to_numpy(zero_copy_only=False))])
         if sort == "step":
             steps = cast(np.ndarray, self.table["step"].to_numpy())[self.by_group[self.starts[:-1]]]
@@ -72,7 +72,7 @@ class Groups:
         return listed[pc.sort_indices(keys, sort_keys=orders).to_numpy()]
 
     def lines(self, groups: Sequence[int], matches: pa.BooleanArray) -> list[dict[str, Any]]:
-        """Returns what the list says of some groups."""
+        """Returns the list's data of some groups."""
         rows = [self.rows(group) for group in groups]
         if not rows:
             return []
@@ -106,14 +106,14 @@ class Groups:
 
 
 def finite(value: Any) -> Any:
-    """Returns the value, None for a number that JSON has no word for."""
+    """Returns the value; None for a number that JSON cannot represent."""
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
 
 
 def _number_groups(table: pa.Table) -> np.ndarray:
-    """Returns `[rows]` the number of every line's group, in order of their first lines."""
+    """Returns `[rows]` the group number of every line; groups are numbered by their first lines."""
     if not table.num_rows:
         return np.zeros(0, dtype=np.int64)
     columns = [table["split"], table["step"], table["uid"]]

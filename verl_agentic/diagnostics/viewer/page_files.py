@@ -1,4 +1,4 @@
-"""The files that the page is made of."""
+"""The files of the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILES = (STYLE, *SCRIPTS)
 
 @cache
 def read(name: str) -> str:
-    """Returns one of the files; the style begins with the colours that all pages share."""
+    """Returns a file; the style begins with the colours that all pages share."""
     text = (files("verl_agentic.diagnostics.viewer") / "page" / name).read_text(encoding="utf-8")
     return page.read(page.COLOURS) + text if name == STYLE else text
 

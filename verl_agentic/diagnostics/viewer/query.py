@@ -1,4 +1,4 @@
-"""What the list of groups is asked for: filters on trajectories, and an order of groups."""
+"""Queries of the list of groups: filters on trajectories, and an order of groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RANGES = {
 }
 """Name of a range -> column of the summaries; `<name>_min` and `<name>_max` are the parameters, both inclusive."""
 CHOICES = {"split": "split", "stop": "stop_reason", "env": "env"}
-"""Name of a choice -> column; a parameter that is given several times means any of its values."""
+"""Name of a choice -> column; a repeated parameter accepts any of its values."""
 LISTS = {"tool": "tools", "hacking": "hacking"}
 """Name of a choice -> column of lists; a trajectory passes with one of the values."""
 FLAGS = ("void", "breach")
@@ -34,29 +34,29 @@ _Bounds = tuple[float | None, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A group is listed when one of its trajectories passes every filter."""
+    """A query; a group is listed if one of its trajectories passes every filter."""
 
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of `CHOICES` -> accepted values."""
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of `LISTS` -> values, one of which must be in the list."""
     ranges: Mapping[str, _Bounds] = field(default_factory=dict)
-    """Names of `RANGES` -> bounds; a value that is not known passes no bound."""
+    """Names of `RANGES` -> bounds; an unknown value passes no bound."""
     flags: Mapping[str, bool] = field(default_factory=dict)
     """Names of `FLAGS` -> whether the trajectory must have it."""
     task: str = ""
     """Part of the task's id, the data source or the uid, in any case of letters."""
     text: str = ""
-    """Part of what was said."""
+    """Part of the text of prompts, turns and answers."""
     sort: str = "step"
     descending: bool = True
 
     @classmethod
     def from_params(cls, params: Mapping[str, Sequence[str]]) -> Query:
-        """Returns the query of a URL's parameters; those of no meaning here are left alone.
+        """Returns the query of a URL's parameters; other parameters are ignored.
 
         Raises:
-            DataError: a bound that is no number, an unknown flag or order.
+            DataError: a bound that is not a number, an unknown flag or order.
         """
         one = {name: values[-1] for name, values in params.items() if values and values[-1] != ""}
         sort, order = one.get("sort", "step"), one.get("order", "desc")
@@ -78,7 +78,7 @@ class Query:
 
         Args:
             table: summaries of a run.
-            found: lines that contain the text; of no meaning without one.
+            found: lines that contain the text; ignored without a text.
         """
         passed: list[pa.Array | pa.ChunkedArray] = []
         for name, values in self.choices.items():
@@ -114,13 +114,13 @@ def _number(one: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise DataError(f"{name} must be a number, got {one[name]!r}; mend the filter")
+        raise DataError(f"{name} must be a number, got {one[name]!r}; fix the filter")
     return value
 
 
 def _flag(name: str, value: str) -> bool:
     if value not in ("yes", "no"):
-        raise DataError(f"{name} must be yes or no, got {value!r}; mend the filter")
+        raise DataError(f"{name} must be yes or no, got {value!r}; fix the filter")
     return value == "yes"
 
 

@@ -1,4 +1,4 @@
-"""What the page asks of one run, as plain JSON values."""
+"""The page's data of one run, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from verl_agentic.trajectory_log.schema import KEY, SUMMARY, TRAJECTORIES, UPDAT
 pc: Any = pyarrow.compute  # makes its functions when it is imported: checkers do not see them
 
 Key = tuple[str, int, str, int, int]
-"""One trajectory, as links name it: the parts of `PLACE`."""
+"""One trajectory as in links: the parts of `PLACE`."""
 PLACE = ("split", "step", "uid", "session", "index")
 _MAX_PAGE = 1_000
 _KEPT = 32
-"""Lists that are kept ready."""
+"""Number of cached lists."""
 _WATCHED = ("*.arrows", "metrics-*.jsonl", "health.jsonl")
 
 
 def is_run(run_dir: Path) -> bool:
-    """Tells whether a folder holds the log of a run, be it one that has only begun."""
+    """Returns whether a folder holds the log of a run, which may have only begun."""
     return any(next(run_dir.rglob(name), None) is not None for name in (*_WATCHED, ENDED))
 
 
 class RunView:
-    """A run's log behind one lock: a page asks from several threads."""
+    """A run's log behind one lock, because a page sends parallel requests."""
 
     def __init__(self, run_dir: Path, *, shown_as: Path | None = None) -> None:
         """Reads the summaries.
 
         Args:
             run_dir: folder of the run.
-            shown_as: the folder that the page names, where the log is a copy.
+            shown_as: the folder that the page names, if the log is a copy.
 
         Raises:
-            DataError: no such folder, or its log is of another version.
+            DataError: the folder does not exist, or its log has another version.
         """
         if not run_dir.is_dir():
             raise DataError(f"no such folder, got {run_dir}; name the folder of a run")
@@ -63,11 +63,11 @@ class RunView:
 
     @property
     def groups(self) -> Groups:
-        """The groups as they were read last."""
+        """The groups at the last read."""
         return self._groups
 
     def refresh(self) -> None:
-        """Reads what the run has written since."""
+        """Reads new data of the run."""
         with self._lock:
             self._seen = self._fingerprint()
             if self._log is not None:
@@ -82,7 +82,7 @@ class RunView:
             self._revision += 1
 
     def about(self) -> dict[str, Any]:
-        """Returns what the frame of the page shows: name, what can be chosen, findings, names of metrics."""
+        """Returns the data of the page's frame: name, choices, findings, names of metrics."""
         with self._lock:
             table = self._groups.table
             return {
@@ -105,7 +105,7 @@ class RunView:
             }
 
     def has_news(self) -> bool:
-        """Tells whether the run has written since `refresh`."""
+        """Returns whether the run has written since `refresh`."""
         return self._fingerprint() != self._seen
 
     def list_groups(self, query: Query, *, offset: int, limit: int, around: Sequence[Any] = ()) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class RunView:
         Args:
             query: which groups, in which order.
             offset: number of the first one.
-            limit: how many at most.
+            limit: maximum number of groups.
             around: split, step and uid of a group: `place` is its number in the list, None when it is not there.
         """
         found = self._find(query)
@@ -175,7 +175,7 @@ class RunView:
         return self._find(query).matches
 
     def _find(self, query: Query) -> _Found:
-        """Returns the list of a query; others are answered while a text is looked for, which may take seconds."""
+        """Returns the list of a query; a text search may take seconds and does not block other requests."""
         key = repr(query)
         while True:
             with self._lock:
@@ -215,7 +215,7 @@ class _Found:
     """Numbers of the groups."""
 
     def place(self, around: Sequence[Any]) -> int | None:
-        """Returns where a group of that split, step and uid stands; None where it does not."""
+        """Returns the place of a group of that split, step and uid; None if it is not listed."""
         try:
             row = _rows(self.groups.table, dict(zip(PLACE[:3], around, strict=True)))[0]
         except DataError:
@@ -245,7 +245,7 @@ def _range(column: pa.ChunkedArray) -> list[float | None]:
 
 
 def _result(table: pa.Table) -> dict[str, Any]:
-    """Returns the mean outcome of each step, of training where there is one; without outcomes the mean reward."""
+    """Returns the mean outcome of each training step, or of validation; without outcomes the mean reward."""
     is_train = pc.equal(table["split"], "train")
     chosen = table.filter(is_train) if pc.any(is_train).as_py() else table
     for name, column in (("outcome", "acc"), ("reward", "reward")):
@@ -264,7 +264,7 @@ def _no_summaries() -> pa.Table:
 
 
 def _findings(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns the findings of the run's health, by step; lines that are cut off are left out."""
+    """Returns the health findings by step; incomplete lines are left out."""
     found = []
     for path in sorted(run_dir.rglob("health.jsonl")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""Trajectories for a human's eyes: some at random, and some that look as if something is wrong."""
+"""Trajectories for a human check: random ones and suspicious ones."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import pyarrow.compute
 pc: Any = pyarrow.compute  # makes its functions when it is imported: checkers do not see them
 
 _FEW_TOKENS = 0.25
-"""Share of the median number of model tokens, below which a high reward is suspicious."""
+"""Share of the median number of model tokens below which a high reward is suspicious."""
 _FAR = 4.0
-"""Deviations (1.4826 times the median of absolute ones) of a reward from what its acc leads to expect."""
+"""Maximum distance of a reward from the median for its acc, in deviations (1.4826 times the median absolute
+deviation)."""
 _FAR_AT_LEAST = 0.1
-"""Share of the range of rewards that a deviation must have in any case."""
+"""Minimum distance as a share of the range of rewards."""
 _REPEATS = 3
-"""Equal calls of one trajectory that are suspicious."""
+"""Number of equal calls in one trajectory that is suspicious."""
 _READ_FOR_CALLS = 500
-"""Trajectories whose calls are read: those with the most of them."""
+"""Number of trajectories whose calls are read: those with the most calls."""
 
 
 def spot_check(
     table: pa.Table, record: Callable[[int], Mapping[str, Any]], *, count: int, seed: int
 ) -> dict[int, list[str]]:
-    """Returns lines of the summaries and why they were chosen: `count` at random, and `count` others of the suspicious.
+    """Returns lines of the summaries -> the reason of their selection: `count` random and `count` suspicious ones.
 
-    The suspicious are taken from every kind in turn. Where there are fewer, fewer are returned; the same seed chooses
-    the same ones.
+    Suspicious ones come from every kind in turn. There may be fewer than `count`. The same seed chooses the same lines.
 
     Args:
-        table: summaries of a run; only the last rows of sessions that the policy played are looked at.
+        table: summaries of a run; only the last rows of the policy's sessions are used.
         record: line -> its record.
-        count: of each of the two.
+        count: of random ones, and of suspicious ones.
         seed: of the choice.
     """
     chance = random.Random(seed)
@@ -92,7 +92,7 @@ def _short_and_paid(reward: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 
 def _far(reward: np.ndarray, acc: np.ndarray) -> np.ndarray:
-    """Returns where a reward is far from the median reward of the trajectories with that acc."""
+    """Returns `[rows]` whether a reward is far from the median reward of the trajectories with that acc."""
     known = np.isfinite(reward) & np.isfinite(acc)
     far = np.zeros(len(reward), dtype=bool)
     if not known.any():

@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _CONTEXT = 6
-"""Tokens before that a text may depend on: whether a word begins with a space, for one."""
+"""Number of earlier tokens that a text may depend on, for example for a space before a word."""
 _LONGEST = 8
-"""Tokens that one character may span; what is not whole by then are bytes of no character."""
+"""Maximum tokens of one character; longer byte sequences are invalid."""
 
 
 def find_tokenizer(run_dir: Path) -> Tokenizer | None:
-    """Returns the tokenizer that lies nearest to the top of a run's folder; None without one that can be read."""
+    """Returns the tokenizer nearest to the top of a run's folder; None if none can be read."""
     from tokenizers import Tokenizer
 
     found = sorted(run_dir.rglob("tokenizer/tokenizer.json"), key=lambda path: (len(path.parts), path))
     for path in found:
         try:
             return Tokenizer.from_file(str(path))
-        except Exception:  # the library raises bare ones; a file that is cut off must not hide the run
+        except Exception:  # the library raises bare exceptions; a broken file must not hide the run
             continue
     return None
 
@@ -31,15 +31,15 @@ def find_tokenizer(run_dir: Path) -> Tokenizer | None:
 def token_texts(
     tokenizer: Tokenizer | None, token_ids: Sequence[int], *, before: Sequence[int] = ()
 ) -> list[str | None]:
-    """Returns the text that every token adds; joined they are the text of all of them.
+    """Returns the text that every token adds; joined they are the whole text.
 
-    A character of several tokens stands at the one that completes it, and the others have an empty text. None stands
-    for an id that the tokenizer does not know.
+    A character of several tokens is at the token that completes it, and the others have an empty text. An id that the
+    tokenizer does not know gives None.
 
     Args:
         tokenizer: None makes every text None.
         token_ids: of the stream.
-        before: ids that stand before it.
+        before: ids before it.
     """
     if tokenizer is None:
         return [None] * len(token_ids)
@@ -65,13 +65,13 @@ def token_texts(
 
 
 def _flush(tokenizer: Tokenizer, context: list[int], pending: list[int], texts: list[str | None]) -> None:
-    """Gives what is not whole to the last token, so that nothing is lost."""
+    """Gives incomplete characters to the last token."""
     if pending:
         texts[-1] = _added(tokenizer, context, pending)
 
 
 def _added(tokenizer: Tokenizer, context: list[int], pending: list[int]) -> str:
-    # Texts are compared, not cut by length alone: a decoder may end a context otherwise than it begins a whole.
+    # Texts are compared, not cut by length: a decoder may render the end of a context differently.
     known = tokenizer.decode(context, skip_special_tokens=False)
     whole = tokenizer.decode([*context, *pending], skip_special_tokens=False)
     if whole.startswith(known):

@@ -1,4 +1,4 @@
-"""The page over HTTP, for this machine only unless told otherwise."""
+"""The HTTP server of the page, by default for this machine only."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ _Params = Mapping[str, Sequence[str]]
 class PageServer(ThreadingHTTPServer):
     """Serves one run until `shutdown`.
 
-    At loopback, a request must name this machine as its host: a page of somebody else's that lets its own name point
-    here must not read the run. At another address, other people can connect, so the first request must bring the secret
-    of `url`.
+    At loopback, a request must name this machine as its host, which stops DNS rebinding by other web pages. At another
+    address, the first request must have the secret of `url`.
     """
 
     daemon_threads = True
@@ -53,7 +52,7 @@ class PageServer(ThreadingHTTPServer):
         """Binds.
 
         Raises:
-            ConfigError: the address is taken or is none of this machine's.
+            ConfigError: the address is in use or does not belong to this machine.
         """
         self.view = view
         self.secret = "" if is_loopback(host) else secrets.token_urlsafe(24)
@@ -64,30 +63,29 @@ class PageServer(ThreadingHTTPServer):
             raise ConfigError(f"cannot listen at {host}:{port}, got {cause}; choose another --port") from cause
 
     def server_bind(self) -> None:
-        """Binds without asking a name server for this machine's name, as `HTTPServer` would."""
+        """Binds without a name server lookup of this machine's name."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says what went wrong, unless a browser has just gone."""
+        """Logs the error, unless the browser closed the connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie that holds the secret. Cookies are of all ports of a host: each of its pages has its
-        own."""
+        """Name of the cookie with the secret. It contains the port, because all ports of a host share cookies."""
         return f"verl_agentic_view_{self.server_port}"
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         host = f"[{self.server_name}]" if ":" in self.server_name else self.server_name
         return f"http://{host}:{self.server_port}/" + (f"?secret={self.secret}" if self.secret else "")
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -116,7 +114,7 @@ class _Request(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: the terminal is the user's."""
+        """Logs no requests to the user's terminal."""
 
     def _answer(self, name: str, params: _Params) -> None:
         answer = _ANSWERS.get(name)
@@ -127,11 +125,11 @@ class _Request(BaseHTTPRequestHandler):
         except DataError as error:
             status, content = HTTPStatus.BAD_REQUEST, _json({"error": str(error)})
         except OSError as error:  # a log with a limit of size removes its oldest files
-            told = f"the log's file cannot be read, got {error}; it may have been rotated away: refresh"
+            told = f"the log's file cannot be read, got {error}; it may have been removed: refresh"
             status, content = HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
         except Exception as error:
             logger.exception("no answer to %s", self.path)
-            told = f"the viewer has failed, got {type(error).__name__}: {error}; its terminal shows where"
+            told = f"the viewer failed, got {type(error).__name__}: {error}; see its terminal"
             status, content = HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": told})
         self._send(status, "application/json", content)
 
@@ -207,7 +205,7 @@ def _whole(params: _Params, name: str, default: int | None = None) -> int:
     except ValueError:
         value = -1
     if not 0 <= value < 2**31:
-        raise DataError(f"{name} must be a whole number, got {text!r}; mend the link")
+        raise DataError(f"{name} must be a whole number, got {text!r}; fix the link")
     return value
 
 

@@ -1,1 +1,1 @@
-"""One line of the diagnosis each: a function of the same name as its file takes the evidence and returns a verdict."""
+"""The lines of the diagnosis: each file has a function of its name that takes the evidence and returns a finding."""

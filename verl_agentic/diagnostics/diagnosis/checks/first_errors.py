@@ -1,4 +1,4 @@
-"""What was raised or logged as an error first?"""
+"""Line 18: the first errors of the run's processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def first_errors(run: RunEvidence) -> Finding:
     """Returns the first errors of the run's processes, the earliest first, each kind once."""
     errors = run.errors
     if not errors:
-        return Finding(status="ok", found="no errors were kept (no errors-*.jsonl)")
+        return Finding(status="ok", found="no errors were logged (no errors-*.jsonl)")
     found = "; ".join(_told(error) for error in errors[:_MOST])
     found += f"; {len(errors) - _MOST} more" if len(errors) > _MOST else ""
     return Finding(
         status="fail" if run_state(run).status == "fail" else "warn",
         found=found,
-        advice="mend the first: later ones often follow from it",
+        advice="fix the first: later ones often follow from it",
         evidence={"kinds": len(errors), "errors": sum(error.count for error in errors)},
     )
 

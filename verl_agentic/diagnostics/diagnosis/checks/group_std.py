@@ -1,4 +1,4 @@
-"""Line 5: do the siblings of a group differ, so that there is something to learn from?"""
+"""Line 5: the spread of rewards within groups."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from verl_agentic.finding import Finding, unknown
 _LIMITS = {"all_0": ALL_0, "all_1": ALL_1, "zero_signal": ZERO_SIGNAL}
 _SUCCESS = 1.0 - 1e-9
 _OTHER_ADVICE = (
-    "every sibling earns the same: does the scorer look at the episode? See agentic.rubric, and that siblings are "
-    "sampled (actor_rollout_ref.rollout.temperature above 0)"
+    "all siblings have the same reward: check that the scorer reads the episode (agentic.rubric), and that siblings "
+    "are sampled (actor_rollout_ref.rollout.temperature above 0)"
 )
 
 
 def group_std(run: RunEvidence) -> Finding:
-    """Returns how many groups have no signal, split by what their episodes earned."""
+    """Returns the share of groups without a signal, split by their outcomes."""
     scored = run.valid[run.valid["reward"].notna()]
     shares, look_at = _of_groups(scored) if len(scored) else _of_metrics(run)
     if not shares:

@@ -1,4 +1,4 @@
-"""What do the health alarms say about the whole history?"""
+"""Line 19: the health alarms over the whole history."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST = 4
 
 
 def health(run: RunEvidence, *, said: Mapping[str, str] | None = None) -> Finding:
-    """Returns what the alarms found while the run went on, and what they find in its metrics now.
+    """Returns the findings of the alarms during the run, and in its metrics now.
 
     Args:
-        run: what is diagnosed.
-        said: advice -> title of the line that gives it. Of an alarm with the same advice, only the name is told.
+        run: the evidence.
+        said: advice -> title of the line that gives it. An alarm with the same advice is only named.
     """
     if not run.metrics and not run.findings:
-        return unknown("neither metrics nor health.jsonl are there")
+        return unknown("there are neither metrics nor health.jsonl")
     monitor = HealthMonitor(_settings(run))
     replayed = [finding.to_dict() for row in run.metrics for finding in monitor.observe(row["step"], row)]
     noted = [finding for finding in run.findings if not str(finding.get("name")).startswith("audit/")]
@@ -33,7 +33,7 @@ def health(run: RunEvidence, *, said: Mapping[str, str] | None = None) -> Findin
     if not serious:
         found = f"no alarm in {len(run.metrics)} steps"
         found += f"; {len(findings)} noted" if findings else ""
-        found += f"; blind for want of metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
+        found += f"; without their metrics: {', '.join(monitor.missing)}" if monitor.missing else ""
         return Finding(status="ok", found=found)
     latest: dict[str, dict[str, Any]] = {str(finding.get("name")): finding for finding in serious}
     lines = {name: (said or {}).get(str(finding.get("advice"))) for name, finding in latest.items()}
@@ -56,5 +56,5 @@ def _settings(run: RunEvidence) -> HealthSettings:
     try:
         return read_settings(HealthSettings, section if isinstance(section, dict) else {}, section=_SECTION)
     except ConfigError:
-        # Of another version of the alarms; the run is judged by their defaults then.
+        # Options of another version of the alarms: use the defaults.
         return HealthSettings()

@@ -1,4 +1,4 @@
-"""How many episodes say nothing about the policy, because machines failed?"""
+"""Line 8: infrastructure failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_agentic.finding import Finding, unknown
 
 
 def infrastructure(run: RunEvidence) -> Finding:
-    """Returns the share of void episodes, by what ended them and by what failed."""
+    """Returns the share of void episodes, by stop reason and by cause."""
     recent = run.recent
     if not len(recent):
         return _from_metrics(run)
@@ -28,7 +28,7 @@ def infrastructure(run: RunEvidence) -> Finding:
 def _from_metrics(run: RunEvidence) -> Finding:
     void = run.series("episode/void", "credit/void_session_frac", "batch/void_session_frac")
     if not void:
-        return unknown("neither trajectories nor episode/void are there")
+        return unknown("there are neither trajectories nor episode/void")
     kinds = {name: recent_mean(run.series(name)) for name in run.names("episode/error/")}
     found = f"{recent_mean(void):.1%} of recent episodes are void"
     found += "".join(f"; {name} {share:.1%}" for name, share in kinds.items() if share)

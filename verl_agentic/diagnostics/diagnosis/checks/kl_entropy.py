@@ -1,4 +1,4 @@
-"""Line 4: has the policy lost its entropy, or left its reference?"""
+"""Line 4: entropy and divergences of the policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KL = {
 
 
 def kl_entropy(run: RunEvidence) -> Finding:
-    """Returns the worse of two judgements: of the entropy, and of the divergences that were logged."""
+    """Returns the worse of two findings: on the entropy, and on the logged divergences."""
     verdicts = [verdict for verdict in (_entropy(run), *(_kl(run, name) for name in _KL)) if verdict is not None]
     if not verdicts:
         return unknown(f"actor/entropy, {' and '.join(_KL)} were not logged")
@@ -63,7 +63,7 @@ def _entropy(run: RunEvidence) -> Finding | None:
     first = since(series, lambda value: value <= limit)
     return Finding(
         status="warn" if status == "ok" else status,
-        found=f"entropy fell to {now / before:.1%} of what it was: {found}, below {told} since step {first}",
+        found=f"entropy fell to {now / before:.1%} of the beginning: {found}, below {told} since step {first}",
         advice=ENTROPY_ADVICE,
         evidence=evidence,
     )

@@ -1,4 +1,4 @@
-"""Line 2: are episodes cut off by a budget?"""
+"""Line 2: truncated episodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ CUT = tuple(TRUNCATED_ADVICE)
 
 
 def length_truncation(run: RunEvidence) -> Finding:
-    """Returns the share of episodes that ended because a token budget did."""
+    """Returns the share of episodes that ended at a token budget."""
     shares, look_at = _shares(run)
     if shares is None:
         return unknown(
-            "no stop reasons are known (no trajectories, no episode/stop/*), and response_length/max cannot be held "
-            "against data.max_response_length; response_length/clip_ratio only counts responses as long as the "
+            "no stop reasons are known (no trajectories, no episode/stop/*), and response_length/max cannot be "
+            "compared with data.max_response_length; response_length/clip_ratio only counts responses as long as the "
             "longest of their batch"
         )
     cut = sum(shares.values())
@@ -48,6 +48,6 @@ def _shares(run: RunEvidence) -> tuple[dict[str, float] | None, tuple[str, ...]]
         return {name: recent_mean(series) for name, series in reasons.items() if series}, ()
     longest, ratio = run.series("response_length/max"), run.series("response_length/clip_ratio")
     if longest and ratio and budget:
-        # verl counts responses as long as the batch is wide, and the batch is as wide as its longest response.
+        # verl counts responses as long as the longest one of the batch.
         return {"max_tokens": recent_mean(ratio) if ends(longest)[1] >= budget else 0.0}, ()
     return None, ()

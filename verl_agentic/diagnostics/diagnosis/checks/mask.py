@@ -1,4 +1,4 @@
-"""Line 3: is exactly what the policy wrote trained on?"""
+"""Line 3: the training mask."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from verl_agentic.diagnostics.diagnosis.stored_rows import breaches
 from verl_agentic.finding import GROUP_INCOMPLETE, TEXT_MISMATCH, Finding, unknown
 
 _ADVICE = {
-    "observation_trained": "the policy is paid for what its tools said: mend the agent loop that made response_mask; "
-    "`env_agent` (rollout.agent.default_agent_loop) makes it from who wrote each token",
-    "last_token_untrained": "a reward on that token is lost: cut what follows the last turn, as `env_agent` does",
+    "observation_trained": "tool output is trained on: fix the agent loop that made response_mask; `env_agent` "
+    "(rollout.agent.default_agent_loop) makes a correct mask",
+    "last_token_untrained": "a reward on that token is lost: remove tokens after the last turn, as `env_agent` does",
     "reward_off_mask": "put rewards on tokens with mask 1 (`trajectory.place_rewards`): others are lost under GAE",
-    "log_probs_misaligned": "see actor_rollout_ref.rollout.calculate_log_probs, and that the agent loop gives one "
+    "log_probs_misaligned": "check actor_rollout_ref.rollout.calculate_log_probs, and that the agent loop gives one "
     "log-prob per response token, 0 on observations",
-    "text_mismatch": "ids were made from text again: train on the ids that were sampled (token in, token out)",
-    "group_incomplete": "estimators compare siblings: see the line `infrastructure`, and what gates take out of groups "
+    "text_mismatch": "text was encoded again: train on the sampled ids (token in, token out)",
+    "group_incomplete": "estimators compare siblings: see the line `infrastructure`, and the gates "
     "(agentic.sampling.gates)",
 }
 
 
 def mask(run: RunEvidence) -> Finding:
-    """Returns what audits find: that of every batch in training, and one of stored rows, token by token."""
+    """Returns the findings of two audits: of every batch in training, and of stored rows, token by token."""
     found, examples = _noted(run)
     trained = [record for record in run.sample if any(record["response_mask"])]
     for record in trained:
@@ -44,24 +44,24 @@ def mask(run: RunEvidence) -> Finding:
     return Finding(
         status="warn" if set(found) == {GROUP_INCOMPLETE} else "fail",
         found=f"{told} ({scope})",
-        advice=_ADVICE.get(worst, "look at the row"),
+        advice=_ADVICE.get(worst, "open the row in the viewer"),
         evidence=dict(found),
         look_at=tuple(dict.fromkeys(key for _, key in examples.values() if key))[:3],
     )
 
 
 def _scope(run: RunEvidence, num_trained: int) -> str:
-    """Returns what was looked at; empty when nothing was."""
+    """Returns a description of the audited rows; empty without any."""
     audited = run.series("audit/breaches")
     parts = [f"{len(audited)} steps audited in training"] if audited else []
     if num_trained:
-        parts.append(f"{num_trained} of {len(run.rows)} rows looked at token by token")
+        parts.append(f"{num_trained} of {len(run.rows)} rows audited token by token")
         parts += [] if run.tokenizer is not None else ["texts not compared, there is no tokenizer/"]
     return "; ".join(parts)
 
 
 def _noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
-    """Returns the breaches that the run noted, and an example of each: what, and the row where that is known."""
+    """Returns the breaches that the run recorded, with an example of each: description and row, if known."""
     noted: Any = run.rows[run.rows["breach"].fillna("") != ""]
     names = noted["breach"].str.extract(r"^(\w+)", expand=False).fillna("breach") if len(noted) else []
     found, examples = Counter(names), {}
@@ -70,7 +70,7 @@ def _noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
     for finding in run.findings:
         kind, _, name = str(finding.get("name")).partition("/")
         if kind == "audit":
-            # A row with a breach of its own is in the batch's audit, too.
+            # The batch's audit also counts rows with a breach of their own.
             rows = int((finding.get("evidence") or {}).get("rows", 1))
             found[name] = found[name] + rows if name != TEXT_MISMATCH else max(found[name], rows)
             examples.setdefault(name, (f"step {finding.get('step')}, {finding.get('message')}", ""))
@@ -84,7 +84,7 @@ def _noted(run: RunEvidence) -> tuple[Counter[str], dict[str, tuple[str, str]]]:
 def _incomplete(rows: Frame) -> list[tuple[int, str]]:
     """Returns (step, uid) of groups of which a session with a lower number was not trained on.
 
-    Groups of which no row was trained on may still be played, and gates may have dropped them.
+    Groups without a trained row are left out: they may still run, or gates may have dropped them.
     """
     policy = rows[(rows["split"] == "train") & (rows["role"] == "policy") & rows["mean_advantage"].notna()]
     sessions: Any = policy.groupby(["step", "uid"])["session"].agg(["nunique", "min", "max"])

@@ -1,4 +1,4 @@
-"""Does the memory of the machine fill up?"""
+"""Line 17: memory of the machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from verl_agentic.finding import Finding, unknown
 
 _NAMES = ("perf/cpu_memory_used_gb", "actor/perf/cpu_memory_used_gb")
 _SLOW = Limit(warn=1.5, fail=2.0)
-"""Times what the run began with: a slow leak, which no window of an alarm shows."""
+"""Ratio to the beginning of the run: a leak that is too slow for an alarm's window."""
 _STEADY = 0.8
-"""Share of all pairs of steps between which it grew: other programs of the machine come and go, a leak only grows."""
+"""Minimum share of pairs of steps between which it grew. Other programs of the machine come and go, a leak only
+grows."""
 _KEPT = 0.9
-"""Of the peak; with less at the end the memory was given back, be it by this run or by others of its machine."""
+"""Share of the peak; with less at the end, the memory was released."""
 _MIN_STEPS = 6
 
 
@@ -27,7 +28,7 @@ def memory(run: RunEvidence) -> Finding:
     before, now = ends(series)
     gpu = run.series("actor/perf/max_memory_allocated_gb", "perf/max_memory_allocated_gb")
     found = f"host memory (of the whole machine) {before:.3g} -> {now:.3g} GB"
-    found += f", accelerator at most {max(value for _, value in gpu):.3g} GB" if gpu else ""
+    found += f", accelerator peak {max(value for _, value in gpu):.3g} GB" if gpu else ""
     slope = _slope(series)
     evidence = {"before_gb": before, "now_gb": now, "gb_per_step": slope}
     peak = max(value for _, value in series)
@@ -37,7 +38,7 @@ def memory(run: RunEvidence) -> Finding:
     is_slow = len(series) >= _MIN_STEPS and _steadiness(series) >= _STEADY
     status = _SLOW.judge(now / before) if is_slow and before else "ok"
     if is_given_back or (status == "ok" and gained is None):
-        found += f"; {series[-1][1]:.3g} at the end, {peak:.3g} at most" if is_given_back else ""
+        found += f"; {series[-1][1]:.3g} at the end, peak {peak:.3g}" if is_given_back else ""
         return Finding(status="ok", found=found, evidence=evidence)
     if status == "ok":
         found += f"; {gained:.3g} GB of it in the last {MEMORY_WINDOW} steps"

@@ -1,4 +1,4 @@
-"""Line 7: over which prompts does the reward vary?"""
+"""Line 7: variance of the reward per prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIN_PROMPTS = 4
 
 
 def prompt_variance(run: RunEvidence) -> Finding:
-    """Returns how the prompts divide into never, sometimes and always solved."""
+    """Returns the shares of prompts that are never, sometimes and always solved."""
     rates, _ = pass_rates(run)
     if rates is None:
         return _from_metrics(run)
@@ -34,9 +34,9 @@ def prompt_variance(run: RunEvidence) -> Finding:
 
 
 def pass_rates(run: RunEvidence) -> tuple[PassRates | None, list[str]]:
-    """Returns the running success rate of every prompt, and what names each; None where no outcome is known.
+    """Returns the running success rate of every prompt, and its name; None without outcomes.
 
-    A prompt is known again by its `task_id`; a row without one is a prompt of its own (`uid`).
+    The `task_id` identifies a prompt; a row without one is a prompt of its own (`uid`).
     """
     episodes = run.episodes[~run.episodes["is_void"].astype(bool)]
     outcome = episodes["acc"].where(episodes["acc"].notna(), episodes["reward"])
@@ -62,7 +62,7 @@ def _from_metrics(run: RunEvidence) -> Finding:
 
 
 def _from_outcomes(run: RunEvidence) -> Finding:
-    """Judges by the mean outcome of every step, which tells of single prompts only that none was solved."""
+    """Judges by the mean outcome of every step, which only shows whether no prompt was solved."""
     outcome = [value for _, value in run.series("episode/acc")]
     if len(outcome) < RECENT_STEPS or max(outcome) > 0:
         return unknown("outcomes of single prompts are not known: no trajectories, no curriculum/never_solved_share")
@@ -75,7 +75,7 @@ def _judged(never: float, always: float, told: str, evidence: dict[str, float], 
         return Finding(status=status, found=f"base too weak: {told}", advice=NEVER_SOLVED_ADVICE, evidence=evidence)
     if count < _MIN_PROMPTS or never + always < _ONE_SIDED:
         return Finding(status="ok", found=told, evidence=evidence)
-    advice = "nearly no prompt is solved sometimes: agentic.curriculum.name=learnability draws those that are, " + (
+    advice = "hardly any prompt is solved sometimes: agentic.curriculum.name=learnability draws those;  " + (
         "easier rows or an SFT warm start make more of them" if never > always else "harder rows make more of them"
     )
     return Finding(status="warn", found=told, advice=advice, evidence=evidence)

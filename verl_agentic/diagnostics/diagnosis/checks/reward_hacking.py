@@ -1,4 +1,4 @@
-"""Does the policy attempt what earns a reward without solving the task, and does it pay?"""
+"""Line 14: attempts at reward hacking, and their rewards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PREFIX = "episode/hacking/"
 
 
 def reward_hacking(run: RunEvidence) -> Finding:
-    """Returns the share of recent episodes with an attempt, by kind, and what they earn beside the others."""
+    """Returns the share of recent episodes with an attempt, by kind, and their rewards compared with the others."""
     valid = run.valid
     if not len(valid):
         return _from_metrics(run)

@@ -1,4 +1,4 @@
-"""Which part of the reward is earned, and does it pay for the outcome?"""
+"""Line 13: shares of the reward's parts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from verl_agentic.finding import Finding, unknown
 
 _PREFIX, _VARIANCE, _OUTCOME = "episode/weighted/", "batch/shaping_share/", "batch/outcome_share"
 _SIZE = 0.01
-"""Rewards smaller than this on average are no takeover."""
+"""Minimum mean reward of a takeover."""
 
 
 def reward_parts(run: RunEvidence) -> Finding:
-    """Returns each part's share of the reward; a part that is not the outcome must not be most of it.
+    """Returns each part's share of the reward; a shaping part must not be most of it.
 
-    Its share of the reward's variance among episodes counts where that was measured (`batch/shaping_share/*`): what
-    varies is what is learnt. Else its share of all that is earned or lost.
+    Uses the share of the reward's variance among episodes if it was logged (`batch/shaping_share/*`), else the share of
+    the absolute rewards.
     """
     series = {name.removeprefix(_PREFIX): run.series(name) for name in run.names(_PREFIX)}
     moves = {name: ends(points) for name, points in series.items() if points}
@@ -50,13 +50,13 @@ def reward_parts(run: RunEvidence) -> Finding:
 
 
 def _variance(run: RunEvidence) -> dict[str, float]:
-    """Returns every shaping part's share of the reward's variance, where it was measured."""
+    """Returns every shaping part's share of the reward's variance, if it was logged."""
     series = {name.removeprefix(_VARIANCE): run.series(name) for name in run.names(_VARIANCE)}
     return {name: ends(points)[1] for name, points in series.items() if points}
 
 
 def _mass(run: RunEvidence, series: Mapping[str, Series], moves: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Returns every shaping part's share of all that is earned or lost; none where next to nothing is."""
+    """Returns every shaping part's share of the absolute rewards; empty if they are near 0."""
     total = sum(abs(now) for _, now in moves.values())
     if total < _SIZE or len(moves) < 2:
         return {}
@@ -64,7 +64,7 @@ def _mass(run: RunEvidence, series: Mapping[str, Series], moves: Mapping[str, tu
 
 
 def _is_outcome(run: RunEvidence, name: str, part: Series) -> bool:
-    """Tells whether a part is what success is measured by: the rubric says so, or it is proportional to `acc`."""
+    """Returns whether a part is an outcome: the rubric declares it, or it is proportional to `acc`."""
     components = run.setting("reward.rubric.components")
     for component in components if isinstance(components, list) else ():
         if name in (component.get("name"), component.get("use")) and component.get("kind"):

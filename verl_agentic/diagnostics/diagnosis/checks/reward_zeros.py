@@ -1,4 +1,4 @@
-"""Line 1: are rewards zero?"""
+"""Line 1: rewards of 0."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from verl_agentic.diagnostics.diagnosis.evidence import RECENT_STEPS, RunEvidenc
 from verl_agentic.finding import Finding, unknown
 
 _RARE = 0.95
-"""Where more episodes than this earn nothing, most groups have no signal."""
+"""Above this share of episodes with reward 0, most groups have no signal."""
 _FROM_START = (
-    "look at a few episodes: are some of them right? Then the grader is wrong: run `verl-agentic reward audit` and "
-    "check agentic.rubric (or reward.custom_reward_function) against ground_truth. If none is, the base is too weak: "
-    "warm it up (SFT), or take easier data.train_files"
+    "read a few episodes. If some of them are right, the grader is wrong: run `verl-agentic reward audit` and check "
+    "agentic.rubric (or reward.custom_reward_function) against ground_truth. If none is right, the base is too weak: "
+    "warm it up (SFT), or use easier data.train_files"
 )
-_LATER = "find what changed at that step: a resumed checkpoint, other rows, a grader or judge that no longer answers"
+_LATER = "find the change at that step: a resumed checkpoint, other rows, a grader or judge that does not answer"
 
 
 def reward_zeros(run: RunEvidence) -> Finding:
-    """Returns whether anything is earned at all."""
+    """Returns the share of recent rewards that are 0."""
     scored = run.valid[run.valid["reward"].notna()]
     if len(scored):
         share = float((scored["reward"] == 0).mean())
@@ -26,7 +26,7 @@ def reward_zeros(run: RunEvidence) -> Finding:
     else:
         series = _extremes(run)
         if not series:
-            return unknown("no reward is known: neither trajectories nor critic/score/max and critic/score/min")
+            return unknown("rewards are unknown: neither trajectories nor critic/score/max and critic/score/min")
         recent = [value for _, value in series[-RECENT_STEPS:]]
         share = sum(value == 0 for value in recent) / len(recent)
         where, look_at = f"of the last {len(recent)} steps have no reward but 0 (critic/score)", ()
@@ -44,7 +44,7 @@ def reward_zeros(run: RunEvidence) -> Finding:
     if nonfinite:
         found = f"{nonfinite:g} sessions of the last {RECENT_STEPS} steps have a reward that is NaN or infinite"
         return Finding(
-            status="warn", found=found, advice="mend the scorer: `verl-agentic reward audit`", evidence=evidence
+            status="warn", found=found, advice="fix the scorer: `verl-agentic reward audit`", evidence=evidence
         )
     found = f"reward is 0 in {share:.0%} {where}"
     if share > _RARE:

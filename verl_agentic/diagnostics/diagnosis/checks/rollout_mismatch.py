@@ -1,4 +1,4 @@
-"""Do rollout and trainer give the same tokens the same log-probs, in every turn?"""
+"""Line 11: log-probs of rollout and trainer, per turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DIFF = "batch/log_prob_diff/"
 
 
 def rollout_mismatch(run: RunEvidence) -> Finding:
-    """Returns the mean distance of the two log-probs of trained tokens, and by turn where records are there."""
+    """Returns the mean distance of the two log-probs of trained tokens, by turn if records exist."""
     by_turn, worst = _distances(run.sample)
     if not by_turn:
         return _from_metrics(run)
@@ -73,7 +73,7 @@ def _from_metrics(run: RunEvidence) -> Finding:
         series, limit = run.series("training/rollout_probs_diff_mean"), MISMATCH_PROBS
         name = "mean |pi_trainer - pi_rollout|"
     if not series:
-        return unknown("log-probs of the rollout are not known: set actor_rollout_ref.rollout.calculate_log_probs=true")
+        return unknown("log-probs of the rollout are unknown: set actor_rollout_ref.rollout.calculate_log_probs=true")
     before, now = ends(series)
     found, evidence = f"{name} {before:.2g} -> {now:.2g}", {"mean": now}
     turns = {turn.removeprefix(_DIFF): ends(run.series(turn))[1] for turn in run.names(f"{_DIFF}turn_")}
@@ -85,7 +85,7 @@ def _from_metrics(run: RunEvidence) -> Finding:
 
 
 def _judged(mean: float, turns: Sequence[float], limit: Limit) -> tuple[Status, str]:
-    """Returns how bad a mean distance is, or that of turns, the first of which comes first, and what to do."""
+    """Returns status and advice for a mean distance and for the distances of turns, in order."""
     most = max((mean, *turns))
     is_later = len(turns) > 1 and most >= max(LATER_TURNS_MIN, LATER_TURNS * turns[0]) and most > turns[0]
     if limit.judge(mean) == "ok" and not is_later:

@@ -1,4 +1,4 @@
-"""Has the run ended, does it still go on, or did it die?"""
+"""Line 20: whether the run ended, is running, or died."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from verl_agentic.finding import Finding, unknown
 _QUIET_S = 120.0
 """A run that has written nothing for longer, and for longer than three of its steps, is not running."""
 _GONE_S = 1800.0
-"""One that began, and whose first step is not over, has died when it has written nothing for so long."""
+"""A run in its first step that has written nothing for longer has died."""
 _DONE = ("Final validation metrics", "Training Progress: 100%")
 _STEP_S = ("timing_s/step", "perf/time_per_step")
 _ERROR = re.compile(r"^\S*(?:Error|Exception|Killed)\b.*$", re.MULTILINE)
 
 
 def run_state(run: RunEvidence) -> Finding:
-    """Returns whether the run ended, is running or died, and by what that is known."""
+    """Returns whether the run ended, is running or died, with the evidence."""
     if run.touched is None:
         return unknown("the folder is empty")
     quiet_s, total = run.now - run.touched, run.setting("trainer.total_training_steps")
@@ -32,19 +32,19 @@ def run_state(run: RunEvidence) -> Finding:
     signs = _signs_of_death(run)
     ago = f"{quiet_s / 60:.0f} min ago"
     if not signs:
-        found = f"stopped at {step}, {ago}; whether that is its end is not known (no ended.jsonl says so)"
+        found = f"stopped at {step}, {ago}; it may have ended or died (no ended.jsonl)"
         return Finding(status="unknown", found=found, evidence={**evidence, "state": "stopped"})
     return Finding(
         status="fail",
         found=f"died at {step}, {ago}: {'; '.join(signs)}",
-        advice="see the line `first errors`; without any it was killed from outside: memory (dmesg), a time limit, "
-        "Ctrl-C. trainer.resume_mode=auto goes on from the last checkpoint",
+        advice="see the line `first errors`. Without errors it was killed: by memory (dmesg), a time limit or Ctrl-C. "
+        "trainer.resume_mode=auto continues from the last checkpoint",
         evidence={**evidence, "state": "died"},
     )
 
 
 def is_running(run: RunEvidence) -> bool:
-    """Tells whether the run lives: it has not reached its end, and files were written lately."""
+    """Returns whether the run is alive: it has not reached its end, and files were written recently."""
     if run.touched is None or _has_ended(run):
         return False
     times = run.series(*_STEP_S)
@@ -60,13 +60,12 @@ def _has_ended(run: RunEvidence) -> bool:
 
 
 def _signs_of_death(run: RunEvidence) -> list[str]:
-    """Returns what shows that the run did not end by itself; nothing where only errors and reports were left behind:
-    runs that end well leave those, too."""
+    """Returns signs that the run died; empty if there are only errors and reports, which good runs leave, too."""
     total = run.setting("trainer.total_training_steps")
     signs = [f"{run.last_step} of {total} steps were made"] if total else []
     has_gone = run.touched is not None and run.now - run.touched > _GONE_S
     if run.ended is False and (run.series(*_STEP_S) or has_gone):
-        signs.append("it began, and no end of it was noted")
+        signs.append("its end was not recorded")
     if cut := run_folder.cut_off(run.run_dir):
         signs.append(f"{cut[0].name} ends in the middle of a record")
     if raised := _ERROR.findall(run.output):
@@ -74,5 +73,5 @@ def _signs_of_death(run: RunEvidence) -> list[str]:
     if signs and run.waiting:
         signs.append(f"{sum(len(report['episodes']) for report in run.waiting)} episodes were still waiting")
     if signs and run.errors:
-        signs.append(f"{len(run.errors)} kinds of errors were kept")
+        signs.append(f"{len(run.errors)} kinds of errors were logged")
     return signs

@@ -1,4 +1,4 @@
-"""Why do episodes end?"""
+"""Line 9: stop reasons of episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PREFIX = "episode/stop/"
 _OUT_OF_TURNS = 0.5
 _ADVICE = {
     "max_turns": "raise agentic.limits.max_turns, or keep tokens for an answer (answer_reserve_tokens)",
-    "no_action": "the environment wants an action in every turn: see one, and compare its format with "
+    "no_action": "the environment needs an action in every turn: compare their format with "
     "agentic.protocol; warm up on demonstrations (SFT)",
 }
 
@@ -18,7 +18,7 @@ def stop_reasons(run: RunEvidence) -> Finding:
     """Returns the share of every reason among recent episodes; they sum to 1."""
     shares, look_at = fractions(run), ()
     if not shares:
-        return unknown("no stop reasons are known: neither trajectories of env_agent nor episode/stop/*")
+        return unknown("stop reasons are unknown: neither trajectories of env_agent nor episode/stop/*")
     listed = sorted(((name, share) for name, share in shares.items() if share), key=lambda pair: -pair[1])
     found = ", ".join(f"{name} {share:.1%}" for name, share in listed)
     for name, advice in _ADVICE.items():
@@ -29,7 +29,7 @@ def stop_reasons(run: RunEvidence) -> Finding:
 
 
 def fractions(run: RunEvidence) -> dict[str, float]:
-    """Returns the share of every reason that recent episodes ended for; empty when none is known."""
+    """Returns the share of every stop reason among recent episodes; empty if unknown."""
     known = run.recent["stop_reason"][run.recent["stop_reason"] != ""]
     if len(known):
         return {str(name): float(share) for name, share in known.value_counts(normalize=True).items()}

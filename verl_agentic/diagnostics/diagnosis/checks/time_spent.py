@@ -1,4 +1,4 @@
-"""Where does the time of a step go?"""
+"""Line 16: the time of a step."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _MOSTLY = 0.5
 _SLOWED = 2.0
 _ADVICE = {
     "poll": "the trainer sleeps while samples are ready: lower agentic.sampling.poll_interval_s",
-    "tool": "tools set the pace: see tool_time/*/p95_s, run more of them at once, give them deadlines (timeout_s)",
-    "env": "environments set the pace: see their step; what is slow there belongs to a thread, process or pool",
-    "env_start": "starting environments sets the pace: a pool of sandboxes keeps some warm (docs/sandboxes.md)",
-    "reward": "scoring sets the pace: more reward.num_workers, or a cheaper component",
-    "checkpoint": "checkpoints set the pace: raise trainer.save_freq",
-    "validation": "validation sets the pace: raise trainer.test_freq",
+    "tool": "tools are slow: see tool_time/*/p95_s, run more of them in parallel, give them deadlines (timeout_s)",
+    "env": "environments are slow: move slow code of `step` to a thread, process or pool",
+    "env_start": "starting environments is slow: a pool keeps sandboxes warm (docs/sandboxes.md)",
+    "reward": "scoring is slow: raise reward.num_workers, or use a cheaper component",
+    "checkpoint": "checkpoints are slow: raise trainer.save_freq",
+    "validation": "validation is slow: raise trainer.test_freq",
 }
 
 
 def time_spent(run: RunEvidence) -> Finding:
-    """Returns the greatest shares of a step's time, and whether steps became slower."""
+    """Returns the largest shares of a step's time, and whether steps became slower."""
     steps = run.series("timing_s/step", "perf/time_per_step")
     parts = _parts(run)
     if not steps or not parts:
@@ -52,7 +52,7 @@ def _parts(run: RunEvidence) -> dict[str, float]:
         if prefix == _LEDGER:
             names = [name for name in names if name.endswith("_s")]
         if names:
-            # A timer that ran in some steps only (testing, checkpoints) counts by what it costs on average.
+            # A timer that ran in some steps only (testing, checkpoints) counts by its average.
             count = max(1, min(10, len(run.metrics)))
             rows = run.metrics[-count:]
             sums = {name: sum(float(row.get(name) or 0.0) for row in rows) / count for name in names}

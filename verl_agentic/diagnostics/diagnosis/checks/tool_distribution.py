@@ -1,4 +1,4 @@
-"""Line 6: which tools are called, and do the calls work?"""
+"""Line 6: calls by tool, and their errors."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OFFERED = re.compile(r'"name"\s*:\s*"([\w.-]+)"\s*,\s*"(?:description|parameter
 
 
 def tool_distribution(run: RunEvidence) -> Finding:
-    """Returns how calls divide over tools, how many name a tool that is not there, and whether they stopped."""
+    """Returns the calls by tool, the share of unknown tools, and whether calls stopped."""
     calls, unknown_names, look_at = _calls(run.sample)
     offered = _offered(run)
     series = run.series("episode/tool_calls")
     if not series and not len(run.rows):
-        return unknown("neither trajectories nor episode/tool_calls are there")
+        return unknown("there are neither trajectories nor episode/tool_calls")
     evidence: dict[str, Any] = {"calls": dict(calls), "unknown_tools": dict(unknown_names), "offered": offered}
     if series:
         evidence["calls_before"], evidence["calls_now"] = ends(series)
@@ -43,7 +43,7 @@ def tool_distribution(run: RunEvidence) -> Finding:
             return Finding(**{"look_at": look_at, **judged, "evidence": evidence})
     if not calls:
         now = f"{recent_mean(series):.3g} calls per episode" if series else "no calls"
-        return Finding(status="ok", found=f"{now}; single calls are not known", evidence=evidence)
+        return Finding(status="ok", found=f"{now}; single calls are unknown", evidence=evidence)
     share, entropy = spread(calls, num_tools=len(offered) or len(calls))
     evidence |= {"top_share": share, "entropy": entropy}
     top = calls.most_common(1)[0][0]
@@ -53,13 +53,13 @@ def tool_distribution(run: RunEvidence) -> Finding:
         found += f"; {errors:.0%} of recent calls fail"
         return Finding(status="warn", found=found, advice=_ERROR_ADVICE, evidence=evidence, look_at=look_at)
     if len(offered) > 1 and share > _ONE_SIDED:
-        advice = f"only {top} of {sorted(offered)} is used: see that the prompt and data need the others"
+        advice = f"only {top} of {sorted(offered)} is used: check that prompt and data need the others"
         return Finding(status="warn", found=found, advice=advice, evidence=evidence)
     return Finding(status="ok", found=found, evidence=evidence)
 
 
 def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
-    """Returns the share of the tool that is called most, and the entropy of calls over that of `num_tools` alike.
+    """Returns the share of the most used tool, and the entropy of calls divided by the maximum for `num_tools`.
 
     The entropy is 0 where there is one tool only.
     """
@@ -70,8 +70,8 @@ def spread(calls: Mapping[str, int], *, num_tools: int) -> tuple[float, float]:
 
 
 _ERROR_ADVICE = (
-    "see episode/call_error/*: malformed calls want SFT on well-formed ones or agentic.protocol_options; "
-    "tools that fail want a look at their environment"
+    "see episode/call_error/*: for malformed calls, use SFT or agentic.protocol_options; for failing tools, "
+    "check their environment"
 )
 
 
@@ -84,11 +84,11 @@ def _unused(run: RunEvidence, calls: Counter[str], offered: list[str]) -> dict[s
     metric = run.series("episode/tools_offered")
     number = len(offered) or (recent_mean(metric) if metric else 0)
     if not number:
-        advice = "fine where the task has no tools; `verl-agentic preflight` shows whether they are in the prompt"
+        advice = "fine if the task has no tools; `verl-agentic preflight` shows the tools in the prompt"
         status = "warn" if run.setting("actor_rollout_ref.rollout.multi_turn.tool_config_path") else "ok"
         return {
             "status": status,
-            "found": f"no tool was called in {span}, and none is seen in the prompt",
+            "found": f"no tool was called in {span}, and the prompt shows none",
             "advice": advice,
         }
     listed = ", ".join(offered) or f"{number:g} tools"
@@ -108,7 +108,7 @@ def _stopped(run: RunEvidence) -> dict[str, Any] | None:
         return None
     limit = TOOL_CALLS_LEFT.fail if status == "fail" else TOOL_CALLS_LEFT.warn
     first = since(series, lambda value: value <= limit * before)
-    found = f"the policy stopped to call tools: {before:.2f} -> {now:.3g} calls per episode, since step {first}"
+    found = f"the policy stopped calling tools: {before:.2f} -> {now:.3g} calls per episode, since step {first}"
     return {"status": status, "found": found, "advice": TOOL_USE_ADVICE["fallen"], "look_at": _latest(run)}
 
 
@@ -127,13 +127,13 @@ def _hallucinated(
     names += f"; the prompt offers {', '.join(offered)}" if offered else ""
     return {
         "status": status,
-        "found": f"{share:.0%} of calls name a tool that is not there{names}",
+        "found": f"{share:.0%} of calls name an unknown tool{names}",
         "advice": UNKNOWN_TOOL_ADVICE,
     }
 
 
 def _calls(records: Iterable[Mapping[str, Any]]) -> tuple[Counter[str], Counter[str], tuple[str, ...]]:
-    """Returns calls by name, those of unknown tools among them, and rows that show the latter."""
+    """Returns calls by name, calls of unknown tools, and rows with such calls."""
     calls: Counter[str] = Counter()
     unknown_names: Counter[str] = Counter()
     shown: list[str] = []
@@ -147,7 +147,7 @@ def _calls(records: Iterable[Mapping[str, Any]]) -> tuple[Counter[str], Counter[
 
 
 def _offered(run: RunEvidence) -> list[str]:
-    """Returns the tools that the prompts of some rows offer, read as the policy has seen them."""
+    """Returns the tools that the rendered prompts of some rows offer."""
     names: dict[str, None] = {}
     for record in run.sample[:4]:
         text = " ".join(message["content"] or "" for message in record["prompt"] or ())

@@ -1,4 +1,4 @@
-"""How does the policy do on held-out prompts, and how reliably?"""
+"""Line 15: success in validation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from verl_agentic.finding import Finding, unknown
 
 _SUCCESS = 1.0 - 1e-9
 _FALLEN = 0.1
-"""Below its best by more than this, validation has turned."""
+"""Maximum distance of validation below its best."""
 
 
 def validation(run: RunEvidence) -> Finding:
@@ -34,8 +34,8 @@ def validation(run: RunEvidence) -> Finding:
         return Finding(status="ok", found=found, evidence=evidence)
     found += f"; it was {best[1]:.3g} at step {best[0]}"
     advice = (
-        "go back to the checkpoint of that step; if training rewards still rise, the policy learns what only the "
-        "training grader or rows pay for: see the line `reward parts`"
+        "resume from the checkpoint of that step; if training rewards still rise, the policy exploits the training "
+        "grader or rows: see the line `reward parts`"
     )
     return Finding(status="warn", found=found, advice=advice, evidence={**evidence, "best": best[1]})
 

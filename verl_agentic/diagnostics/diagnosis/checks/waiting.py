@@ -1,4 +1,4 @@
-"""What does a running run wait for?"""
+"""Line 10: episodes that wait in a running run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from verl_agentic.finding import Finding
 
 _SECTION = "actor_rollout_ref.rollout.custom.agentic.waiting"
 _TIMES = 5.0
-"""Past this many times `stuck_after_s` a wait is a failure."""
+"""A wait fails above this multiple of `stuck_after_s`."""
 _BLOCKED_S = 10.0
 _MOST = 3
 _DEADLINES = (
-    "give the tool a deadline (timeout_s), or lower agentic.limits.turn_timeout_s: past it the episode "
-    "is void and its siblings go on; look at the tool's own log, or at its process with py-spy"
+    "give the tool a deadline (timeout_s), or lower agentic.limits.turn_timeout_s: then the episode "
+    "becomes void and its siblings continue; see the tool's own log, or inspect its process with py-spy"
 )
 
 
 def waiting(run: RunEvidence) -> Finding:
-    """Returns the episodes that have waited longest, with what for and since when."""
+    """Returns the episodes that have waited longest, with cause and duration."""
     is_alive = is_running(run)
-    # Of a run that is not alive, those count that held when it ended.
+    # In a finished run, reports that were fresh at its end count.
     reports = [report for report in run.waiting if is_fresh(report, now_at=run.now if is_alive else run.touched or 0.0)]
     episodes = _oldest_first(run, reports, is_alive=is_alive)
     if not episodes:
-        why = f"{len(run.waiting)} reports are old: of workers that are gone" if run.waiting else "no waiting-*.json"
+        why = f"{len(run.waiting)} reports are old: their workers have ended" if run.waiting else "no waiting-*.json"
         return Finding(status="ok", found=f"no episode waits ({why})")
     if not is_alive:
         found = f"the run is not alive; {len(episodes)} episodes waited when it ended: {describe(episodes[0])}"
@@ -39,7 +39,7 @@ def waiting(run: RunEvidence) -> Finding:
     if blocked:
         frames = "; ".join(str(frame).strip() for frame in list(blocked[0].get("blocked_by") or ())[-2:])
         found += f"; the event loop of process {blocked[0].get('pid')} is blocked ({frames})"
-        advice = "code of an environment or reward blocks the worker's event loop: await it, or give it a thread"
+        advice = "code of an environment or reward blocks the worker's event loop: await it, or run it in a thread"
         return Finding(status="fail", found=found, advice=advice, evidence=evidence)
     if oldest["age_s"] < limit_s:
         return Finding(status="ok", found=found, evidence=evidence)
@@ -48,7 +48,7 @@ def waiting(run: RunEvidence) -> Finding:
 
 
 def _oldest_first(run: RunEvidence, reports: list[dict[str, Any]], *, is_alive: bool) -> list[dict[str, Any]]:
-    """Returns the episodes that wait, with their age as of now, or as of the end of a run that is not alive."""
+    """Returns the waiting episodes, with their age now, or at the end of a finished run."""
     episodes = []
     for report in reports:
         later_s = max(0.0, run.now - report.get("time", run.now)) if is_alive else 0.0

@@ -11,12 +11,12 @@ _DEFAULT = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
 def agent_names(run: PlannedRun) -> list[Finding]:
-    """Returns rows that no loop, or not the intended one, would play."""
+    """Returns rows without an agent loop, or with another loop than intended."""
     found: list[Finding] = []
     for split, rows in (("train", run.rows), ("val", run.val_rows)):
         if rows is not None:
             found += _of_split(run, split, rows.agent_names)
-    return found or [ok(f"rows are played by {', '.join(sorted(run.agent_loops))}")]
+    return found or [ok(f"rows use {', '.join(sorted(run.agent_loops))}")]
 
 
 def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> list[Finding]:
@@ -27,8 +27,8 @@ def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> l
         if default == "single_turn_agent" and run.tools:
             return [
                 fail(
-                    f"{split} rows have no column agent_name and {_DEFAULT} is single_turn_agent, which takes no "
-                    f"tools, got the tools {sorted(run.tools)}",
+                    f"{split} rows have no column agent_name and {_DEFAULT} is single_turn_agent, which uses no tools, "
+                    f"got the tools {sorted(run.tools)}",
                     f"set {_DEFAULT}=tool_agent, or write agent_name into the rows",
                 )
             ]
@@ -36,14 +36,14 @@ def _of_split(run: PlannedRun, split: str, names: Mapping[str | None, int]) -> l
     if None in named and len(named) > 1:
         found.append(
             fail(
-                f"{named[None]} {split} rows have no agent_name beside others that have one",
+                f"{named[None]} {split} rows have no agent_name, but others have one",
                 "name the loop in all rows, or in none: verl has no default for single rows",
             )
         )
     if known and (unknown := sorted(name for name in named if name is not None and name not in known)):
         found.append(
             fail(
-                f"{split} rows ask for agent loops that are not registered, got {unknown}",
+                f"{split} rows name agent loops that are not registered, got {unknown}",
                 f"use one of {sorted(known)}, or name yours in actor_rollout_ref.rollout.agent.agent_loop_config_path",
             )
         )

@@ -1,4 +1,4 @@
-"""Batch arithmetic that verl refuses only when workers are up, or in the first step; each condition is verl's own."""
+"""Batch sizes that verl refuses only after its workers have started; each condition is verl's own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FSDP = ("fsdp", "fsdp2")
 
 
 def batch_sizes(run: PlannedRun) -> list[Finding]:
-    """Returns sizes that do not divide each other, and what padding would cost."""
+    """Returns sizes that do not divide each other, and padding."""
     if run.problems.get("verl"):
-        return []  # verl has refused sizes already, in words of its own
+        return []  # verl has refused sizes already
     return [
         *_of_sampling(run),
         *_of_ranks(run),
@@ -25,13 +25,13 @@ def batch_sizes(run: PlannedRun) -> list[Finding]:
 
 
 def sequence_parallel(run: PlannedRun) -> int:
-    """Returns over how many ranks of an FSDP actor one sequence is spread."""
+    """Returns the number of ranks of an FSDP actor that share one sequence."""
     outer = run.number(f"{_ACTOR}.ulysses_sequence_parallel_size", 1)
     return int(max(1, outer, run.number(f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size", 1)))
 
 
 def data_parallel(run: PlannedRun) -> int | None:
-    """Returns how many ranks of the actor see different data; None for engines that spread models otherwise."""
+    """Returns the number of data-parallel ranks of the actor; None for other engines than FSDP."""
     if run.get(f"{_ACTOR}.strategy") not in _FSDP:
         return None
     return max(1, run.num_gpus // sequence_parallel(run))
@@ -94,7 +94,7 @@ def _of_micro_batches(run: PlannedRun) -> list[Finding]:
         return [
             fail(
                 f"{_ACTOR}.use_dynamic_bsz and {_ROLLOUT}.log_prob_use_dynamic_bsz differ",
-                "leave the latter alone: it follows the former",
+                "do not set the latter: it follows the former",
             )
         ]
     if run.get(f"{_ACTOR}.use_dynamic_bsz"):
@@ -132,7 +132,7 @@ def _of_token_budgets(run: PlannedRun) -> list[Finding]:
     return [
         fail(
             f"a sequence may have {total} tokens and {key}={run.get(key)} (x {spread} ranks of a sequence): the first "
-            "sequence that long ends the run",
+            "sequence of that length ends the run",
             f"set it to at least {math.ceil(total / spread)}",
         )
         for key, spread in budgets.items()
@@ -155,7 +155,7 @@ def _of_separate(run: PlannedRun) -> list[Finding]:
         )
     for key in ("nnodes", "n_gpus_per_node"):
         if run.number(f"{_ROLLOUT}.{key}", 0) <= 0:
-            found.append(fail(f"separate_async needs {_ROLLOUT}.{key} above 0", "give the rollout GPUs of its own"))
+            found.append(fail(f"separate_async needs {_ROLLOUT}.{key} above 0", "give the rollout its own GPUs"))
     if run.get(f"{_ROLLOUT}.checkpoint_engine.backend") == "naive":
         found.append(
             fail(
@@ -167,7 +167,7 @@ def _of_separate(run: PlannedRun) -> list[Finding]:
 
 
 def _of_padding(run: PlannedRun) -> list[Finding]:
-    """verl fills a batch with rows of padding until mini-batches fit."""
+    """Returns the padding that verl adds to a batch."""
     samples, padded = _samples(run), padded_samples(run)
     if padded == samples:
         return []
@@ -176,8 +176,8 @@ def _of_padding(run: PlannedRun) -> list[Finding]:
     return [
         warn(
             f"{samples} samples are padded to {padded}: {size} prompts an update are no multiple of "
-            f"{_ACTOR}.ppo_mini_batch_size={mini}; part of the compute goes to padding, and the last update of a step "
-            "is smaller than it seems",
+            f"{_ACTOR}.ppo_mini_batch_size={mini}; part of the compute is wasted on padding, and the last update of a "
+            "step has fewer samples",
             "choose a ppo_mini_batch_size that divides the prompts",
         )
     ]

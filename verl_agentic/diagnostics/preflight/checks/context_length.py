@@ -1,4 +1,4 @@
-"""Prompt and response against what the model and the server can take."""
+"""Lengths of prompt and response compared with model and server."""
 
 from __future__ import annotations
 

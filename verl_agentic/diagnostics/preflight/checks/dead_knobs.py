@@ -1,4 +1,4 @@
-"""Keys of verl that its V1 trainers accept and do not act on; each was looked up in verl 0.9.1."""
+"""Keys of verl that its V1 trainers accept and ignore; each was checked in verl 0.9.1."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Knob:
     """A key that is dead, or dead under a condition."""
 
     path: str
-    """Of a key, or of a section: then all keys in it."""
+    """Path of a key, or of a section with all its keys."""
     why: str
     instead: str
     when: Callable[[PlannedRun], bool] = _always
     harmless: tuple[Any, ...] = ()
-    """Values that ask for what happens anyway."""
+    """Values that equal the fixed behaviour."""
     spoils: bool = True
-    """Whether the run trains, samples or scores otherwise than the value says; else only its cost is another."""
+    """Whether the results differ from the value; otherwise only the cost does."""
 
 
 _LEGACY = "V1 reads only the section reward; verl's migration of the old one runs in fully_async alone"
-_TURNS = "env_agent has budgets of its own and does not look at multi_turn"
+_TURNS = "env_agent has its own budgets and ignores multi_turn"
 KNOBS = (
     Knob(path="custom_reward_function", why=_LEGACY, instead="set reward.custom_reward_function"),
     Knob(path="reward_model", why=_LEGACY, instead="set reward.reward_manager and reward.reward_model"),
@@ -56,7 +56,7 @@ KNOBS = (
     ),
     Knob(
         path="algorithm.filter_groups.enable",
-        why="a custom sampler filters by itself: verl does not hand it this section",
+        why="a custom sampler filters by itself: verl does not pass it this section",
         instead="name the gates in agentic.sampling.gates, and switch it off",
         when=_has_custom_sampler,
     ),
@@ -85,14 +85,14 @@ KNOBS = (
         when=_only_ours,
     ),
     Knob(path=f"{_ROLLOUT}.over_sample_rate", why="it was of the old sglang rollout", instead="unset it"),
-    Knob(path=f"{_ROLLOUT}.do_sample", why="sampling goes by temperature alone", instead="set temperature"),
+    Knob(path=f"{_ROLLOUT}.do_sample", why="only temperature has an effect", instead="set temperature"),
     Knob(
         path=f"{_ROLLOUT}.val_kwargs.do_sample",
-        why="validation goes by val_kwargs.temperature alone",
+        why="only val_kwargs.temperature has an effect",
         instead=f"set {_ROLLOUT}.val_kwargs.temperature",
         harmless=(True,),
     ),
-    Knob(path=f"{_ROLLOUT}.repetition_penalty", why="V1 samples with 1.0, whatever stands there", instead="unset it"),
+    Knob(path=f"{_ROLLOUT}.repetition_penalty", why="V1 samples with 1.0", instead="unset it"),
     Knob(
         path=f"{_ROLLOUT}.trace.backend",
         why="V1 traces no sample",
@@ -149,9 +149,9 @@ KNOBS = (
 
 
 def dead_knobs(run: PlannedRun) -> list[Finding]:
-    """Returns the keys that were set and change nothing."""
+    """Returns the keys that were set and have no effect."""
     if run.get("trainer.use_v1") is False:
-        return [warn("trainer.use_v1=false: verl's deprecated trainer, which none of our adapters serves", "unset it")]
+        return [warn("trainer.use_v1=false: verl's deprecated trainer, which our adapters do not support", "unset it")]
     found = [_verdict(knob, run) for knob in KNOBS if knob.when(run) and _is_set(knob, run)]
     return found or [ok("no key is set that V1 ignores")]
 
@@ -175,8 +175,8 @@ def _at(tree: Any, path: str) -> Any:
 def _verdict(knob: Knob, run: PlannedRun) -> Finding:
     value = _at(run.config, knob.path)
     found = (
-        f"{knob.path}={value} changes nothing: {knob.why}"
+        f"{knob.path}={value} has no effect: {knob.why}"
         if not isinstance(value, dict)
-        else (f"the section {knob.path} changes nothing: {knob.why}")
+        else (f"the section {knob.path} has no effect: {knob.why}")
     )
     return fail(found, knob.instead) if knob.spoils and value not in knob.harmless else warn(found, knob.instead)

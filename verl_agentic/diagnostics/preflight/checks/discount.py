@@ -1,4 +1,4 @@
-"""Whether an outcome reaches the beginning of an episode, where a discount is set."""
+"""Discounts of outcomes over an episode."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding, ok, warn
 
 _OF_TOKENS = {"gae", "reinforce_plus_plus"}
-"""Estimators of verl's that discount by `algorithm.gamma`, token by token."""
+"""verl's estimators that discount by `algorithm.gamma`, token by token."""
 _OPTIONS = "algorithm.credit.options"
 
 
 def discount(run: PlannedRun) -> list[Finding]:
-    """Returns what the discount leaves of an outcome; nothing for estimators that do not discount."""
+    """Returns the rest of an outcome after the discount; nothing for estimators without a discount."""
     name, gamma = str(run.get("algorithm.adv_estimator")), run.number("algorithm.gamma", 1.0)
     found = []
     if gamma != 1 and name not in _OF_TOKENS:
         instead = f"set {_OPTIONS}.gamma" if is_advantage(name) else "unset it"
-        found.append(warn(f"algorithm.gamma={gamma} changes nothing: {name} does not read it", instead))
+        found.append(warn(f"algorithm.gamma={gamma} has no effect: {name} does not read it", instead))
     for step, factor in _factors(run, name, gamma):
         steps = _longest(run, step)
         if factor == 1 or not 0 <= factor < 1 or steps < 1:
@@ -43,7 +43,7 @@ def _factors(run: PlannedRun, name: str, gamma: float) -> Iterator[tuple[Step, f
             estimator, options = load_advantage(name), dict(run.get(_OPTIONS, {}))
             estimator.check_options(options)
         except (ConfigError, ValueError):
-            return  # told elsewhere
+            return  # reported by another check
         yield "token", estimator.discount_of(options, "token")
         yield "turn", estimator.discount_of(options, "turn")
 

@@ -1,4 +1,4 @@
-"""Filters of groups, and what they filter by."""
+"""Filters of groups, and their metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REWARD = "reward"
 
 
 def dynamic_sampling(run: PlannedRun) -> list[Finding]:
-    """Returns filters that would wait for ever, or filter by a shaped reward."""
+    """Returns filters that would wait forever, or filter by a shaped reward."""
     found: list[Finding] = []
     gates = run.get(f"{_SAMPLER}.sampler_kwargs.gates")
     if run.get(f"{_FILTER}.enable") and not run.get(f"{_SAMPLER}.custom_sampler.path"):
@@ -36,7 +36,7 @@ def _of_metric(run: PlannedRun) -> list[Finding]:
         shown = sorted(name for name in run.metrics if "/" not in name or name.startswith("reward/"))
         return [
             fail(
-                f"{_FILTER}.metric={metric} is a number that no reward brings: the first finished group ends the run",
+                f"{_FILTER}.metric={metric} is not returned by any reward: the first finished group ends the run",
                 f"use acc, reward, or another of {shown}",
             )
         ]

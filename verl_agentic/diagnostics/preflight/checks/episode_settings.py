@@ -1,4 +1,4 @@
-"""The section of `env_agent`: verl hands it to the loop unread, and every episode would fail by itself."""
+"""The section of `env_agent`, which every episode reads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SECTION = "actor_rollout_ref.rollout.custom.agentic"
 
 
 def loop_settings(run: PlannedRun) -> LoopSettings:
-    """Returns what the section asks for, as every episode reads it.
+    """Returns the settings of the section.
 
     Raises:
-        ConfigError: it cannot work.
+        ConfigError: it is invalid.
     """
     response = int(run.number("actor_rollout_ref.rollout.response_length", 1))
     prompt = int(run.number("actor_rollout_ref.rollout.prompt_length", 1))
@@ -24,16 +24,16 @@ def loop_settings(run: PlannedRun) -> LoopSettings:
 
 
 def episode_settings(run: PlannedRun) -> list[Finding]:
-    """Returns what every episode would refuse, and budgets that contradict each other."""
+    """Returns invalid settings, and budgets that contradict each other."""
     if "env_agent" not in run.agent_loops:
         section = run.get(SECTION, {})
         return [
-            warn(f"{SECTION} is set and no row is played by env_agent", "set agent.default_agent_loop=env_agent")
+            warn(f"{SECTION} is set, but no row uses env_agent", "set agent.default_agent_loop=env_agent")
         ] if set(section) - {"required", "log", "audit", "health", "waiting"} else []  # fmt: skip
     try:
         settings = loop_settings(run)
     except ConfigError:
-        return []  # `sections` has said so
+        return []  # reported by `sections`
     limits = settings.limits
     found = []
     if limits.episode_timeout_s < limits.turn_timeout_s:

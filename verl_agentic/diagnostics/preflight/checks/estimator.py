@@ -1,4 +1,4 @@
-"""Whether the advantage estimator can work with what this run gives it."""
+"""Requirements of the advantage estimator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from verl_agentic.finding import Finding, fail, ok
 
 
 def estimator(run: PlannedRun) -> list[Finding]:
-    """Returns what an estimator lacks."""
+    """Returns the missing requirements of an estimator."""
     name, n = run.get("algorithm.adv_estimator"), run.number("actor_rollout_ref.rollout.n", 1)
     found = []
     if problem := _of_ours(run, str(name)):
@@ -16,8 +16,7 @@ def estimator(run: PlannedRun) -> list[Finding]:
     if n < 2 and _compares(run, str(name)) and not _is_distilled(run):
         found.append(
             fail(
-                f"algorithm.adv_estimator={name} compares the samples of a prompt, got rollout.n={n}: there is no "
-                "other to compare with",
+                f"algorithm.adv_estimator={name} compares the samples of a prompt, got rollout.n={n}",
                 "set actor_rollout_ref.rollout.n to 4 or more, or an estimator without groups",
             )
         )
@@ -32,7 +31,7 @@ def _of_ours(run: PlannedRun, name: str) -> Finding | None:
     if not is_advantage(name):
         if known and name not in known:
             return fail(
-                f"algorithm.adv_estimator is not known, got {name!r}",
+                f"algorithm.adv_estimator is unknown, got {name!r}",
                 f"use one of {sorted(known | set(advantage_names()))}, package.module:function or "
                 "path/file.py:function",
             )
@@ -40,7 +39,7 @@ def _of_ours(run: PlannedRun, name: str) -> Finding | None:
     try:
         load_advantage(name)
     except ConfigError as refused:
-        return None if run.problems.get("plugin") else fail(str(refused), "mend the name")
+        return None if run.problems.get("plugin") else fail(str(refused), "fix the name")
     return None
 
 
@@ -51,11 +50,11 @@ def _compares(run: PlannedRun, name: str) -> bool:
         return name in run.registered.get("group_estimator", frozenset())
     try:
         return load_advantage(name).compares(run.get("algorithm.credit.options", {}) or {})
-    except (ConfigError, AttributeError):  # no such estimator, or options that are none: told elsewhere
+    except (ConfigError, AttributeError):  # unknown estimator or options: reported by another check
         return False
 
 
 def _is_distilled(run: PlannedRun) -> bool:
-    """Returns whether a teacher alone trains: rewards, and what compares them, have no part in it."""
+    """Returns whether a teacher alone trains, without rewards."""
     loss = "distillation.distillation_loss.use_task_rewards"
     return bool(run.get("distillation.enabled")) and run.get(loss, True) is False

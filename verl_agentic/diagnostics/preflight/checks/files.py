@@ -7,9 +7,9 @@ from verl_agentic.finding import Finding, fail, ok
 
 
 def files(run: PlannedRun) -> list[Finding]:
-    """Returns what is not there, or cannot be read."""
-    found = [fail(message, "mend the path") for message in run.problems.get("files", ())]
+    """Returns missing and unreadable files."""
+    found = [fail(message, "fix the path") for message in run.problems.get("files", ())]
     found += [
         fail(message, "name a folder with config, tokenizer and weights") for message in run.problems.get("model", ())
     ]
-    return found or [ok("model, data and all files that are named are there")]
+    return found or [ok("model, data and all named files exist")]

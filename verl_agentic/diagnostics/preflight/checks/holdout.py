@@ -1,4 +1,4 @@
-"""Whether validation is on rows that are not trained on."""
+"""Rows that are used for training and validation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from verl_agentic.finding import Finding, ok, warn
 
 
 def holdout(run: PlannedRun) -> list[Finding]:
-    """Returns which files, or rows, are both trained on and validated with."""
+    """Returns files, or rows, that are in both training and validation."""
     train, val = (_files(run.get(f"data.{name}_files")) for name in ("train", "val"))
     if not train or not val:
         return []
     if shared := sorted(train & val):
         return [
             warn(
-                f"validation plays rows that are trained on: {', '.join(shared)}; it cannot tell learning from "
-                "learning by heart",
+                f"validation uses training rows: {', '.join(shared)}; it cannot tell learning from memorising",
                 "set data.val_files to held-out rows (verl-agentic prepare writes both)",
             )
         ]
@@ -25,11 +24,11 @@ def holdout(run: PlannedRun) -> list[Finding]:
         return [
             warn(
                 f"{len(copied)} of {len(run.val_rows.tasks)} different validation rows are training rows, too; success "
-                "on them cannot tell learning from learning by heart",
+                "on them cannot tell learning from memorising",
                 "set data.val_files to held-out rows (verl-agentic prepare writes both)",
             )
         ]
-    return [ok("validation has rows of its own")]
+    return [ok("validation has its own rows")]
 
 
 def _files(written: Any) -> set[str]:

@@ -1,4 +1,4 @@
-"""Where metrics go."""
+"""Loggers of metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKAGES = {
 
 
 def loggers(run: PlannedRun) -> list[Finding]:
-    """Returns loggers that verl does not know, or that cannot be imported or logged in to."""
+    """Returns loggers that are unknown to verl, cannot be imported, or lack a login."""
     named = run.get("trainer.logger", [])
     names = [named] if isinstance(named, str) else list(named)
     known = run.registered.get("logger", frozenset())
@@ -36,7 +36,7 @@ def loggers(run: PlannedRun) -> list[Finding]:
                      f"pip install {package}, or set trainer.logger=[console]")
             )  # fmt: skip
         elif name == "wandb" and not _has_wandb_login():
-            found.append(warn("wandb has no key here, and would ask for one", "set WANDB_API_KEY or WANDB_MODE"))
+            found.append(warn("wandb has no API key here", "set WANDB_API_KEY or WANDB_MODE"))
     return found or [ok(", ".join(names) or "no logger")]
 
 

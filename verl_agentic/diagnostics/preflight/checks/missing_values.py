@@ -1,4 +1,4 @@
-"""Values that the recipe leaves to the command line."""
+"""Required values that are not set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALWAYS = {"actor_rollout_ref.rollout.name"}
 
 
 def missing_values(run: PlannedRun) -> list[Finding]:
-    """Returns the keys that still have to be given."""
+    """Returns the keys that must still be set."""
     missing = [path for path, value in _leaves(run.config) if value == MISSING]
     # verl's own configuration leaves open what only some runs need.
     missing = [path for path in missing if path in _ALWAYS or run.default(path) != MISSING]

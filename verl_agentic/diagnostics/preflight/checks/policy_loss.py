@@ -1,4 +1,4 @@
-"""Whether the policy loss is there, and gets what it needs."""
+"""Requirements of the policy loss."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MODE = f"{_ACTOR}.policy_loss.loss_mode"
 
 
 def policy_loss(run: PlannedRun) -> list[Finding]:
-    """Returns a loss that nobody knows, and columns that a loss of ours would not get."""
+    """Returns an unknown loss, and columns that a loss of ours would not get."""
     name, known = str(run.get(_MODE, "vanilla")), run.registered.get("policy_loss", frozenset())
     if known and name not in known and not is_policy_loss(name):
         return [
             fail(
-                f"{_MODE} is not known, got {name!r}: the first update ends the run",
+                f"{_MODE} is unknown, got {name!r}: the first update ends the run",
                 f"use one of {sorted(known)}, package.module:function or path/file.py:function, or name the "
                 "module that registers yours in model.external_lib",
             )
@@ -34,7 +34,7 @@ def policy_loss(run: PlannedRun) -> list[Finding]:
     if "is_external_B" in needs and not run.get("actor_rollout_ref.rollout.custom.agentic.external_sessions"):
         found.append(
             fail(
-                f"the loss {name} learns from sessions of the environment's solution, and there are none",
+                f"the loss {name} learns from sessions of the environment's solution, but there are none",
                 "set agentic.external_sessions",
             )
         )

@@ -10,7 +10,7 @@ def prompt(run: PlannedRun) -> list[Finding]:
     """Returns whether it can be rendered, and fits."""
     failed = run.problems.get("prompt", ())
     if failed:
-        return [fail(f"the first row cannot be played: {message}", "mend what it names") for message in failed]
+        return [fail(f"the first row cannot be started: {message}", "fix the cause") for message in failed]
     if run.prompt is None:
         return []
     limit = run.number("actor_rollout_ref.rollout.prompt_length", run.number("data.max_prompt_length", 0))
@@ -34,5 +34,5 @@ def prompt(run: PlannedRun) -> list[Finding]:
 
 def _what_happens(run: PlannedRun) -> str:
     if run.is_ours:
-        return "it takes the room of the response"
-    return "verl cuts off its beginning, where the tools and the task stand"
+        return "it reduces the space for the response"
+    return "verl cuts off its beginning, with the tools and the task"

@@ -1,4 +1,4 @@
-"""Whether there are enough rows for a step."""
+"""Number and form of the rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from verl_agentic.finding import Finding, fail, ok
 
 
 def rows(run: PlannedRun) -> list[Finding]:
-    """Returns what is wrong with the data as a whole, and with its first row."""
-    found = [fail(message, "mend the row; `verl-agentic prepare ENV --check FILE` shows all of them")
+    """Returns faults of the data as a whole, and of its first row."""
+    found = [fail(message, "fix the row; `verl-agentic prepare ENV --check FILE` shows all of them")
              for message in run.problems.get("rows", ())]  # fmt: skip
     if run.rows is None:
         return found

@@ -1,4 +1,4 @@
-"""How training samples."""
+"""Sampling parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def sampling(run: PlannedRun) -> list[Finding]:
-    """Returns what makes the samples of a prompt equal; at temperature 0, their log-probs have no gradient either."""
+    """Returns settings that make the samples of a prompt equal."""
     temperature, top_p = run.number(f"{_ROLLOUT}.temperature", 1.0), run.number(f"{_ROLLOUT}.top_p", 1.0)
     found = []
     if temperature <= 0:
@@ -26,7 +26,8 @@ def sampling(run: PlannedRun) -> list[Finding]:
     if attempts > 1 and greedy <= 0:
         found.append(
             warn(
-                f"validation plays the same {attempts:g} times, got {_ROLLOUT}.val_kwargs.temperature={greedy:g}",
+                f"validation repeats the same greedy samples {attempts:g} times, got "
+                f"{_ROLLOUT}.val_kwargs.temperature={greedy:g}",
                 f"set {_ROLLOUT}.val_kwargs.n=1, or a temperature above 0",
             )
         )

@@ -1,4 +1,4 @@
-"""The sections of this package, read as the run reads them."""
+"""The sections of this package."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from verl_agentic.finding import Finding, fail, ok
 
 
 def sections(run: PlannedRun) -> list[Finding]:
-    """Returns what their readers refuse: unknown keys, values of a wrong type or out of range, what does not go
-    together."""
+    """Returns faults that their readers find: unknown keys, wrong types, values out of range, conflicts."""
     refused = run.problems.get("sections", ())
     return [fail(message, "the run would end with this; fix the section") for message in refused] or [
         ok("every section of verl_agentic can be read")

@@ -1,4 +1,4 @@
-"""Limits of verl's own tool loop: characters where tokens are meant, and calls that it drops without a word."""
+"""Limits of verl's own tool loop: characters instead of tokens, and calls that it drops silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOKEN_KEYS = ("data.max_response_length", "data.max_prompt_length")
 
 
 def tool_limits(run: PlannedRun) -> list[Finding]:
-    """Returns limits that cut more, or less, than they seem to."""
+    """Returns limits that have another effect than they seem to."""
     if run.is_ours:
         return _of_ours(run)
     if "tool_agent" not in run.agent_loops or not run.tools:
@@ -22,11 +22,11 @@ def tool_limits(run: PlannedRun) -> list[Finding]:
 
 
 def _of_ours(run: PlannedRun) -> list[Finding]:
-    """env_agent reads neither of verl's two."""
+    """Returns limits of verl that env_agent ignores."""
     instead = {"max_tool_response_length": "max_observation_tokens", "max_parallel_calls": "max_calls_per_turn"}
     return [
         fail(
-            f"{_TURNS}.{key}={run.get(f'{_TURNS}.{key}')} does nothing: env_agent has a limit of its own"
+            f"{_TURNS}.{key}={run.get(f'{_TURNS}.{key}')} has no effect: env_agent has its own limit"
             + (", in tokens" if "tokens" in ours else ""),
             f"set {_LIMITS}.{ours}",
         )
@@ -53,12 +53,12 @@ def _of_calls(run: PlannedRun) -> list[Finding]:
     key = f"{_TURNS}.max_parallel_calls"
     limit = run.number(key, 1)
     if limit < 1:
-        return [fail(f"{key}={limit}: no call is ever carried out", "set it to at least 1")]
+        return [fail(f"{key}={limit}: no call is ever executed", "set it to at least 1")]
     if limit == 1:
         return [
             warn(
-                f"{key}=1: of several calls in a turn verl carries out the first and drops the others silently",
-                "raise it, unless the model was taught to make one call a turn",
+                f"{key}=1: of several calls in a turn verl executes the first and drops the others silently",
+                "raise it, unless the model makes only one call per turn",
             )
         ]
     return []

@@ -1,4 +1,4 @@
-"""Whether the configured parser reads what the chat template writes."""
+"""Compatibility of tool parser and chat template."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _FORMAT = "actor_rollout_ref.rollout.multi_turn.format"
 
 
 def tool_parser(run: PlannedRun) -> list[Finding]:
-    """Returns whether a call comes back from its tokens as it was."""
+    """Returns whether the parser can parse a call of the chat template."""
     known, name = run.registered.get("tool_parser", frozenset()), run.get(_FORMAT)
     if known and name not in known:
-        return [fail(f"{_FORMAT} is no parser of verl's, got {name!r}", f"use one of {sorted(known)}")]
+        return [fail(f"{_FORMAT} is not a parser of verl, got {name!r}", f"use one of {sorted(known)}")]
     if run.call is None:
         return []
     if run.call.fits:
         return [ok(f"{run.call.parser} reads the calls that the chat template writes")]
-    seen = f"it read {run.call.read}" if run.call.read else "it saw no call"
+    seen = f"it read {run.call.read}" if run.call.read else "it found no call"
     return [
         fail(
-            f"{_FORMAT}={run.call.parser} does not read what the chat template writes: {seen} in "
+            f"{_FORMAT}={run.call.parser} cannot parse the calls of the chat template: {seen} in "
             f"{run.call.written.strip()!r}",
             f"set {_FORMAT} to the parser of the model's family: one of {sorted(known)}",
         )

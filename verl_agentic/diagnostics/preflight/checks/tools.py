@@ -1,4 +1,4 @@
-"""Tools that are configured, and those that the policy is told of."""
+"""Configured tools and tools in the prompt."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _TURNS = "actor_rollout_ref.rollout.multi_turn"
 
 
 def tools(run: PlannedRun) -> list[Finding]:
-    """Returns tools that the policy never hears of."""
-    found = [fail(f"the tools cannot be loaded: {message}", f"mend {_TURNS}.tool_config_path or function_tool_path")
+    """Returns tools that the prompt does not show."""
+    found = [fail(f"the tools cannot be loaded: {message}", f"fix {_TURNS}.tool_config_path or function_tool_path")
              for message in run.problems.get("tools", ())]  # fmt: skip
     if found or run.prompt is None:
         return found
@@ -30,16 +30,14 @@ def tools(run: PlannedRun) -> list[Finding]:
 
 
 def _of_lost(run: PlannedRun, lost: list[str], has: set[str]) -> Finding | None:
-    """Returns what is wrong with tools that are configured and that the loop of the first row does not have."""
+    """Returns configured tools that the loop of the first row does not have."""
     loop = run.agent_loop
     if loop == "single_turn_agent" and run.rows is not None and not run.rows.agent_names:
-        return None  # agent_names says so
+        return None  # reported by agent_names
     if has and not run.is_ours:
-        return warn(
-            f"the first row does not get the tools {lost}", "that is so where extra_info.tool_selection says it"
-        )
-    instead = f"takes its own from the environment, {sorted(has)}" if loop == "env_agent" else "takes no tools"
+        return warn(f"the first row does not get the tools {lost}", "extra_info.tool_selection may exclude them")
+    instead = f"uses the environment's tools, {sorted(has)}" if loop == "env_agent" else "takes no tools"
     return fail(
-        f"the tools {lost} are configured and {loop} {instead}",
+        f"the tools {lost} are configured, but {loop} {instead}",
         f"unset {_TURNS}.tool_config_path and function_tool_path, or choose the loop tool_agent",
     )

@@ -14,7 +14,7 @@ FREE = (
     "hydra",  # of the launcher
     "ray_kwargs.ray_init",  # arguments of ray.init
     "transfer_queue",  # goes to another package as a whole
-    "actor_rollout_ref.rollout.custom",  # what others put there is theirs; `agentic` has a check of its own
+    "actor_rollout_ref.rollout.custom",  # open to other packages; `agentic` has its own check
     "trainer.v1.sampler.sampler_kwargs",
     "data.curriculum",
     "data.apply_chat_template_kwargs",
@@ -29,13 +29,13 @@ FREE = (
     "algorithm.self_teacher",
     "actor_rollout_ref.actor.policy_loss.options",
 )
-"""Sections that have readers of their own, which refuse what they do not know, or that take anything."""
+"""Sections that are open, or whose readers refuse unknown keys."""
 _TEACHERS = "distillation.teacher_models"
 _CLOSE = 0.8
 
 
 def unknown_keys(run: PlannedRun) -> list[Finding]:
-    """Returns the keys that neither verl's code nor ours reads, with the key that may have been meant."""
+    """Returns the keys that neither verl's code nor ours reads, with similar known keys."""
     found = [
         fail(f"nothing reads {path}", _advice(path, siblings))
         for path, siblings in _unknown(run, run.config, run.defaults, "")
@@ -45,7 +45,7 @@ def unknown_keys(run: PlannedRun) -> list[Finding]:
 
 
 def _unknown(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields unknown keys and the known ones beside them."""
+    """Yields unknown keys and their known siblings."""
     for key, value in tree.items():
         place = f"{path}.{key}" if path else str(key)
         if place == _OURS.rpartition(".")[0]:
@@ -53,11 +53,11 @@ def _unknown(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[t
         if place in FREE:
             continue
         if path == _TEACHERS and key not in defaults and isinstance(value, Mapping):
-            # Any name is that of a teacher.
+            # Any name is a teacher.
             yield from _unknown(run, value, defaults.get("teacher_model") or {}, place)
             continue
         if key in defaults:
-            # An empty section of verl's takes anything.
+            # An empty section of verl is open.
             if isinstance(value, Mapping) and isinstance(defaults[key], Mapping) and defaults[key]:
                 yield from _unknown(run, value, defaults[key], place)
             continue
@@ -69,7 +69,7 @@ def _unknown(run: PlannedRun, tree: Any, defaults: Any, path: str) -> Iterator[t
 def _is_known(run: PlannedRun, path: str, key: str, siblings: list[str]) -> bool:
     if path in run.fields:
         return key in run.fields[path]
-    # A word that verl reads somewhere else is still a slip when it nearly is one of its neighbours.
+    # A key that nearly equals a sibling is a typo, even if verl reads this name elsewhere.
     return run.is_read(key) and not _close(key, siblings)
 
 
@@ -87,4 +87,4 @@ def _advice(path: str, siblings: list[str]) -> str:
     section, _, key = path.rpartition(".")
     close = difflib.get_close_matches(key, siblings, n=1, cutoff=0.6)
     meant = f"did you mean {section + '.' if section else ''}{close[0]}? Else " if close else ""
-    return f"{meant}remove it, or run with --allow {path} where code of yours reads it"
+    return f"{meant}remove it, or pass --allow {path} if your own code reads it"

@@ -7,8 +7,7 @@ from verl_agentic.finding import Finding, fail
 
 
 def unresolved(run: PlannedRun) -> list[Finding]:
-    """Returns the interpolations that lead nowhere; verl resolves all of them before the first step."""
+    """Returns the interpolations that cannot be resolved; verl resolves all of them before the first step."""
     return [
-        fail(message, "mend the ${...}, or give its key a value of its own")
-        for message in run.problems.get("unresolved", ())
+        fail(message, "fix the ${...}, or set its key to a value") for message in run.problems.get("unresolved", ())
     ]

@@ -1,4 +1,4 @@
-"""Values of verl's keys that are of another type than verl's own."""
+"""Types of the values of verl's keys."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WITHOUT_DEFAULT = {
     "trainer.rollout_data_dir": str,
     "trainer.validation_data_dir": str,
 }
-"""Keys that are null in verl's configuration, and no class of verl says their type."""
+"""Keys that are null in verl's configuration and have no type in its classes."""
 _FRACTIONS = {"num_warmup_batches", "esi_redundant_time", "horizon", "ray_wait_register_center_timeout"}
-"""Keys whose default is a whole number and which need none."""
+"""Keys with a whole number as default that also accept other numbers."""
 
 
 def value_types(run: PlannedRun) -> list[Finding]:
-    """Returns values that were set and have neither the type of verl's default nor that of the class which reads them.
-    verl itself checks few of them, and fails where it computes with them."""
+    """Returns values with neither the type of verl's default nor that of its config class.
+    verl itself checks few of them."""
     found = [
         fail(f"{path} must be {_in_words(expected)}, got {value!r}", "change the value")
         for path, value, expected in _wrong(run, run.config, run.defaults, "")
@@ -75,7 +75,7 @@ def _is_like(value: Any, default: Any, *, key: str) -> bool:
         return is_number and (not needs_whole or float(value).is_integer())
     if isinstance(default, Mapping):
         return isinstance(value, Mapping)
-    # Where verl takes several names it takes one, too.
+    # verl accepts one name instead of a list of names.
     return isinstance(value, str) or (isinstance(value, Sequence) and not isinstance(value, Mapping))
 
 

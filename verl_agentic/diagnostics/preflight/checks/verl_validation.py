@@ -1,4 +1,4 @@
-"""What verl itself refuses before Ray starts, and the objects that its workers make of the configuration."""
+"""verl's own validation, and the config classes of its workers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from verl_agentic.finding import Finding, fail, ok, warn
 
 
 def verl_validation(run: PlannedRun) -> list[Finding]:
-    """Returns verl's own words."""
+    """Returns verl's own error messages."""
     found = [fail(message, "verl refuses this; fix the values it names") for message in run.problems.get("verl", ())]
     found += [
-        warn(f"cannot be checked here: {message}", "run preflight where the run is to be")
+        warn(f"cannot be checked here: {message}", "run preflight on the machine of the run")
         for message in run.problems.get("unchecked", ())
     ]
     return found or [ok("verl's own validation passes")]

@@ -25,7 +25,7 @@
     el("h4", {}, "Arguments"), el("pre", { dir: "auto" }, pretty(one.arguments || "")),
     el("h4", {}, one.is_error ? "Error" : "Result"), el("pre", { dir: "auto" }, one.result || "(nothing)"));
 
-  /** Returns the calls of a turn; null where it has made none. */
+  /** Returns the calls of a turn; null without calls. */
   viewer.calls = (turn) => {
     const calls = turn.calls || [];
     if (!calls.length) return null;

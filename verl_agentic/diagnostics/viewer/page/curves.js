@@ -16,7 +16,7 @@
     return first.length ? first : about.metrics.slice(0, MOST_AT_FIRST);
   };
 
-  /** Returns the findings that speak of a metric; one that names none of the run's metrics speaks of all. */
+  /** Returns the findings on a metric; a finding without a known metric belongs to all. */
   const findingsOf = (metric) => about.findings.filter((finding) => {
     const words = JSON.stringify([finding.evidence, finding.message]);
     const named = about.metrics.filter((name) => words.includes(name));
@@ -75,7 +75,7 @@
       fill.style.width = part.sum / total * 100 + "%";
       return el("tr", {}, el("th", { scope: "row" }, el("i", { class: "swatch k" + Math.min(place, NUM_COLOURS - 1) }), part.title), el("td", {}, seconds(part.sum / steps.length)), el("td", {}, number(Number((part.sum / total * 100).toPrecision(3))) + " %"), el("td", { class: "share" }, el("span", { class: "track", "aria-hidden": "true" }, fill)));
     };
-    return viewer.fill(byId("time"), el("h2", {}, "Where the time of a step went"),
+    return viewer.fill(byId("time"), el("h2", {}, "Time of a step by stage"),
       isOurs ? null : el("p", { class: "note" }, "Timers of verl; they may overlap."),
       viewer.plots.stack({ steps, parts, width: Math.max(300, byId("time").clientWidth - 30), onStep }),
       el("table", { class: "ledger" }, el("thead", {}, el("tr", {}, ["where", "mean per step", "share", ""].map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, all.map(row))));

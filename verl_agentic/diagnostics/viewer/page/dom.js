@@ -1,5 +1,5 @@
 "use strict";
-// What the page is built with. Whatever a model wrote enters the page here, as text whose hidden characters are shown.
+// DOM helpers. Untrusted text enters the page here, as plain text with visible control characters.
 const viewer = {};
 
 (() => {

@@ -109,13 +109,13 @@
       });
     },
 
-    /** Takes up what can be chosen by now, and the address's filters. */
+    /** Updates the choices, and the filters from the address. */
     update(about) {
       build(about);
       show(viewer.state.query());
     },
 
-    /** Lists what one step has played. */
+    /** Lists the trajectories of one step. */
     showStep(step) {
       show({ step_min: String(step), step_max: String(step) });
       apply();

@@ -144,7 +144,7 @@
 
     setRange(low, high) { range = low === null ? [0, 1] : [Math.min(low, 0), high > low ? high : low + 1]; },
 
-    /** Lists anew. The group that is looked at stays where it stands on the screen; returns its number, -1 without. */
+    /** Updates the list. The open group keeps its place on the screen; returns its number, or -1. */
     async load(group, { keepsPlace = false } = {}) {
       asked += 1;
       const key = asked;

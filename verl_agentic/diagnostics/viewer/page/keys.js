@@ -1,13 +1,13 @@
 "use strict";
-// What the keyboard does anywhere on the page.
+// Keyboard shortcuts of the page.
 (() => {
   const { el, byId } = viewer;
   const NAMES = Object.keys(viewer.tokens.COLOURS);
   const KEYS = [
-    ["j  k", "next, previous group"], ["←  →", "sibling to the left, to the right"], ["/", "search what was said"],
+    ["j  k", "next, previous group"], ["←  →", "sibling to the left, to the right"], ["/", "search texts"],
     ["1 – 6", "colour tokens by " + Object.values(viewer.tokens.COLOURS).map(({ title }) => title.toLowerCase()).join(", ")],
     ["Tab, then arrows", "among tokens: values of one token; ↑ ↓ from block to block"], ["t  c  i  f", "trajectories, curves, time, findings"],
-    ["r", "read what the run has written since"], ["Esc", "leave a field, close this"], ["?", "this list"],
+    ["r", "load new trajectories"], ["Esc", "leave a field, close this"], ["?", "this list"],
   ];
 
   const help = () => byId("help").showModal();

@@ -1,5 +1,5 @@
 "use strict";
-// Puts the parts together: what is chosen is shown, and what the run writes is taken up.
+// Connects the parts: shows the selection and loads new data.
 (() => {
   const { byId, state, source } = viewer;
   const TABS = ["trajectories", "curves", "time", "findings"];
@@ -57,7 +57,7 @@
 
   const showGroup = (group) => show({ ...group, session: group.first[0], index: group.first[1] });
 
-  /** Lists what the filters pass; the group that is looked at stays, else the first one is looked at. */
+  /** Lists the groups that pass the filters; the open group stays open, else the first one opens. */
   const relist = async ({ keepsPlace = false } = {}) => {
     try {
       const key = state.key();

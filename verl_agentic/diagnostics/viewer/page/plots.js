@@ -48,7 +48,7 @@
     svg("text", { x: x(finding.step), y: PAD.top - 3, "text-anchor": "middle" }, LEVELS[finding.level] || "●"),
     svg("title", {}, "step " + finding.step + ": " + finding.name + " – " + finding.message)));
 
-  /** Makes a drawing answer to the pointer and to arrow keys; `tell` gets the place of the step, -1 for none. */
+  /** Lets a drawing react to the pointer and to arrow keys; `tell` gets the place of the step, -1 for none. */
   const steer = (drawing, { steps, x, width, onStep, tell }) => {
     let place = -1;
     const go = (next) => {
@@ -142,13 +142,13 @@
     };
     const drawing = svg("svg", {
       class: "stack", viewBox: "0 0 " + width + " " + height, tabindex: 0, role: "img",
-      "aria-label": "Seconds of every step by where they went; the table below has the sums; arrow keys read steps",
+      "aria-label": "Seconds of every step by stage; the table below has the sums; arrow keys read steps",
     }, lines, bars, cursor, svg("text", { class: "tick", x: 4, y: 12 }, "seconds"));
     steer(drawing, { steps, x, width, onStep, tell });
     return el("figure", { class: "chart wide" }, drawing, readout);
   };
 
-  /** Returns a small curve of shares over steps, without axes: its label says what it shows; null of less than two. */
+  /** Returns a small curve of shares over steps, without axes; null for fewer than two. */
   const spark = (points, label) => {
     if (points.length < 2) return null;
     const [width, height] = [180, 30];

@@ -1,5 +1,5 @@
 "use strict";
-// Where the reader is: all of it is in the address, so that the address is a link to what is seen.
+// The state of the page. The address holds all of it, so that it is a link to the view.
 (() => {
   const KEY = ["split", "step", "uid", "session", "index"];
   const WHOLE = new Set(["step", "session", "index"]);
@@ -16,7 +16,7 @@
       return WHOLE.has(name) ? Number(text) : text;
     },
 
-    /** Returns the trajectory that is looked at; undefined parts where the address has none. */
+    /** Returns the open trajectory; undefined parts if the address has none. */
     key: () => Object.fromEntries(KEY.map((name) => [name, viewer.state.get(name)])),
 
     /** Changes places without a new entry in the browser's history. */

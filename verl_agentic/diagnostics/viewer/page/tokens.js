@@ -2,7 +2,7 @@
 // The token stream: a block per author and turn, every token coloured by one of its numbers.
 (() => {
   const { el, byId, number } = viewer;
-  // `floor`: the scale never ends below it, so that what is next to nothing looks like it.
+  // `floor`: minimum end of the scale, so that tiny values look tiny.
   const COLOURS = {
     mask: { title: "Mask", kind: "mask" },
     advantage: { title: "Advantage", kind: "diverging", floor: 1, unit: "" },
@@ -134,7 +134,7 @@
     focusToken(all[jumps[event.key]]);
   };
 
-  /** Returns the spans of one author; those of the mask where the loop has told none. */
+  /** Returns the spans of one author; derived from the mask if the loop has none. */
   const blocks = () => {
     const { segments, tokens } = shown;
     if (segments.length) return segments;
@@ -148,7 +148,7 @@
     return found;
   };
 
-  /** Returns what a block says where there is no tokenizer to say it. */
+  /** Returns the text of a block without a tokenizer. */
   const saidBy = (block) => {
     const turn = shown.turns.find((one) => one.index === block.turn);
     if (shown.tokens.texts || !turn) return null;

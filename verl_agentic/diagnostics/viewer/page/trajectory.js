@@ -1,5 +1,5 @@
 "use strict";
-// One trajectory: what it is, what it was paid, where its time went, and every token.
+// One trajectory: summary, rewards, timeline and tokens.
 (() => {
   const { el, byId, number } = viewer;
   const META = [
@@ -23,7 +23,7 @@
     }));
   };
 
-  /** Returns what it was paid by part: as weighted, else raw, else all that the log has as its score. */
+  /** Returns its rewards by part: weighted, else raw, else the logged score. */
   const rewardParts = (record) => {
     const said = { ...record.numbers, ...record.score };
     const named = (prefix) => Object.entries(said).filter(([name]) => name.startsWith(prefix)).map(([name, value]) => [name.slice(prefix.length), value]);
@@ -63,7 +63,7 @@
   const head = (meta) => el("div", { class: "trajectory-head" },
     el("h2", {}, (meta.split === "train" ? "" : meta.split + " ") + "step " + meta.step + " · session " + meta.session + (meta.index ? " · row " + meta.index : "")),
     el("bdi", { class: "task" }, meta.task_id || meta.uid),
-    meta.place && meta.place !== "last" ? viewer.badge(meta.place + " row", "", "The turns and the time are told by the last row of the session") : null,
+    meta.place && meta.place !== "last" ? viewer.badge(meta.place + " row", "", "The last row of the session has the turns and the timeline") : null,
     meta.role && meta.role !== "policy" ? viewer.badge(meta.role) : null,
     el("button", { id: "copy-link", on: { click: copyLink } }, "Copy link"));
 
