@@ -149,7 +149,7 @@ def test_a_critic_that_is_not_trained_is_not_told_of(tmp_path: Path) -> None:
 def test_a_reward_model_of_verl_s_is_not_translated(tmp_path: Path) -> None:
     made = _translated(tmp_path, _GPU, "reward.reward_model.enable=true")
     assert "reward.reward_model.enable=true" in made.untranslated[0]
-    with pytest.raises(ConfigError, match=r"no CPU can run this, got reward\.reward_model\.enable=true"):
+    with pytest.raises(ConfigError, match=r"cannot run on a CPU, got reward\.reward_model\.enable=true"):
         _plan(tmp_path, "reward.reward_model.enable=true")
 
 
@@ -163,7 +163,7 @@ def test_another_tokenizer_gets_more_room_and_the_own_one_what_was_asked(tmp_pat
 def test_a_recipe_without_model_and_rows_gets_both_and_a_script(tmp_path: Path) -> None:
     plan = _plan(tmp_path)
     assert "quickstart's tokenizer" in plan.model.said and "32 rows that python_math makes" in plan.rows
-    assert plan.policy.startswith("the environment's solution plays 1 of 4 sessions")
+    assert plan.policy.startswith("the environment's solution generates 1 of 4 sessions")
     assert plan.expected.scripted
     path = plan.write(tmp_path / "out", ray_folder=str(tmp_path / "ray"))
     written = yaml.safe_load(path.read_text())
@@ -191,7 +191,7 @@ def test_a_model_folder_is_used_as_it_is(tmp_path: Path) -> None:
     make_tiny_model(tmp_path / "mine", seed=3)
     made = make_model(tmp_path / "tiny", choice=str(tmp_path / "mine"), path=None)
     assert made.folder == tmp_path / "mine" and not (tmp_path / "tiny").exists()
-    with pytest.raises(ConfigError, match=r"no config\.json"):
+    with pytest.raises(ConfigError, match=r"without config\.json"):
         make_model(tmp_path / "tiny", choice="large", path=None)
 
 
@@ -221,9 +221,9 @@ def test_rows_without_a_known_solution_are_sampled_and_a_script_is_refused(tmp_p
     rows = tmp_path / "rows.jsonl"
     write_rows([EnvRow(prompt=(Message("user", "Sort a list."),), ground_truth="[]")], rows)
     plan = _plan(tmp_path, f"data.train_files={rows}", recipe="code_tests")
-    assert plan.policy.startswith("all sessions are sampled: the solution of a row is not known")
+    assert plan.policy.startswith("all sessions are sampled: the solution of a row is unknown")
     assert not plan.expected.scripted
-    with pytest.raises(ConfigError, match="--policy scripted cannot be"):
+    with pytest.raises(ConfigError, match="--policy scripted is not possible"):
         _plan(tmp_path, f"data.train_files={rows}", recipe="code_tests", policy="scripted")
 
 

@@ -101,7 +101,7 @@ def test_arguments_of_the_environment_are_passed_on(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("9lives", "Python identifier"), ("My_Env", "lower case"), ("taken", "is there already")]
+    ("name", "message"), [("9lives", "Python identifier"), ("My_Env", "lower case"), ("taken", "the folder exists")]
 )
 def test_names_that_cannot_be_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
@@ -119,7 +119,7 @@ def test_the_list_has_every_environment_with_what_it_offers(
     listed = {env["id"]: env for env in json.loads(capsys.readouterr().out)}
     assert set(listed) == set(known_envs())
     math = listed["python_math"]
-    assert (math["make_rows"], math["gold"], math["examples"]) == (True, True, 5) and "Arithmetic" in math["about"]
+    assert (math["make_rows"], math["gold"], math["examples"]) == (True, True, 5) and "Multiplications" in math["about"]
     assert main(["env", "list"]) == 0
     assert "python_math" in capsys.readouterr().out
     (tmp_path / "bad").mkdir()

@@ -306,7 +306,7 @@ def test_the_name_of_the_length_and_the_models_context_are_found_out(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--mode", "completions"], "mode completions speaks tokens, got no --tokenizer"),
+        (["--mode", "completions"], "mode completions needs a tokenizer, got no --tokenizer"),
         (["--protocol", "retool"], "mode chat leaves the protocol to the server, got --protocol retool"),
         (["--limit", "max_turn=3"], "unknown keys in limits, got ['max_turn']"),
         (["--samples", "0"], "--samples and --concurrency must be positive, got 0 and 32"),

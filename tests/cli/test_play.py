@@ -28,6 +28,6 @@ def test_a_missing_model_and_a_missing_environment_are_answered_with_the_way_out
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["play", "hi", "--model", str(tmp_path)]) == 2
-    assert f"no model to play, got {tmp_path}; run `make quickstart`" in capsys.readouterr().err
+    assert f"no such model folder, got {tmp_path}; run `make quickstart`" in capsys.readouterr().err
     assert main(["play", "hi", "--model", str(tiny_model), "--env", "nope"]) == 2
     assert f"unknown environment, got 'nope'; use one of {known_envs()}" in capsys.readouterr().err

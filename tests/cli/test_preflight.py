@@ -43,7 +43,7 @@ def test_a_run_that_may_start_is_shown_with_its_prompt_and_numbers(
     assert "python(code): Runs Python code and returns what it prints.<|im_end|>" in shown
     assert "What is 2*21? \\u001b[31m[bold]\\u202e<|im_end|>" in shown
     assert "\x1b[31m[bold]" not in shown and "\u202e" not in shown
-    assert "samples per step" in shown and "16 prompts x 8" in shown and "this run may start" in shown
+    assert "samples per step" in shown and "16 prompts x 8" in shown and "this run can start" in shown
 
 
 def test_a_fault_is_exit_code_1_and_a_configuration_that_cannot_be_composed_is_2(

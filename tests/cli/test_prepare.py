@@ -184,7 +184,7 @@ def test_hindsight_says_what_it_lacks_and_leaves_what_was_there(
         ("text_game", [], "--hindsight needs a tokenizer, got no --model"),
         ("text_game", [*model, "--split", "val"], "no episode of --split val is stored below"),
         ("text_game", [*model, "--protocol", "ragen"], "none of 1 episodes gives a row, got 0 solved, 0 relabelled"),
-        ("text_game", [*model, "--check", str(earlier)], "--hindsight reads a run and makes no rows, got --check"),
+        ("text_game", [*model, "--check", str(earlier)], "--hindsight cannot be combined with --check"),
     ):
         assert main(["prepare", env, "--hindsight", str(run), "--out", str(tmp_path / "x"), *more]) == 2
         assert message in capsys.readouterr().err

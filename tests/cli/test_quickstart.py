@@ -124,7 +124,7 @@ def test_the_report_of_a_run_has_its_control_once_both_are_there(world: World, t
 
     reports = [(folder / "report.html").read_text() for folder in (learning, control)]
 
-    assert all("control: rewards shuffled" in text and "rewards as earned" in text for text in reports)
+    assert all("control: rewards shuffled" in text and "real rewards" in text for text in reports)
     assert ["it must not learn" in text for text in reports] == [False, True]
 
 
@@ -243,6 +243,6 @@ def test_the_trainers_are_verls_own_and_the_control_differs_in_the_estimator_alo
 
 def test_fresh_removes_no_folder_that_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(ConfigError, match="which is none"):
+    with pytest.raises(ConfigError, match="which is not one"):
         Quickstart(tmp_path, QuickstartSettings(**SETTINGS), fresh=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"

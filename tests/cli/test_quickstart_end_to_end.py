@@ -39,7 +39,7 @@ def test_an_interrupted_run_leaves_nothing_behind_and_can_be_finished(tmp_path: 
         time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     assert process.wait(90) == 130
-    assert "goes on from here" in log.read_text()
+    assert "Run the same command to continue" in log.read_text()
     assert not psutil.wait_procs(list(family.values()), timeout=30)[1]
 
     started = (out / "phases" / "sft.json").stat().st_mtime

@@ -83,7 +83,7 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
     monkeypatch.setattr(backends, "_MAKERS", {**backends._MAKERS, **dict.fromkeys(isolating, refuse)})
     monkeypatch.setattr(process_pool, "_pools", {})
     (tmp_path / "model").symlink_to(made / "model")
-    with pytest.raises(EnvError, match="cannot be played here") as caught:
+    with pytest.raises(EnvError, match="cannot be generated here") as caught:
         tasks.make_data(COURSE, tmp_path, 1, 4, lambda done, total: None)
     assert "got namespaces: not on this machine" in str(caught.value) and "sandbox backends" in str(caught.value)
 

@@ -62,9 +62,9 @@ def test_a_rubric_that_is_right_is_exit_code_0(
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
-        ([use("reads_tools")], "reads_tools: silence beside tool output earns up to 1 of the range"),
-        ([use("strict"), use("coin", weight=0.2)], "coin: says different things of "),
-        ([use("strict"), use("always", weight=0.2)], "always: never differs inside of a group"),
+        ([use("reads_tools")], "reads_tools: silence beside tool output gets up to 1 of the range"),
+        ([use("strict"), use("coin", weight=0.2)], "coin: gives different verdicts on "),
+        ([use("strict"), use("always", weight=0.2)], "always: never differs inside a group"),
         ([use("strict"), use("broken", weight=0.2)], "broken: fails on 16 of 16 samples"),
     ],
 )
@@ -95,8 +95,8 @@ def test_the_lab_shows_what_would_have_changed(
     assert main(["reward", "lab", str(run_dir), "--rubric", path, "--html", str(page)]) == 0
     shown = capsys.readouterr().out
     # Rewards 1, 1, 0, 0 become 1.4, 1.4, 0, 0: the same ranks; 0.5 becomes 0.7.
-    assert "rank correlation of old and new rewards 1, inside of groups 1" in shown
-    assert "0.5" in shown and "0.7" in shown and "0 samples are pushed the other way" in shown
+    assert "rank correlation of old and new rewards 1, inside groups 1" in shown
+    assert "0.5" in shown and "0.7" in shown and "0 samples change the sign of their advantage" in shown
     assert "<svg" in page.read_text()
     old = rubric(tmp_path, use("never_right"), name="old.yaml")
     arguments = ["--rubric", path, "--old", old, "--estimator", "rloo", "--json"]
@@ -110,8 +110,8 @@ def test_the_lab_shows_what_would_have_changed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "val"], "no trajectory fits --split val and --source None; there are ['training (train)']"),
-        (["--source", "eval"], "no trajectory fits --split None and --source eval"),
+        (["--split", "val"], "no trajectory matches --split val and --source None; there are ['training (train)']"),
+        (["--source", "eval"], "no trajectory matches --split None and --source eval"),
         (["--limit", "0"], "--limit must be positive, got 0"),
         (["--rubric", "no/such.yaml"], "cannot read the rubric 'no/such.yaml'"),
     ],
@@ -183,7 +183,7 @@ def test_a_kind_that_the_folder_does_not_have_is_refused(
 ) -> None:
     path = rubric(tmp_path, use("strict"))
     assert main(["reward", "audit", str(run_dir), "--rubric", path, "--of", "evaluation"]) == 2
-    assert "no trajectory fits --of evaluation" in capsys.readouterr().err
+    assert "no trajectory matches --of evaluation" in capsys.readouterr().err
 
 
 def test_neither_command_imports_verl_or_torch(run_dir: Path, tmp_path: Path) -> None:

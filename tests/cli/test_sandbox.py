@@ -68,7 +68,7 @@ def test_a_weaker_backend_than_allowed_and_a_missing_program_are_wrong_use(capsy
     assert main(["sandbox", "run", "--backend", "local", "--", "true"]) == 2
     assert "local isolates by process_limits" in capsys.readouterr().err
     assert main(LOCAL) == 2
-    assert "a program is needed" in capsys.readouterr().err
+    assert "needs a program" in capsys.readouterr().err
 
 
 def test_backends_shows_each_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

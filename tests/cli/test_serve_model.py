@@ -43,7 +43,7 @@ def test_a_model_is_served_until_the_server_is_told_to_end(tiny_model: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "/nowhere"], "no model to serve, got /nowhere; name a Hugging Face folder"),
+        (["--model", "/nowhere"], "no such model folder, got /nowhere; name a Hugging Face folder"),
         (
             ["--model", "MODEL", "--host", "0.0.0.0"],
             "a server that other machines reach needs a token, got host 0.0.0.0",

@@ -72,7 +72,7 @@ def test_a_spot_check_has_as_many_random_as_suspicious_ones_and_a_seed_repeats_i
         (["--step", "2"], "add --export FILE"),
         (["--spot-check", "2"], "add --export FILE"),
         (["--export", "page.html", "--limit", "0"], "must be 1 or more, got 0"),
-        (["--export", "page.html", "--step", "77"], "no trajectories to write"),
+        (["--export", "page.html", "--step", "77"], "no trajectory passes the filters"),
         (["--export", "missing/folder/page.html"], "choose another --export"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_run_is_shown_before_an_evaluation_that_lies_in_its_folder(
     (tmp_path / "eval" / "episodes.jsonl").write_text("{}\n")
     page = tmp_path / "page.html"
     assert main(["view", str(tmp_path), "--export", str(page)]) == 0
-    assert written(page) and f"view evaluations by their own folders: {tmp_path / 'eval'}" in capsys.readouterr().err
+    assert written(page) and f"pass their own folders: {tmp_path / 'eval'}" in capsys.readouterr().err
     assert main(["view", str(tmp_path / "eval"), "--export", str(page)]) == 2
     assert "episodes.jsonl:1 is no episode of an evaluation" in capsys.readouterr().err
 

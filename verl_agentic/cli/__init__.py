@@ -24,7 +24,7 @@ GROUPS = {
     },
     "During and after a run": {
         "view": "show every trajectory, token by token, in the browser or as one HTML file",
-        "diagnose": "name what is wrong with a run, with evidence and what to try next",
+        "diagnose": "name the faults of a run, with evidence and advice",
         "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
     },
     "After a run": {
@@ -37,7 +37,7 @@ GROUPS = {
         "tiny-model": "write a tiny random model with a tokenizer and a chat template",
     },
 }
-"""Heading -> subcommand -> one line of help; `tiny-model` lives in `cli/tiny_model.py`, and so on."""
+"""Heading -> subcommand -> one line of help; `tiny-model` is in `cli/tiny_model.py`, and so on."""
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments[:1] == [name]:
             _module(name).add_arguments(subparser)
     parsed = _parse(parser, arguments)
-    # Bars of other libraries would run through ours.
+    # Progress bars of other libraries would break ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         return _module(parsed.command).run(parsed)
@@ -79,7 +79,7 @@ def _overview() -> str:
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Returns the parsed arguments. Options may stand between overrides, where argparse ends a list of positionals."""
+    """Returns the parsed arguments. Allows options between overrides, which argparse does not."""
     parsed, rest = parser.parse_known_args(arguments)
     is_wrong = [argument for argument in rest if argument.startswith("-") or not hasattr(parsed, "overrides")]
     if is_wrong:

@@ -1,4 +1,4 @@
-"""Commands that have subcommands, each in a module of its own."""
+"""Commands with subcommands, each in its own module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def command_group(
         package: the package of the command; holds one module for each subcommand.
         commands: subcommand -> one line of help.
         example: a command line for the end of the help.
-        modules: subcommand -> its module, where the names differ.
+        modules: subcommand -> its module, if the names differ.
     """
     command = package.rpartition(".")[2]
 

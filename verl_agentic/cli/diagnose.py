@@ -1,4 +1,4 @@
-"""`verl-agentic diagnose`: names what is wrong with a finished or running run, and what to try next."""
+"""`verl-agentic diagnose`: names the faults of a finished or running run, with advice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a verdict per line; returns 0 when nothing failed, 1 when something did, 2 with nothing to diagnose."""
+    """Prints a finding per line; returns 0 if nothing failed, 1 if something did, 2 with nothing to diagnose."""
     from verl_agentic.diagnostics.diagnosis.checklist import CHECKS, diagnose, exit_code
     from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
     from verl_agentic.errors import DataError

@@ -1,4 +1,4 @@
-"""`verl-agentic doctor`: would a run work here, and is the plugin whole?"""
+"""`verl-agentic doctor`: checks the machine, the versions and the plugin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints all checks; the exit code is 0 when a quickstart would run."""
+    """Prints all checks; the exit code is 0 if a quickstart would run."""
     seen, failure = _probe(args.timeout)
     patches = seen.pop("patches", [])
     checks = [*machine_checks(), *_plugin_checks(seen, failure)]
@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(timeout_s: float) -> tuple[dict[str, Any], str]:
-    """Returns what a fresh process and a Ray worker see, the patches, and why the rest could not be found out."""
+    """Returns the plugin's state in a fresh process and in a Ray worker, the patches, and faults of the probe."""
     from verl_agentic.adapters import plugin_probe
 
     command = [sys.executable, "-m", "verl_agentic.adapters.plugin_probe"]
-    # The platform must be named for its adapters to do anything.
+    # The adapters of a platform act only if it is named.
     environment = {**os.environ, "VERL_PLATFORM": os.environ.get("VERL_PLATFORM", "cpu")}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -79,11 +79,11 @@ def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Finding]:
         if place in seen:
             checks.append(_plugin_check(name, seen[place]))
         else:
-            advice = "python -m verl_agentic.adapters.plugin_probe shows where it stops"
+            advice = "run python -m verl_agentic.adapters.plugin_probe to see where it stops"
             checks.append(Finding(check=name, status="fail", found=failure, advice=advice))
     for name, hidden in seen.get("process", {}).get("entry_points", {}).items():
         if hidden is not None and name != "verl_agentic":
-            advice = "verl hides this; verl_agentic does not need it"
+            advice = "verl hides this error; verl_agentic does not need the package"
             checks.append(Finding(check=f"other plugin {name}", status="warn", found=hidden, advice=advice))
     return checks
 
@@ -96,7 +96,7 @@ def _plugin_check(name: str, seen: dict[str, Any]) -> Finding:
 
 
 def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
-    """Returns what is wrong and what to do, or two empty strings."""
+    """Returns the fault and the advice, or two empty strings."""
     if "error" in seen:
         return seen["error"], "python -m verl_agentic.adapters.plugin_probe"
     if "verl_agentic" not in seen["entry_points"]:
@@ -109,7 +109,7 @@ def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
         return f"verl did not load it, VERL_USE_EXTERNAL_PLUGINS={policy}", "unset VERL_USE_EXTERNAL_PLUGINS"
     if seen["failed"]:
         causes = "; ".join(f"{adapter}: {cause}" for adapter, cause in seen["failed"].items())
-        return causes, "mend the cause, or " + _REINSTALL
+        return causes, "fix the cause, or " + _REINSTALL
     return "", ""
 
 

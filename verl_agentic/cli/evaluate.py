@@ -1,4 +1,4 @@
-"""`verl-agentic evaluate`: evaluates a model behind an OpenAI-compatible server with the loop that trains."""
+"""`verl-agentic evaluate`: evaluates a model behind an OpenAI-compatible server with the loop of training."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays what is not there yet and prints the summary; returns 1 when no episode counts."""
+    """Runs missing episodes and prints the summary; returns 1 if all episodes are void."""
     import json
 
     from verl_agentic.errors import ConfigError
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _curve(args: argparse.Namespace) -> int:
-    """Plays everything once for each number of turns; returns 1 when for one of them no episode counts."""
+    """Evaluates each number of turns; returns 1 if all episodes of one of them are void."""
     import json
 
     from verl_agentic.data.evaluation.evaluation_page import write_turns_page
@@ -142,7 +142,7 @@ def _curve(args: argparse.Namespace) -> int:
 
 
 async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the summary, which it has also written."""
+    """Writes the summary and returns it."""
     import functools
     import json
 
@@ -189,7 +189,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _export_viewer(out: Path, groups: Sequence[tuple[str, int, str]]) -> str:
-    """Writes the viewer with some groups beside the report; returns its name, or nothing where it cannot be made."""
+    """Writes the viewer with some groups beside the report; returns its name, or nothing if that fails."""
     import tempfile
 
     from verl_agentic.data.evaluation.evaluation_log import write_evaluation_run
@@ -213,7 +213,9 @@ def _mode(args: argparse.Namespace) -> Mode:
     from verl_agentic.errors import ConfigError
 
     if args.mode == "completions" and not args.tokenizer:
-        raise ConfigError("mode completions speaks tokens, got no --tokenizer; name the model's, or use --mode chat")
+        raise ConfigError(
+            "mode completions needs a tokenizer, got no --tokenizer; name the model's, or use --mode chat"
+        )
     return args.mode or ("completions" if args.tokenizer else "chat")
 
 
@@ -234,7 +236,7 @@ def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
 
 
 def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what must stay the same when an evaluation is taken up again."""
+    """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
     return {**{name: getattr(args, name) for name in names}, "mode": _mode(args), "config": dict(config),
             "request": args.request}  # fmt: skip
@@ -282,7 +284,7 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
 
 @contextlib.contextmanager
 def _progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Shows how many episodes have been played and how many of them were successes."""
+    """Shows the number of finished episodes and their mean outcome."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

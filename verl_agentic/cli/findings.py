@@ -1,4 +1,4 @@
-"""Prints findings: one table for every command that judges something."""
+"""The table of findings that commands print."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]
 def print_findings(
     console: Console, findings: Iterable[Finding], *, titles: Mapping[str, str] | None = None, checks: str = "check"
 ) -> None:
-    """Prints a row per finding: check, status, what was found, what to try and where to look.
+    """Prints a row per finding: check, status, finding, advice and place to look.
 
     Args:
-        console: where it is printed.
+        console: output of the table.
         findings: in the order of the rows.
-        titles: what people call the checks; those that are missing are shown by name.
+        titles: check -> title; other checks are shown by name.
         checks: head of the first column.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(checks, "", "found, and what to try", box=box.SIMPLE_HEAD)
+    table = Table(checks, "", "finding and advice", box=box.SIMPLE_HEAD)
     for finding in findings:
-        # Text, because what a model or an exception wrote may hold what rich takes for markup.
+        # Text, because the text of a model or an exception may contain markup of rich.
         said = Text(printable(finding.found), overflow="fold")
         if finding.advice:
             said.append(f"\ntry: {printable(finding.advice)}", style="cyan")
@@ -41,5 +41,5 @@ def print_findings(
 
 
 def printable(text: str) -> str:
-    """Returns text without characters that steer a terminal or turn its direction."""
+    """Returns text without characters that control a terminal or change the text direction."""
     return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text)

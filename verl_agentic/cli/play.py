@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the question and prints who said what."""
+    """Runs the episode and prints its messages."""
     from rich.console import Console
     from rich.text import Text
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.types import Message
 
     if not (args.model / "config.json").is_file():
-        raise DataError(f"no model to play, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
+        raise DataError(f"no such model folder, got {args.model}; run `make quickstart`, or name a Hugging Face folder")
     tokenizer, codec = load_codec(str(args.model))
     model = LocalModel(
         model_path=args.model,
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             max_response_tokens=args.max_tokens, max_context_tokens=args.max_tokens + 2_048, max_turns=args.max_turns
         ),
     )
-    # There is no right answer to a question that a person typed: the score is left out.
+    # The user's question has no ground truth, so there is no score.
     row = EnvRow(prompt=(Message("user", args.question),), ground_truth="0")
     (episode,) = model.run([row], temperature=args.temperature, seed=args.seed)
     console, played = Console(), describe(episode, tokenizer)

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints prompt, numbers and checks; returns 1 when a check fails."""
+    """Prints prompt, sizes and checks; returns 1 if a check fails."""
     from verl_agentic.adapters.preflight.plan_run import plan
     from verl_agentic.diagnostics.preflight.derived import derived_numbers
     from verl_agentic.diagnostics.preflight.result import judge
@@ -75,13 +75,13 @@ def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) ->
     if planned.prompt is not None:
         prompt = planned.prompt
         console.print(Rule(f"first row, as {prompt.agent_loop} shows it to the policy: {prompt.num_tokens} tokens"))
-        # What rows hold is not ours: no markup, and no control characters for the terminal.
+        # Text of rows is untrusted: no markup and no control characters for the terminal.
         console.print(printable(prompt.text), markup=False, highlight=False, soft_wrap=True)
         console.print(f"tools: {', '.join(prompt.tools) or 'none'}", markup=False, highlight=False)
         sampling = ", ".join(f"{key}={value}" for key, value in prompt.sampling.items())
         console.print(f"sampling: {printable(sampling)}", markup=False, highlight=False, soft_wrap=True)
     if numbers:
-        console.print(Rule("what it amounts to"))
+        console.print(Rule("derived sizes"))
         console.print(_of_numbers(numbers))
     console.print(Rule("checks"))
     titles = {result.check: result.check.replace("_", " ") for result in results}
@@ -89,8 +89,8 @@ def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) ->
     print_findings(console, results, titles=titles)
     failed = sum(result.status == "fail" for result in results)
     warned = sum(result.status == "warn" for result in results)
-    verdict = f"{failed} of {len(results)} findings would spoil this run" if failed else "this run may start"
-    console.print(f"{verdict}{f'; {warned} to look at' if warned else ''}", style="red" if failed else "green")
+    verdict = f"{failed} of {len(results)} findings must be fixed" if failed else "this run can start"
+    console.print(f"{verdict}{f'; {warned} warnings' if warned else ''}", style="red" if failed else "green")
 
 
 def _of_numbers(numbers: list[Number]):

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     package = load_env_package(args.env)
     if args.hindsight and (args.check or args.learnable):
-        raise ConfigError("--hindsight reads a run and makes no rows, got --check or --learnable beside it; drop one")
+        raise ConfigError("--hindsight cannot be combined with --check or --learnable, got both; drop one")
     if args.hindsight:
         write_hindsight(args, package, _out(args, package) / FILE)
         return 0
@@ -98,12 +98,12 @@ def _out(args: argparse.Namespace, package: Any) -> Path:
 
 
 def _learnable(records: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """Returns the records that an evaluation sometimes solved, and those that it does not know."""
+    """Returns the records that an evaluation sometimes solved or did not contain."""
     from verl_agentic.data.rows import read_json_lines
     from verl_agentic.sampling.prompts.difficulty import is_learnable, pass_rates_of
 
     played = [{**record, "task": record["task_id"]} for _, record in read_json_lines(path) if record.get("task_id")]
     rates = pass_rates_of(played, [record["extra_info"]["task_id"] for record in records])
     kept = [record for record, keep in zip(records, is_learnable(rates), strict=True) if keep]
-    print(f"{path}: {len(records) - len(kept)} of {len(records)} training rows are left out, always or never solved")
+    print(f"{path}: {len(records) - len(kept)} of {len(records)} training rows are left out: always or never solved")
     return kept

@@ -26,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM, then answers what it has begun, for 30 s at most."""
+    """Serves until SIGINT or SIGTERM, then finishes running requests, for 30 s at most."""
     from verl_agentic.errors import DataError
 
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
     if not (args.model / "config.json").is_file():
-        raise DataError(f"no model to serve, got {args.model}; name a Hugging Face folder")
+        raise DataError(f"no such model folder, got {args.model}; name a Hugging Face folder")
     asyncio.run(_serve(args, token))
     return 0
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     chosen = [name for name in ("step", "key", "spot_check") if getattr(args, name)]
     if args.export is None and chosen:
-        raise ConfigError(f"--{chosen[0].replace('_', '-')} chooses what a file holds, got no file; add --export FILE")
+        raise ConfigError(f"--{chosen[0].replace('_', '-')} needs --export, got none; add --export FILE")
     if args.limit < 1 or (args.spot_check is not None and args.spot_check < 1):
         raise ConfigError(f"--limit and --spot-check must be 1 or more, got {args.limit} and {args.spot_check}")
     with tempfile.TemporaryDirectory(prefix="verl-agentic-view-") as folder:
@@ -67,14 +67,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open(run_dir: Path, folder: Path) -> RunView:
-    """Returns the view of a run; of a folder without one, the view of the evaluations in it.
+    """Returns the view of a run, or if there is none, of the evaluations in the folder.
 
     Args:
-        run_dir: what was asked for; may be the file of an evaluation.
-        folder: takes the log that is made of evaluations.
+        run_dir: the argument; may be the file of an evaluation.
+        folder: for the log made from evaluations.
 
     Raises:
-        DataError: there is neither a run nor an evaluation.
+        DataError: the folder has neither a run nor an evaluation.
     """
     import sys
 
@@ -90,7 +90,7 @@ def _open(run_dir: Path, folder: Path) -> RunView:
         view = RunView(run_dir)
         if evaluations:
             names = ", ".join(str(path) for path in evaluations[:3])
-            print(f"showing the run; view evaluations by their own folders: {names}", file=sys.stderr)
+            print(f"showing the run; to see evaluations, pass their own folders: {names}", file=sys.stderr)
         return view
     if evaluations:
         return RunView(write_evaluation_run(run_dir, folder), shown_as=run_dir)

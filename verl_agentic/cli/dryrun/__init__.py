@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs one step and shows what it did; the exit code is 0 when every stage is right."""
+    """Runs one step and prints its report; the exit code is 0 if every stage passes."""
     from rich.console import Console
 
     from verl_agentic.cli.dryrun.launch import launch

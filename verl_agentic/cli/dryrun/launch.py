@@ -23,20 +23,20 @@ from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, buil
 
 _PROBE = "verl_agentic.adapters.dryrun.step_probe"
 _GRACE_S = 5.0
-"""What a run that has failed somewhere may still take to say more."""
+"""Time that a failed run has to report more."""
 
 
 class _Over(Exception):
-    """Ends a run from outside."""
+    """Stops a run from outside."""
 
 
 def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable[[Events], None]) -> Report:
-    """Runs one step and returns what it has shown; none of its processes outlives the call.
+    """Runs one step and returns its report; none of its processes outlives the call.
 
     Args:
-        plan: what is run.
+        plan: of the run.
         out: folder for configuration, log and events.
-        timeout_s: it is ended after so long.
+        timeout_s: limit of the run.
         on_events: called as events come, to show progress.
     """
     folder = out / "events"
@@ -89,9 +89,9 @@ def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable
 
 
 def _overdue(report: Report, timeout_s: float) -> Report:
-    """Returns a report that says where a run hung."""
+    """Returns the report of a run that hung."""
     stage = next((stage for stage in report.stages if stage.status == "not reached"), report.stages[-1])
-    message = f"the run was still here after {timeout_s:g} s; raise --timeout, or see the end of the log"
+    message = f"the run did not end within {timeout_s:g} s; raise --timeout, or see the end of the log"
     stage.status = "ok"
     stage.fail(message)
     report.error = FirstError(stage=stage.name, type="TimeoutError", message=message)

@@ -1,4 +1,4 @@
-"""The model of a dry run: tiny, random, and with the tokenizer and the chat template of the user's."""
+"""The model of a dry run: tiny, random, and with the user's tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ class DryrunModel:
 
     folder: Path
     has_own_tokenizer: bool
-    """Whether its tokenizer is the one that the configuration names."""
+    """Whether its tokenizer is that of the configuration."""
     said: str
-    """What it is, for the report."""
+    """Description for the report."""
 
 
 def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
-    """Returns the model that a dry run trains.
+    """Returns the model of a dry run.
 
     Args:
         out: folder of a tiny model, made here.
-        choice: `tiny`, or a folder that is used as it is.
-        path: `actor_rollout_ref.model.path` of the configuration; None where it is not set.
+        choice: `tiny`, or a folder, which is not changed.
+        path: `actor_rollout_ref.model.path` of the configuration; None if it is not set.
 
     Raises:
         ConfigError: `choice` is neither.
     """
     if choice != "tiny":
         if not (Path(choice) / "config.json").is_file():
-            raise ConfigError(f"--model is tiny or a model folder, got {choice!r}, which has no config.json; name one")
+            raise ConfigError(
+                f"--model must be tiny or a model folder, got {choice!r} without config.json; name a folder"
+            )
         return DryrunModel(folder=Path(choice).resolve(), has_own_tokenizer=True, said=f"{choice} as it is")
     tokenizer, reason = _tokenizer_of(path)
     if tokenizer is None:
@@ -50,7 +52,7 @@ def make_model(out: Path, *, choice: str, path: str | None) -> DryrunModel:
 
 
 def _tokenizer_of(path: str | None) -> tuple[Any, str]:
-    """Returns the tokenizer of a model, from this machine alone, or why there is none."""
+    """Returns the tokenizer of a model on this machine, or the reason why there is none."""
     from transformers import AutoTokenizer
 
     if path is None:

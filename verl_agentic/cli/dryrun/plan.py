@@ -1,4 +1,4 @@
-"""Everything a dry run decides before it starts: configuration, model, rows, who plays."""
+"""The plan of a dry run: configuration, model, rows, policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import AgenticError, ConfigError, DataError
 
 _AGENTIC = "actor_rollout_ref.rollout.custom.agentic"
-_NUM_ROWS = 32  # where the configuration names no rows
+_NUM_ROWS = 32  # if the configuration names no rows
 _LOOKED_AT = 8
 _CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")
 
@@ -36,24 +36,24 @@ class Options:
     overrides: Sequence[str]
     model: str = "tiny"
     policy: str | None = None
-    """`scripted`, `sampled`, or None: scripted where that can be."""
+    """`scripted`, `sampled`, or None: scripted if possible."""
     out: Path
 
 
 @dataclass(kw_only=True)
 class DryrunPlan:
-    """What will be run."""
+    """The plan of a run."""
 
     translation: Translation
     model: DryrunModel
     rows: str
-    """Where the rows come from, for the report."""
+    """Source of the rows, for the report."""
     policy: str
-    """Who plays, for the report."""
+    """The policy, for the report."""
     expected: ExpectedStep = field(default_factory=ExpectedStep)
 
     def write(self, folder: Path, *, ray_folder: str) -> Path:
-        """Writes the configuration that is run, whole, and returns its path."""
+        """Writes the complete configuration of the run and returns its path."""
         config = self.translation.config
         self.translation.set("ray_kwargs.ray_init._temp_dir", ray_folder, "Ray's sockets need short paths")
         hydra = {"hydra": {"output_subdir": None, "job": {"chdir": False}, "run": {"dir": str(folder / "hydra")}}}
@@ -63,10 +63,10 @@ class DryrunPlan:
 
 
 def make_plan(options: Options) -> DryrunPlan:
-    """Returns the plan; writes the model, and rows where there are none, into the folder of the dry run.
+    """Returns the plan; writes the model, and rows if there are none, into the folder of the dry run.
 
     Raises:
-        AgenticError: what is wrong with the configuration, or with what it names.
+        AgenticError: the configuration, or a file that it names, is invalid.
     """
     composed = compose(options.config_dir, options.config_name, options.overrides)
     config = composed.config
@@ -75,7 +75,7 @@ def make_plan(options: Options) -> DryrunPlan:
     model = make_model(options.out / "model", choice=options.model, path=path)
     translation = translate(config, out=options.out, own_tokenizer=model.has_own_tokenizer)
     if translation.untranslated:
-        raise ConfigError("no CPU can run this, got " + "; ".join(translation.untranslated))
+        raise ConfigError("the configuration cannot run on a CPU, got " + "; ".join(translation.untranslated))
     _set_model(translation, model)
     package = _package(translation)
     files, rows = _rows(translation, named, package, options)
@@ -97,7 +97,7 @@ def _set_model(made: Translation, model: DryrunModel) -> None:
 
 
 def _chosen(composed: Composed, key: str) -> Any:
-    """Returns a value that the user chose; None where it is verl's default: ??? in a later file leaves that there.
+    """Returns a value that the user chose; None for verl's default.
 
     Raises:
         ConfigError: the user's value cannot be resolved.
@@ -105,7 +105,7 @@ def _chosen(composed: Composed, key: str) -> Any:
     for entry in composed.unresolved:
         place = entry.partition(":")[0]
         if f"{place}.".startswith(f"{key}.") or key.startswith(f"{place}."):
-            raise ConfigError(f"{key} cannot be resolved, got {entry}; mend the ${{...}}, or give it a value")
+            raise ConfigError(f"{key} cannot be resolved, got {entry}; fix the ${{...}}, or set a value")
     value, default = (functools.reduce(_part, key.split("."), tree) for tree in (composed.plain, composed.defaults))
     return None if value == default else value
 
@@ -120,7 +120,7 @@ def _package(made: Translation) -> EnvPackage | None:
 
 
 def _rows(made: Translation, named: Any, package: EnvPackage | None, options: Options) -> tuple[list[str], str]:
-    """Returns the files of training rows, and what to say of them."""
+    """Returns the files of training rows, and their description."""
     if named is None:
         if package is None or package.make_rows is None:
             raise ConfigError("the configuration names no rows, got data.train_files of verl itself; set it")
@@ -148,18 +148,18 @@ def _course_options(folder: Path | None) -> dict[str, Any]:
 
 
 def _choose_policy(made: Translation, package: EnvPackage | None, files: list[str], asked: str | None) -> str:
-    """Makes some sessions play the environment's solution, where that can be; returns what to say of it."""
+    """Makes some sessions follow the environment's solution, if possible; returns a description."""
     if asked == "sampled":
         return "all sessions are sampled"
     why_not = _why_not_scripted(made, package, files)
     if why_not and asked == "scripted":
-        raise ConfigError(f"--policy scripted cannot be, got {why_not}; leave it out")
+        raise ConfigError(f"--policy scripted is not possible, got: {why_not}; leave it out")
     if why_not:
         return f"all sessions are sampled: {why_not}"
     if not made.get(f"{_AGENTIC}.external_sessions"):
-        made.set(f"{_AGENTIC}.external_sessions", 1, "a random model calls no tools: the solution plays a session")
+        made.set(f"{_AGENTIC}.external_sessions", 1, "a random model calls no tools: one session follows the solution")
     count, size = made.get(f"{_AGENTIC}.external_sessions"), made.get("actor_rollout_ref.rollout.n")
-    return f"the environment's solution plays {count} of {size} sessions of every prompt, by external_sessions"
+    return f"the environment's solution generates {count} of {size} sessions of every prompt, by external_sessions"
 
 
 def _why_not_scripted(made: Translation, package: EnvPackage | None, files: list[str]) -> str:
@@ -173,12 +173,12 @@ def _why_not_scripted(made: Translation, package: EnvPackage | None, files: list
         for row in _first_rows(files[0]):
             package.gold(row)
     except AgenticError as cause:
-        return f"the solution of a row is not known: {cause}"
+        return f"the solution of a row is unknown: {cause}"
     return ""
 
 
 def _first_rows(file: str) -> list[EnvRow]:
-    """Returns some rows of a file, as the environment gets them."""
+    """Returns the first rows of a file, as the environment gets them."""
     path = Path(file).expanduser()
     if path.suffix in (".jsonl", ".json"):
         found = [row for _, row in itertools.islice(read_json_lines(path), _LOOKED_AT)]

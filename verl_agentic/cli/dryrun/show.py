@@ -1,4 +1,4 @@
-"""Prints a plan and a report."""
+"""Output of a plan and a report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MESSAGE_CHARS = 2_000
 
 
 def show_plan(console: Console, plan: DryrunPlan) -> None:
-    """Prints what is run, and every value that was changed for it."""
+    """Prints the plan, and every changed value."""
     console.print(Text(f"model   {plan.model.said}"))
     console.print(Text(f"rows    {plan.rows}"))
     console.print(Text(f"policy  {plan.policy}"))
-    console.print(f"changed for this run: {len(plan.translation.changes)} values; all else is yours")
+    console.print(f"changed for this run: {len(plan.translation.changes)} values; the rest is your config")
     for why, lines in _changes(plan).items():
         console.print(Text(f"  {why}", style="bold"))
         for line in lines:
@@ -32,7 +32,7 @@ def show_plan(console: Console, plan: DryrunPlan) -> None:
 
 
 def show_report(console: Console, report: Report, *, log: str) -> None:
-    """Prints the stages, what they have shown, and the verdict."""
+    """Prints the stages, their findings, and the verdict."""
     print_findings(console, [stage.finding for stage in report.stages], checks="stage")
     if report.shown:
         console.print(report.shown)
@@ -80,7 +80,7 @@ def as_json(plan: DryrunPlan, report: Report, *, seconds: float, out: str) -> di
 
 
 def _changes(plan: DryrunPlan) -> dict[str, list[str]]:
-    """Returns the changed values by the reason why."""
+    """Returns the changed values by reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for change in plan.translation.changes:
         by_reason[change.why].append(str(change))

@@ -1,4 +1,4 @@
-"""What a configuration must change to run one step on a CPU, and what of it no CPU can run."""
+"""Translation of a configuration to one step on a CPU."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _ONE_STEP: dict[str, Any] = {
     "global_profiler.steps": None,
     "data.val_max_samples": PROMPTS,
     "data.val_batch_size": None,
-    # A warm-up begins with a rate of 0, which moves nothing.
+    # A warm-up begins with a rate of 0, which changes no parameter.
     "actor_rollout_ref.actor.optim.lr_warmup_steps": 0,
     "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": 0.0,
     "critic.optim.lr_warmup_steps": 0,
     "critic.optim.lr_warmup_steps_ratio": 0.0,
 }
-# Only where the configuration has the key.
+# Only if the configuration has the key.
 _NO_GPU: dict[str, Any] = {
     "actor_rollout_ref.rollout.data_parallel_size": 1,
     "actor_rollout_ref.rollout.expert_parallel_size": 1,
@@ -114,32 +114,32 @@ class Translation:
     config: DictConfig
     changes: list[Change] = field(default_factory=list)
     untranslated: list[str] = field(default_factory=list)
-    """What cannot be had on a CPU: the run would be another one."""
+    """Parts of the configuration that cannot run on a CPU."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns a resolved value; the default where it is missing, null or not to be resolved."""
+        """Returns a resolved value; the default if it is missing, null or cannot be resolved."""
         try:
             value = OmegaConf.select(self.config, key, default=None)
-        except Exception:  # an interpolation of the user's that needs what is not here
+        except Exception:  # an interpolation that cannot be resolved here
             value = None
         if OmegaConf.is_config(value):
             value = OmegaConf.to_container(value, resolve=False)
         return default if value is None else value
 
     def has(self, key: str) -> bool:
-        """Tells whether a key stands in the configuration, whatever its value."""
+        """Returns whether the configuration has a key, whatever its value."""
         section, _, name = key.rpartition(".")
         parent = OmegaConf.select(self.config, section) if section else self.config
         return isinstance(parent, DictConfig) and name in parent.keys()  # noqa: SIM118 ("in" is false for ???)
 
     @property
     def has_critic(self) -> bool:
-        """Whether verl will train one: as critic.enable says; where that is not set, for the estimator GAE."""
+        """Whether verl trains a critic: critic.enable, or if it is not set, whether the estimator is GAE."""
         enabled = self.get("critic.enable")
         return bool(enabled) if enabled is not None else self.get("algorithm.adv_estimator") == "gae"
 
     def set(self, key: str, value: Any, why: str) -> None:
-        """Sets a value, and remembers it where it was another."""
+        """Sets a value, and records a change."""
         before = self.get(key, _ABSENT)
         if before is _ABSENT and value is None and self.has(key):
             return
@@ -147,7 +147,7 @@ class Translation:
             return
         with open_dict(self.config):
             OmegaConf.update(self.config, key, value, merge=False, force_add=True)
-        # What concerns a critic that there is not concerns nobody.
+        # Without a critic, changes of its section do not matter.
         if self.has_critic or not key.startswith("critic."):
             self.changes.append(Change(key=key, before=None if before is _ABSENT else before, after=value, why=why))
 
@@ -156,9 +156,9 @@ def translate(config: DictConfig, *, out: Path, own_tokenizer: bool) -> Translat
     """Returns the configuration for one step on a CPU.
 
     Args:
-        config: as the user's command line composes it; changed in place.
+        config: composed from the user's command line; changed in place.
         out: folder of the dry run.
-        own_tokenizer: whether the tiny model has the tokenizer that the lengths were chosen for.
+        own_tokenizer: whether the tiny model has the user's tokenizer.
     """
     made = Translation(config=config)
     made.untranslated += [f"{key}=true: {why}" for key, why in _UNTRANSLATED.items() if made.get(key) is True]
@@ -179,7 +179,7 @@ def translate(config: DictConfig, *, out: Path, own_tokenizer: bool) -> Translat
         made.set(f"{_AGENTIC}.log.dir", str(out / "run"), "one step")
     is_ours = made.get("actor_rollout_ref.rollout.agent.default_agent_loop") == "env_agent"
     if is_ours and made.get(f"{_AGENTIC}.audit") != "off":
-        made.set(f"{_AGENTIC}.audit", "warn", "what the audit finds is told, and the step goes on to its proof")
+        made.set(f"{_AGENTIC}.audit", "warn", "breaches of the audit are reported, and the step continues to its proof")
     return made
 
 
@@ -202,7 +202,8 @@ def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _to_fsdp(made: Translation) -> None:
-    """Gives engines of another kind (Megatron, VeOmni, ...) verl's FSDP sections, with all that both have."""
+    """Replaces the sections of other engines (Megatron, VeOmni, ...) by verl's FSDP sections, and keeps common
+    options."""
     foreign = [engine for engine in _ENGINES if made.get(f"{engine}.strategy") not in (None, *_DP)]
     if not foreign:
         return
@@ -214,7 +215,7 @@ def _to_fsdp(made: Translation) -> None:
         _take_common(section, theirs)
         with open_dict(made.config):
             OmegaConf.update(made.config, engine, section, merge=False, force_add=True)
-        why = f"{strategy} needs GPUs: its own options are left out, what FSDP has too is kept"
+        why = f"{strategy} needs GPUs: options that FSDP does not have are left out"
         made.changes.append(Change(key=f"{engine}.strategy", before=strategy, after="fsdp2", why=why))
         OmegaConf.update(made.config, f"{engine}.strategy", "fsdp2")
     if made.has("model_engine"):
@@ -223,7 +224,7 @@ def _to_fsdp(made: Translation) -> None:
 
 def _take_common(section: dict[str, Any], theirs: Mapping[str, Any]) -> None:
     for name, value in theirs.items():
-        # An option of losses (policy_loss.options) is the plugin's: verl's section does not have it.
+        # verl's section does not have the plugin's policy_loss.options.
         if name in ("_target_", "strategy") or name not in section:
             if name in ("options", "categorical"):
                 section[name] = value
@@ -244,7 +245,7 @@ def _sizes(made: Translation) -> None:
     if made.get("data.gen_batch_size") is not None:
         made.set("data.gen_batch_size", PROMPTS, why)
     if made.get("data.train_max_samples", -1) < 0 or made.get("data.train_max_samples") > _MAX_ROWS:
-        made.set("data.train_max_samples", _MAX_ROWS, "reading all rows takes long")
+        made.set("data.train_max_samples", _MAX_ROWS, "reading all rows takes a long time")
     mode = str(made.get("trainer.v1.trainer_mode", "sync")).removeprefix("agentic_")
     if mode == "separate_async":
         made.set("trainer.v1.separate_async.parameter_sync_step", 1, why)

@@ -9,7 +9,7 @@ COMMANDS = {
     "new": "write a working environment to start from",
     "validate": "check that an environment gives solutions 1 and everything else 0, never fails, and leaks no answer",
 }
-"""Subcommand, which is the name of its module, and one line of help."""
+"""Subcommand (the name of its module) -> one line of help."""
 
 add_arguments, run = command_group(
     __name__, COMMANDS, example="verl-agentic env new my_env && verl-agentic env validate ./my_env --count 16"

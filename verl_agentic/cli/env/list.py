@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints them; returns 1 when one of them does not import."""
+    """Prints the environments; returns 1 if one of them cannot be imported."""
     import dataclasses
     import json
 

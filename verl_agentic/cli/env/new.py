@@ -12,12 +12,12 @@ _NUM_EXAMPLES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("env", metavar="ID", help="name the environment so; must be a Python identifier")
+    parser.add_argument("env", metavar="ID", help="name of the environment; must be a Python identifier")
     parser.add_argument("--dir", type=Path, default=Path(), help="make its folder here (default: the current folder)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the folder and says what to do with it."""
+    """Writes the folder and prints the next command."""
     from verl_agentic.errors import ConfigError
 
     folder = args.dir / args.env
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
             f"an environment's name is a Python identifier in lower case, got {args.env!r}; choose another"
         )
     if folder.exists():
-        raise ConfigError(f"{folder} is there already; choose another name or --dir")
+        raise ConfigError(f"the folder exists, got {folder}; choose another name or --dir")
     _write(folder, args.env)
     path = folder if folder.is_absolute() else f"./{folder}"
     print(f"{folder}: {', '.join([*_FILES, 'example.jsonl'])}\nnow run: verl-agentic env validate {path}")

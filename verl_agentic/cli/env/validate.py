@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what was found; returns 0 when all is well, else 1."""
+    """Prints the findings; returns 0 if all checks pass, else 1."""
     import asyncio
     import json
     import tempfile
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))
         tokenizer, codec = load_codec(folder, protocol=args.protocol)
-    tokenizer.model_max_length = 10**9  # no model is asked: nothing is too long
+    tokenizer.model_max_length = 10**9  # scripts need no length limit
     console = Console(stderr=args.json)
     with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Probes the judge and prints what it did; returns 1 when it is not safe to train with."""
+    """Probes the judge and prints the results; returns 1 if it is not safe to train with."""
     import json
 
     from verl_agentic.cli.options.key_values import parse_key_values
@@ -67,7 +67,7 @@ async def _probe(options: JudgeOptions, *, repeats: int, is_quiet: bool) -> list
 
 
 def summarise(results: Sequence[ProbeResult]) -> dict[str, Any]:
-    """Returns what a report says: `safe` when no attack passed and every control got its verdict."""
+    """Returns the report; `safe` is True if no attack passed and every control got its verdict."""
     attacks = [result for result in results if result.probe.is_attack]
     controls = [result for result in results if not result.probe.is_attack]
     failures = Counter(result.failure for result in results if result.failure)

@@ -31,11 +31,11 @@ def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -> None:
-    """Writes the file and prints what became of the episodes.
+    """Writes the file and prints the number of solved, relabelled and unused episodes.
 
     Raises:
         ConfigError: no model is named.
-        DataError: the environment describes no tasks, or nothing is stored that could be told again.
+        DataError: the environment has no `describe`, or no stored episode gives a row.
     """
     from verl_agentic.adapters.rollout.model_codec import load_codec
     from verl_agentic.cli.options.key_values import parse_key_values
@@ -47,7 +47,7 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -
     samples = _samples(args)
     tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
     config: dict[str, Any] = parse_key_values(args.config, option="--config")
-    fresh = path.with_suffix(".new")  # what is there already stays, should nothing come of it
+    fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
     told = asyncio.run(
         write_hindsight_rows(samples, fresh, package=package, codec=codec, tokenizer=tokenizer, config=config)
     )
@@ -55,8 +55,8 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -
     if not told.solved + told.relabelled:
         fresh.unlink()
         raise DataError(
-            f"none of {len(samples)} episodes gives a row, got {counts}; see that --protocol {args.protocol} and "
-            "--tool-format are those that they were played with"
+            f"none of {len(samples)} episodes gives a row, got {counts}; check that --protocol {args.protocol} and "
+            "--tool-format are those of the run"
         )
     fresh.replace(path)
     print(f"{path}: {told.solved + told.relabelled} rows of {len(samples)} episodes: {counts}")

@@ -30,11 +30,11 @@ def add_listening_options(parser: argparse.ArgumentParser, *, port: int, token_v
 
 
 def token_of(args: argparse.Namespace, *, token_variable: str) -> str:
-    """Returns the token that clients must show; empty when there is none.
+    """Returns the token that clients must send; empty without one.
 
     Raises:
-        MissingDependencyError: there is no HTTP server here.
-        ConfigError: the file cannot be read or is empty, or other machines could come in without a token.
+        MissingDependencyError: fastapi or uvicorn is not installed.
+        ConfigError: the file cannot be read or is empty, or other machines could connect without a token.
     """
     try:
         import uvicorn  # noqa: F401
@@ -51,10 +51,10 @@ def token_of(args: argparse.Namespace, *, token_variable: str) -> str:
 
 
 def listen(args: argparse.Namespace) -> socket.socket:
-    """Returns the socket to serve at.
+    """Returns the listening socket.
 
     Raises:
-        ConfigError: the address is taken or is none of this machine's.
+        ConfigError: the address is in use or does not belong to this machine.
     """
     try:
         return socket.create_server((args.host, args.port))
@@ -63,13 +63,13 @@ def listen(args: argparse.Namespace) -> socket.socket:
 
 
 def make_http(app: Any) -> Any:
-    """Returns a server whose `serve([socket])` ends with SIGINT or SIGTERM, when it has answered what it has begun."""
+    """Returns a server whose `serve([socket])` ends after SIGINT or SIGTERM, once running requests are finished."""
     import uvicorn
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            # uvicorn would raise the signal again when it has ended, before what it served is closed.
+            # uvicorn would raise the signal again at its end, before the application is closed.
             loop = asyncio.get_running_loop()
             signals = (signal.SIGINT, signal.SIGTERM)
             for number in signals:
@@ -87,7 +87,7 @@ def make_http(app: Any) -> Any:
 
 
 def read_token(path: Path | None, variable: str) -> str:
-    """Returns what a file holds, or without one an environment variable.
+    """Returns the token from a file, or without a file from an environment variable.
 
     Raises:
         ConfigError: the file cannot be read or is empty.
@@ -104,7 +104,7 @@ def read_token(path: Path | None, variable: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

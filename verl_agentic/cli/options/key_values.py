@@ -10,10 +10,10 @@ from verl_agentic.errors import ConfigError
 
 
 def parse_key_values(texts: Sequence[str], *, option: str) -> dict[str, Any]:
-    """Returns key -> value; a value that is JSON is read as such, anything else is text.
+    """Returns key -> value; values are JSON, or else text.
 
     Raises:
-        ConfigError: one has no `=`, or a key comes twice.
+        ConfigError: an option has no `=`, or a key is repeated.
     """
     values: dict[str, Any] = {}
     for text in texts:

@@ -16,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, help="set the seed of weights, data and sampling (default %(default)s)"
     )
     parser.add_argument(
-        "--control", action="store_true", help="shuffle rewards inside each group, as a control that must not learn"
+        "--control",
+        action="store_true",
+        help="shuffle rewards inside each group, as a control run, which must not improve",
     )
     parser.add_argument("--rl-steps", type=int, default=None, help="train this many GRPO steps (default: the recipe's)")
     parser.add_argument("--sft-steps", type=int, default=None, help="train this many SFT steps (default: the recipe's)")
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs all phases that are not done yet and shows what was learned."""
+    """Runs all unfinished phases and shows the results."""
     from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
 
     settings = QuickstartSettings(

@@ -1,4 +1,4 @@
-"""Runs one long child process: its output in a log, its whole process tree measured, and ended when we end."""
+"""Runs a long child process: logs its output, measures its process tree, and ends the tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verl_agentic.errors import AgenticError
 
 CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
-    # Idle OpenMP threads spin for about 1 ms: longer starves other processes, and to sleep at once slows small models.
+    # Idle OpenMP threads spin for about 1 ms: longer slows other processes, sleeping at once slows small models.
     "GOMP_SPINCOUNT": "20000",
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
@@ -28,29 +28,29 @@ _SURVIVORS_S = 5.0
 
 
 class ChildFailedError(AgenticError, RuntimeError):
-    """A child process did not end well; the message has the end of its log."""
+    """A child process failed; the message has the end of its log."""
 
 
 class MemoryMeter:
-    """The most memory that this process and all its descendants held together."""
+    """The peak memory of this process and all its descendants together."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
         self.seen: dict[int, psutil.Process] = {}
-        """Every living descendant that was ever seen, so that one whose parent has died is still found."""
-        self._parents: dict[int, int] = {}  # as at first sight
+        """Every living descendant seen so far, so that one whose parent has died is still found."""
+        self._parents: dict[int, int] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends measuring."""
+        """Stops the measurement."""
         self._stop.set()
         self._thread.join()
 
     def measure(self) -> None:
-        """Looks once."""
+        """Measures once."""
         me = psutil.Process()
         with self._lock:
             found = dict(self.seen)
@@ -59,13 +59,13 @@ class MemoryMeter:
             for pid in found.keys() - self._parents.keys():
                 with contextlib.suppress(psutil.Error):
                     self._parents[pid] = found[pid].ppid()
-            # A new dict, because others read the old one; without the dead, whose pids may come back as strangers.
+            # A new dict, because other threads read the old one. Ended processes are removed: their pids may be reused.
             self.seen = {pid: p for pid, p in found.items() if p.is_running()}
-            # Proportional size: pages that processes share are counted once.
+            # Proportional size counts shared pages once.
             self.peak_bytes = max(self.peak_bytes, sum(map(_size, [me, *self.seen.values()])))
 
     def descendants(self, ancestor: int) -> list[psutil.Process]:
-        """Returns the living processes that descend from one of them, also over parents that have died."""
+        """Returns the living descendants of processes, also of parents that have died."""
         with self._lock:
             return [p for pid, p in self.seen.items() if ancestor in self._line(pid)]
 
@@ -100,7 +100,7 @@ def run_child(
     meter: MemoryMeter,
     on_poll: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs a command to its end; whatever happens, none of its processes outlives the call.
+    """Runs a command to its end; none of its processes outlives the call.
 
     Args:
         command: program and arguments.
@@ -114,7 +114,7 @@ def run_child(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        # A session of its own: Ctrl-C reaches us alone, and we end the child in order.
+        # A session of its own: Ctrl-C reaches only this process, which ends the child.
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True
         )
@@ -140,17 +140,17 @@ def _end(process: subprocess.Popen[bytes], meter: MemoryMeter) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_S)
         psutil.wait_procs([*descendants, *_session(process.pid)], timeout=_SURVIVORS_S)
-    finally:  # also when a second Ctrl-C cuts the looking or the waiting short
+    finally:  # also after a second Ctrl-C
         if process.poll() is None:
             process.kill()
             process.wait()
         for survivor in [*descendants, *_session(process.pid)]:
             with contextlib.suppress(psutil.Error):
-                survivor.kill()  # psutil checks that the pid still is the process that was seen
+                survivor.kill()  # psutil checks that the pid still belongs to this process
 
 
 def _session(leader: int) -> list[psutil.Process]:
-    """Returns what is left of a child's session: processes that were never seen because their parent died first."""
+    """Returns the remaining processes of a child's session, which were not seen because their parent died first."""
     members = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ def _tail(log: Path, lines: int = 25) -> str:
 
 @contextlib.contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Makes SIGTERM end the children in order, as Ctrl-C does."""
+    """Makes SIGTERM end the children as Ctrl-C does."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What is learned in a quickstart: an environment with its rows, demonstrations and recipes."""
+"""The course of a quickstart: an environment with its rows, demonstrations and recipes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class Course:
     recipe: str
     env: str
     num_train: int
-    """Training rows."""
+    """Number of training rows."""
     num_demos: int
-    """Demonstrations for the warm start."""
+    """Number of demonstrations for the warm start."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the environment's `make_rows`."""
+    """Options of the environment's `make_rows`."""
     preset: str = "0.5m"
     """Size of the tiny model."""
     own_tokenizer: bool = True
-    """Whether the tokenizer is trained on the environment's texts, or is the one for arithmetic."""
+    """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5
-    """What less than this share of those texts has stays spelled: lower where words come again, and are no names."""
+    """Minimum share of those texts in which a piece must occur to become a token."""
 
     @property
     def package(self) -> EnvPackage:
         """The environment.
 
         Raises:
-            ConfigError: it has no rows, or no demonstrations.
+            ConfigError: it has no rows or no demonstrations.
         """
         package = load_env_package(self.env)
         if package.make_rows is None or package.demonstrator is None:
@@ -52,28 +52,28 @@ class Course:
 
     @property
     def env_config(self) -> dict[str, Any]:
-        """Options of the environment, as the recipe trains with them."""
+        """Options of the environment in the recipe."""
         return dict(self._agentic().get("env_config") or {})
 
     @property
     def protocol(self) -> str:
-        """How actions are written, as the recipe trains with it."""
+        """The protocol of the recipe."""
         return self._agentic().get("protocol") or "chat"
 
     @property
     def limits(self) -> EpisodeLimits:
-        """The limits that the recipe trains with."""
+        """The limits of the recipe."""
         data = self.read("grpo")["data"]
         prompt, response = data["max_prompt_length"], data["max_response_length"]
         tokens = {"max_response_tokens": response, "max_context_tokens": prompt + response}
         return read_settings(EpisodeLimits, self._agentic()["limits"], section="limits", **tokens)
 
     def file(self, name: str) -> Path:
-        """Returns the path of one of its recipes: `sft` or `grpo`."""
+        """Returns the path of its recipe `sft` or `grpo`."""
         return paths.recipe_file(self.recipe, f"{name}.yaml")
 
     def read(self, name: str) -> dict[str, Any]:
-        """Returns one of its recipes as it is written."""
+        """Returns one of its recipes, unresolved."""
         return yaml.safe_load(self.file(name).read_text())
 
     def _agentic(self) -> dict[str, Any]:
@@ -84,10 +84,10 @@ def load_course(recipe: str) -> Course:
     """Returns the course of a recipe.
 
     Raises:
-        ConfigError: there is no such recipe, it has no course, or the course has unknown keys.
+        ConfigError: the recipe is unknown, has no course, or its course has unknown keys.
     """
     values = yaml.safe_load(paths.recipe_file(recipe, "course.yaml").read_text())
     unknown = sorted(set(values) - {item.name for item in fields(Course)})
     if unknown:
-        raise ConfigError(f"unknown keys in course.yaml of {recipe!r}, got {unknown}; mend the file")
+        raise ConfigError(f"unknown keys in course.yaml of {recipe!r}, got {unknown}; fix the file")
     return Course(recipe=recipe, **values)

@@ -1,4 +1,4 @@
-"""What a run shows while it runs."""
+"""The progress display of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 _TITLES = {
     "model": "make a tiny model",
     "data": "make tasks and demonstrations",
-    "eval base": "play held-out tasks, untrained",
+    "eval base": "evaluate held-out tasks, untrained",
     "sft": "SFT warm start (verl's SFT trainer)",
-    "eval sft": "play held-out tasks after SFT",
+    "eval sft": "evaluate held-out tasks after SFT",
     "rl": "GRPO (python -m verl.trainer.main_ppo)",
-    "eval rl": "play held-out tasks after RL",
+    "eval rl": "evaluate held-out tasks after RL",
 }
 
 
@@ -61,7 +61,7 @@ class Display:
         self._progress.update(self._task, completed=done, total=total)
 
     def follow(self, metrics: Path, steps: int, metric: str) -> None:
-        """Moves the bar by what verl has logged, and shows the newest value of a metric."""
+        """Moves the bar by the steps in verl's log, and shows the newest value of a metric."""
         last = _last_record(metrics)
         if last is None:
             self._progress.update(self._task, total=steps, note="starting")
@@ -72,7 +72,7 @@ class Display:
 
 
 def _last_record(metrics: Path) -> dict | None:
-    """Returns the last whole line of a file that is being written."""
+    """Returns the last complete line of a growing file."""
     if not metrics.is_file():
         return None
     with metrics.open("rb") as file:

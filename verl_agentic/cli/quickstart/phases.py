@@ -1,4 +1,4 @@
-"""The phases of the quickstart; each is done once, and again only when what it depends on has changed."""
+"""The phases of the quickstart; each runs once, and again only if its inputs have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from verl_agentic.errors import ConfigError, DataError
 
 @dataclass(frozen=True, kw_only=True)
 class QuickstartSettings:
-    """Options of a run; recipes and code are hashed beside them."""
+    """Options of a run; they are hashed together with recipes and code."""
 
     recipe: str
     seed: int
@@ -48,12 +48,14 @@ class Quickstart:
         self._records: dict[str, dict[str, Any]] = {}
 
     def run(self) -> int:
-        """Runs what is not done yet, and writes summary, metrics and report; returns the exit code."""
+        """Runs unfinished phases, and writes summary, metrics and report; returns the exit code."""
         try:
             with self._display, termination_as_interrupt():
                 self._run_phases()
         except KeyboardInterrupt:
-            self._display.console.print("Interrupted. The same command goes on from here; --fresh begins anew.")
+            self._display.console.print(
+                "Interrupted. Run the same command to continue, or pass --fresh to start again."
+            )
             raise
         finally:
             self._meter.stop()
@@ -74,7 +76,7 @@ class Quickstart:
         self._phase("eval rl", lambda: self._evaluate("rl", out / "checkpoint", greedy=True))
 
     def _phase(self, name: str, work: Callable[[], dict[str, Any]]) -> None:
-        """Runs a phase, unless its record says that it has been run with the same inputs."""
+        """Runs a phase, unless its record shows a run with the same inputs."""
         path = self.out / "phases" / f"{name.replace(' ', '_')}.json"
         self._fingerprint = _hash(self._fingerprint, name)
         record = json.loads(path.read_text()) if path.is_file() else {}
@@ -155,7 +157,7 @@ class Quickstart:
         )
 
     def _drop_foreign_checkpoints(self, folder: Path) -> None:
-        """Keeps the checkpoints of this very phase, so that an interrupted run goes on, and no others."""
+        """Removes checkpoints of other inputs; keeps those of this phase, so that an interrupted run continues."""
         mark = folder / "fingerprint"
         if not mark.is_file() or mark.read_text() != self._fingerprint:
             shutil.rmtree(folder, ignore_errors=True)
@@ -169,14 +171,14 @@ class Quickstart:
 
 
 def _remove_run(folder: Path) -> None:
-    """Removes the folder of an earlier run, and nothing that is not one.
+    """Removes the folder of an earlier run.
 
     Raises:
-        ConfigError: it holds something, and no run.
+        ConfigError: it holds something else than a run.
     """
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "phases").is_dir():
         raise ConfigError(
-            f"--fresh removes the folder of an earlier run, got {folder}, which is none; name another one"
+            f"--fresh removes the folder of an earlier run, got {folder}, which is not one; name another folder"
         )
     shutil.rmtree(folder, ignore_errors=True)
 

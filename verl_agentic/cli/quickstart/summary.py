@@ -1,4 +1,4 @@
-"""What a run leaves behind: `summary.json`, `metrics.jsonl`, `report.html`, `viewer.html`, and a table."""
+"""The results of a run: `summary.json`, `metrics.jsonl`, `report.html`, `viewer.html`, and a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VIEWER, _NUM_VIEWED = "viewer.html", 96
 
 
 class Summary:
-    """The figures of a finished run."""
+    """The results of a finished run."""
 
     def __init__(self, out: Path, *, recipe: str, seed: int, records: dict[str, dict[str, Any]]) -> None:
         self._out = out
@@ -82,7 +82,8 @@ class Summary:
             )
 
     def _metrics(self) -> list[dict[str, Any]]:
-        """Returns the logged steps of both trainings; of a step that was logged twice (a resumed run), the last."""
+        """Returns the logged steps of both trainings; for a step that was logged twice (a resumed run), the last
+        record."""
         steps: dict[tuple[str, int], dict[str, Any]] = {}
         for path in sorted((self._out / "logs").glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
             phase = path.stem.rsplit("_", 1)[0]
@@ -100,14 +101,14 @@ def _of_rl(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _question(episode: dict[str, Any]) -> str:
-    """Returns what the last message of the prompt says; empty of a void episode."""
+    """Returns the last message of the prompt; empty for a void episode."""
     sample = (episode.get(STORED_SAMPLE) or {}).get("sample") or {}
     return sample["prompt"][-1]["content"] if sample.get("prompt") else ""
 
 
 def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun | None:
-    """Returns the newest finished run beside this one of the same recipe and seed that is its control, or that it is
-    the control of."""
+    """Returns the newest finished run of the other kind (control or not) with the same recipe and seed, in a folder
+    beside this one."""
     found: list[tuple[float, ComparedRun]] = []
     for path in out.parent.glob("*/phases/rl.json"):
         folder = path.parent.parent
@@ -124,7 +125,7 @@ def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun |
 
 
 def _export_viewer(out: Path) -> str:
-    """Writes the viewer with the newest trajectories; returns its name, or nothing where none were logged."""
+    """Writes the viewer with the newest trajectories; returns its name, or nothing if none were logged."""
     from verl_agentic.diagnostics.viewer.export import newest_rows, write_page
     from verl_agentic.diagnostics.viewer.query import Query
     from verl_agentic.diagnostics.viewer.run_view import RunView
@@ -144,5 +145,5 @@ def _interval(success: float, num_tasks: int) -> str:
 
 
 def _whole_records(path: Path) -> list[dict[str, Any]]:
-    """Returns the records of a log; a run that was killed may have left its last line cut."""
+    """Returns the records of a log; the last line of a killed run may be incomplete."""
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1] if line]

@@ -1,4 +1,4 @@
-"""What the phases do in this process: model, data, evaluation."""
+"""The phases that run in this process: model, data, evaluation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError, EnvError
 
-_MAX_VOID_SHARE = 0.05  # of demonstrations: above it, what they show is missing from the warm start
-_NUM_TEXTS = 300  # demonstrations that a tokenizer is trained on
+_MAX_VOID_SHARE = 0.05  # maximum share of void demonstrations
+_NUM_TEXTS = 300  # number of demonstrations to train a tokenizer on
 
 Advance = Callable[[int, int], None]
-"""Called with how many are done, and of how many."""
+"""Called with the number of finished and of all items."""
 
 
 def make_model(course: Course, out: Path, seed: int) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def make_model(course: Course, out: Path, seed: int) -> dict[str, Any]:
 
 
 def make_data(course: Course, out: Path, seed: int, num_eval: int, advance: Advance) -> dict[str, Any]:
-    """Writes training and held-out rows, and the demonstrations, played through the episode loop."""
+    """Writes training and held-out rows, and demonstrations from the episode loop."""
     rows = make_rows(course, seed=seed, num_eval=num_eval)
     for split in ("train", "test"):
         write_rows(rows[split], out / "data" / f"{split}.jsonl")
@@ -62,7 +62,7 @@ def make_data(course: Course, out: Path, seed: int, num_eval: int, advance: Adva
 
 
 def make_rows(course: Course, *, seed: int, num_eval: int) -> dict[str, list[EnvRow]]:
-    """Returns the rows of `train` (RL), `test` (held out) and `demos` (SFT), of which no two share a task.
+    """Returns the rows of `train` (RL), `test` (held out) and `demos` (SFT), which share no task.
 
     Raises:
         DataError: no tasks are left for demonstrations.
@@ -75,7 +75,7 @@ def make_rows(course: Course, *, seed: int, num_eval: int) -> dict[str, list[Env
 def evaluate(
     course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Advance
 ) -> dict[str, Any]:
-    """Plays all held-out tasks sampled at temperature 1, and greedily if asked; keeps the episodes for the report."""
+    """Evaluates all held-out tasks at temperature 1, and optionally greedily; keeps the episodes for the report."""
     rows = read_rows(out / "data" / "test.jsonl")
     local = local_model(course, model)
     modes = {"sampled": 1.0, "greedy": 0.0} if greedy else {"sampled": 1.0}
@@ -110,7 +110,7 @@ def local_model(course: Course, model: Path) -> LocalModel:
 
 
 def steps_of(course: Course, name: str, overrides: list[str]) -> int:
-    """Returns how many steps a training run of a recipe will take."""
+    """Returns the number of training steps of a recipe."""
     key = "trainer.total_training_steps="
     given = [o.removeprefix(key) for o in overrides if o.startswith(key)]
     return int(given[-1] if given else course.read(name)["trainer"]["total_training_steps"])
@@ -123,7 +123,7 @@ def _rows(course: Course, split: str, count: int, seed: int) -> list[EnvRow]:
 
 
 def _without(rows: Sequence[EnvRow], others: Sequence[EnvRow]) -> list[EnvRow]:
-    """Returns as many rows, none with a task of `others`: those that are left come again in place of those left out.
+    """Returns as many rows without the tasks of `others`: remaining rows are repeated.
 
     Raises:
         DataError: `others` have all tasks.
@@ -159,14 +159,14 @@ def _demonstrate(
     errors = [episode.error for episode in episodes if episode.is_void]
     if len(errors) > _MAX_VOID_SHARE * len(episodes):
         raise EnvError(
-            f"demonstrations of {course.env} cannot be played here, got {len(errors)} void ones of {len(episodes)}, "
+            f"demonstrations of {course.env} cannot be generated here, got {len(errors)} void ones of {len(episodes)}, "
             f"the first by {errors[0]}; try `verl-agentic sandbox backends`, and `env validate {course.env}`"
         )
     return episodes
 
 
 def _texts(course: Course) -> list[str]:
-    """Returns what is said in demonstrations: what a tokenizer of this course shall be good at."""
+    """Returns the texts of demonstrations, to train a tokenizer on."""
     rows = _rows(course, "train", _NUM_TEXTS, 0)
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))

@@ -11,7 +11,7 @@ COMMANDS = {
     "imitate": "train a discriminator between experts and the policy, for the component imitation",
     "steps": "label turns for a process reward model by the success of rollouts that continue from them",
 }
-"""Subcommand, which is the name of its module, and one line of help."""
+"""Subcommand (the name of its module) -> one line of help."""
 
 add_arguments, run = command_group(
     __name__, COMMANDS, example="verl-agentic reward audit outputs/quickstart --rubric rubric.yaml"

@@ -22,7 +22,7 @@ _THRESHOLDS = {
     ),
     "max_false_positives": (0.0, "accept this share of the wrong answers as right"),
     "max_false_negatives": (0.05, "reject this share of the right answers"),
-    "max_unstable": (0.0, "allow this share of samples another verdict in one of 5 runs"),
+    "max_unstable": (0.0, "allow this share of samples with different verdicts in 5 runs"),
     "max_failed": (0.0, "let a component fail on this share of samples"),
     "max_dead": (0, "allow this many components that never differ inside a group"),
     "max_share": (0.5, "allow one shaping component this share of the variance inside groups"),
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Audits the rubric and prints what was found; returns 1 when a threshold is passed."""
+    """Audits the rubric and prints the findings; returns 1 if a threshold is passed."""
     import json
 
     from verl_agentic.data.reward_audit.audit_rubric import Thresholds
@@ -91,7 +91,7 @@ def _show(args: argparse.Namespace, found: RewardAudit) -> None:
         (_answers, ("silence", "echo", "wrong taken for right", "right taken for wrong"), _tried(found)),
     ):
         table = Table(title=Text(title), title_justify="left")
-        title = "what the outcome pays for nothing, and for answers"
+        title = "score of the outcome for no work, and for answers"
         table.add_column("component")
         for name in columns:
             table.add_column(name, justify="left" if name == "kind" else "right")
@@ -109,7 +109,7 @@ def _show(args: argparse.Namespace, found: RewardAudit) -> None:
 
 
 def _tried(found: RewardAudit) -> list[TermAudit]:
-    """Returns the terms that other episodes could be put before."""
+    """Returns the terms that could score counterfactual episodes."""
     return [term for term in found.terms if not term.unearned.skipped]
 
 
@@ -130,11 +130,11 @@ def _answers(term: TermAudit) -> list[str]:
 
 def _notes(found: RewardAudit) -> list[str]:
     measured = found.outcome_variance_share
-    notes = [f"the outcome can weigh {found.outcome_share:.1%} of the reward" + (
-        "" if measured is None else f", and has {measured:.1%} of its variance inside of groups"
+    notes = [f"the outcome has at most a weight of {found.outcome_share:.1%} of the reward" + (
+        "" if measured is None else f", and has {measured:.1%} of its variance inside groups"
     )]  # fmt: skip
     if not found.num_compared:
-        notes.append("every group is one sample: nothing can be said of the variance inside of groups")
+        notes.append("every group has one sample, so there is no variance inside groups")
     if found.num_void:
         notes.append(f"{found.num_void} samples could not be scored")
     for term in found.terms:
@@ -145,5 +145,5 @@ def _notes(found: RewardAudit) -> list[str]:
             notes.append(f"{term.name}: not tried with {skipped}: {term.unearned.skipped or term.gold.skipped}")
         else:
             rewritten = f", rewritten as in {term.gold.family}" if term.gold.family else ", no rewriting is accepted"
-            notes.append(f"{term.name}: answers were given {term.gold.form}{rewritten}")
+            notes.append(f"{term.name}: answers were written {term.gold.form}{rewritten}")
     return notes

@@ -53,7 +53,7 @@ def _mean(args: argparse.Namespace, part: str) -> float:
     """Returns the mean of a part over the samples that have a score.
 
     Raises:
-        DataError: a score lacks the part, or there is none.
+        DataError: a score lacks the part, or no score is stored.
     """
     from verl_agentic.errors import DataError
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the discriminator, tries it on a fifth of the texts that it has not seen, and returns 0."""
+    """Writes the discriminator, tests it on a held-out fifth of the texts, and returns 0."""
     from verl_agentic.rewards.models.discriminator import Discriminator
 
     policy = _texts(args)
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     right = sum(trial.logit(a) > trial.logit(b) for a, b in pairs) / len(pairs)
     Discriminator.fit(expert, policy).save(args.out)
     print(f"{args.out}: {len(expert)} texts of experts, {len(policy)} of the policy")
-    print(f"on texts that it has not seen, the expert's has the higher logit in {right:.1%} of the pairs")
+    print(f"on held-out texts, the expert's has the higher logit in {right:.1%} of the pairs")
     return 0
 
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Scores the trajectories and prints what would have changed; returns 1 when nothing can be scored any more."""
+    """Scores the trajectories and prints the changes; returns 1 if none can be scored."""
     import json
 
     from verl_agentic.rewards.rubric import Rubric
@@ -79,8 +79,8 @@ def _show(args: argparse.Namespace, lab: Lab) -> None:
     moved = sorted((group for group in lab.groups if _change(group)), key=_change, reverse=True)
     console.print(_groups(moved) if moved else "no advantage changes")
     correlation, inside = summary["rank_correlation"], summary["rank_correlation_in_groups"]
-    console.print(f"rank correlation of old and new rewards {_number(correlation)}, inside of groups {_number(inside)}")
-    console.print(f"{summary['changed_sign']} samples are pushed the other way ({lab.estimator} advantages)")
+    console.print(f"rank correlation of old and new rewards {_number(correlation)}, inside groups {_number(inside)}")
+    console.print(f"{summary['changed_sign']} samples change the sign of their advantage ({lab.estimator})")
     for which, verb in (("only_new", "would be dropped and were not"), ("only_old", "were dropped and would not be")):
         if summary["dropped"][which]:
             console.print(f"{len(summary['dropped'][which])} groups {verb} by dynamic sampling")

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the labels; returns 1 when no turn has any."""
+    """Writes the labels; returns 1 if no turn has one."""
     from verl_agentic.errors import ConfigError
 
     if args.continuations < 1:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = chosen_groups(args)
     rows = [row for group in chosen.groups for row in _rows(group, k=args.continuations, soft=not args.hard)]
     if not rows:
-        print(f"no turn was gone on from {args.continuations} times; let rollouts branch, or lower --continuations")
+        print(f"no turn has {args.continuations} continuations; let rollouts branch, or lower --continuations")
         return 1
     args.out.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     print(f"{args.out}: {sum(len(row['labels']) for row in rows)} labels in {len(rows)} rows")
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(group: Sequence[StoredSample], *, k: int, soft: bool) -> Iterator[dict[str, Any]]:
-    """Yields a row per sample that has labels: those of one state are the same in each row."""
+    """Yields a row per sample that has labels; rows that share a state share its label."""
     from verl_agentic.rewards.turns.step_labels import label_steps
 
     known = [stored for stored in group if stored.score is not None and "acc" in stored.score]

@@ -17,16 +17,16 @@ _KINDS = ("training", "validation", "evaluation")
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The trajectories that a command looks at."""
+    """The trajectories of a command."""
 
     groups: list[list[StoredSample]]
     kinds: Mapping[str, int]
-    """Kind -> how many of its trajectories were used."""
+    """Kind -> number of used trajectories."""
     left_out: Mapping[str, int]
-    """Kind that `--of` did not choose -> how many trajectories it has."""
+    """Kind that `--of` did not choose -> number of its trajectories."""
 
     def __str__(self) -> str:
-        """Returns one line: what was used, what was left out, and which option changes that."""
+        """Returns one line with the counts, and the option that changes the choice."""
         line = f"used: {_counts(self.kinds)}"
         return f"{line}; left out: {_counts(self.left_out)} (choose with --of)" if self.left_out else line
 
@@ -36,7 +36,7 @@ class Chosen:
 
 
 def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> None:
-    """Adds the folder and the options that choose from what is stored in it."""
+    """Adds the folder and the options that choose trajectories in it."""
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="read the trajectories stored below this folder")
     parser.add_argument("--of", choices=(*_KINDS, "all"), help="take the trajectories of training steps, of "
                         "validation during training, or of `evaluate` and `quickstart` (default: the first kind that "
@@ -49,7 +49,7 @@ def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> 
 
 
 def chosen_groups(args: argparse.Namespace) -> Chosen:
-    """Returns the groups that were asked for.
+    """Returns the chosen groups.
 
     Raises:
         ConfigError: the limit is not positive.
@@ -68,7 +68,9 @@ def chosen_groups(args: argparse.Namespace) -> Chosen:
     if not chosen:
         sources = sorted({f"{s.source} ({s.split})" for s in stored})
         of = f"--of {args.of}, " if args.of else ""
-        raise DataError(f"no trajectory fits {of}--split {args.split} and --source {args.source}; there are {sources}")
+        raise DataError(
+            f"no trajectory matches {of}--split {args.split} and --source {args.source}; there are {sources}"
+        )
     groups = take_groups(chosen, args.limit)
     left_out = {kind: counts[kind] for kind in _KINDS if counts[kind] and wanted not in ("all", kind)}
     return Chosen(groups=groups, kinds=Counter(_kind(s) for group in groups for s in group), left_out=left_out)

@@ -9,7 +9,7 @@ COMMANDS = {
     "backends": "try each sandbox backend on this machine and show the result",
     "serve": "serve sandboxes over HTTP, with SandboxFusion's contract",
 }
-"""Subcommand, which is the name of its module, and one line of help."""
+"""Subcommand (the name of its module) -> one line of help."""
 
 add_arguments, run = command_group(
     __name__,

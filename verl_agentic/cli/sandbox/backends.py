@@ -1,4 +1,4 @@
-"""`verl-agentic sandbox backends`: tries each backend here; shows its speed, or why it does not work."""
+"""`verl-agentic sandbox backends`: tests each backend on this machine; shows its speed or its fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a line per backend; the exit code is 0 when one of them isolates."""
+    """Prints a line per backend; the exit code is 0 if one of them isolates."""
     probes = asyncio.run(probe_all())
     usable = [probe for probe in probes if probe.works and probe.name != "local"]
     if args.json:

@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what the program printed; returns its exit code, 124 when it was too slow, 128 + n after signal n."""
+    """Prints the program's output; returns its exit code, 124 after a timeout, 128 + n after signal n."""
     argv = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not argv:
-        raise ConfigError('a program is needed, got none; for example: sandbox run -- python -c "print(1)"')
+        raise ConfigError('sandbox run needs a program, got none; for example: sandbox run -- python -c "print(1)"')
     limits = Limits(wall_s=args.timeout, cpu_s=int(args.timeout) + 2, memory_mb=args.memory_mb, output_bytes=2**24)
     command = Command(argv=argv, stdin=sys.stdin.buffer.read() if args.stdin else b"")
     backend = backend_of(args)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(backend: Backend, command: Command, limits: Limits) -> tuple[str, CommandResult]:
-    """Returns the name of the backend that was chosen, and the result."""
+    """Returns the name of the backend, and the result."""
     try:
         await backend.start()
         sandbox = await backend.create()

@@ -1,4 +1,4 @@
-"""The options that name a backend."""
+"""Options of the sandbox backend."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def backend_of(args: argparse.Namespace) -> Backend:
     """Returns the backend that the options name.
 
     Raises:
-        ConfigError: it isolates less than asked for, or there is no such option.
+        ConfigError: its isolation is too weak, or an option is unknown.
     """
     options: dict[str, Any] = {}
     for text in args.set:

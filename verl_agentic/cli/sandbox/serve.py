@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM, then answers what it has begun, for 30 s at most."""
+    """Serves until SIGINT or SIGTERM, then finishes running requests, for 30 s at most."""
     token = token_of(args, token_variable=_TOKEN_VARIABLE)
     asyncio.run(_serve(args, token))
     return 0

@@ -1,4 +1,4 @@
-"""A store whose stock must be looked up: the beginning of an environment, with everything that one needs."""
+"""A store whose stock must be looked up: a complete environment to start from."""
 
 from .env import make_env
 from .gold import gold

@@ -9,7 +9,7 @@ class MyEnv(ToolEnv):
     """A question that needs two look-ups, and one right answer (`row.ground_truth`)."""
 
     def __init__(self, row: EnvRow, *, tool_timeout_s: float) -> None:
-        self._looked_up: set[str] = set()  # state of this episode, and of no other
+        self._looked_up: set[str] = set()  # state of this episode alone
         super().__init__(row, tools=[self.look_up], tool_timeout_s=tool_timeout_s)
 
     def look_up(self, thing: str) -> str | ToolResult:
@@ -19,7 +19,7 @@ class MyEnv(ToolEnv):
             thing: What to count.
         """
         stock = self.row.extra["stock"]
-        if thing not in stock:  # what the policy did wrong is a result that it can learn from
+        if thing not in stock:  # return mistakes of the policy as results, so that it can learn
             return ToolResult(f"Error: no {thing[:40]!r} here; there are {', '.join(stock)}", is_error=True)
         self._looked_up.add(thing)
         return str(stock[thing])
@@ -30,8 +30,8 @@ class MyEnv(ToolEnv):
         is_right = is_answer and transcript.final_answer.strip() == str(self.row.ground_truth)
         return Reward(float(is_right and len(self._looked_up) >= 2))
 
-    # `start` returns the prompt of the row. Overwrite it if something must be prepared, and `close` if something must
-    # be released: it is called exactly once, also after a failed start. Blocking work belongs in a thread.
+    # Override `start` to prepare something (it returns the prompt), and `close` to release it. `close` is called
+    # exactly once, also after a failed start. Run blocking work in a thread.
 
 
 def make_env(row: EnvRow, *, tool_timeout_s: float = 30.0) -> MyEnv:

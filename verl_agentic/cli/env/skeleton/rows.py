@@ -1,4 +1,4 @@
-"""Tasks: how many of two things are in the store together; train and test never share a number."""
+"""Tasks: the total of two things in the store; train and test never share a number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = {"train": (200, 599), "test": (600, 999)}
 
 
 def make_rows(*, split: Split, count: int, seed: int) -> list[EnvRow]:
-    """Returns `count` different tasks; the same arguments give the same tasks."""
+    """Returns `count` different tasks; equal arguments give equal tasks."""
     rng = random.Random(f"{split}/{seed}")
     rows: dict[str, EnvRow] = {}
     while len(rows) < count:

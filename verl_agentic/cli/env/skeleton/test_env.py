@@ -1,4 +1,4 @@
-"""my_env: its validation, and what it answers to calls that are wrong."""
+"""Tests of my_env: its validation, and its answers to wrong calls."""
 
 from __future__ import annotations
 
