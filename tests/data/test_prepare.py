@@ -180,11 +180,11 @@ def spoil(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (spoil("reward_model", None), "reward_model: must be an object, got None"),
         (spoil("reward_model.ground_truth", None), "reward_model.ground_truth: is missing, got None"),
         (spoil("reward_model", {"ground_truth": ""}), "reward_model.ground_truth: is missing, got ''"),
-        (spoil("reward_model.ground_truth", "{"), "reward_model.ground_truth is no JSON"),
+        (spoil("reward_model.ground_truth", "{"), "reward_model.ground_truth is not JSON"),
         (spoil("extra_info", None), "extra_info: must be an object, got None"),
         (spoil("extra_info.index", None), "extra_info.index: must be a number, got None"),
         (spoil("extra_info.index", 0), "extra_info.index: row 0 has 0, too"),
-        (spoil("extra_info.extra_json", "["), "extra_info.extra_json is no JSON"),
+        (spoil("extra_info.extra_json", "["), "extra_info.extra_json is not JSON"),
         (spoil("extra_info.tools_kwargs", {"calc": None}), "extra_info.tools_kwargs.calc: is None; Arrow fills in"),
         (
             spoil("extra_info.tools_kwargs", {"calc": {"create_kwargs": {"a": 1, "b": None}}}),
@@ -210,7 +210,7 @@ def test_all_problems_are_counted_and_the_first_ones_listed() -> None:
     records = copy.deepcopy(records_of(count=30))
     for record in records:
         record["agent_name"] = None
-    with pytest.raises(DataError, match=r"got 30 problems; mend them:\nrow 0, agent_name.*\n(.*\n)*\.\.\. and 20 more"):
+    with pytest.raises(DataError, match=r"got 30 problems; fix them:\nrow 0, agent_name.*\n(.*\n)*\.\.\. and 20 more"):
         check(records)
     with pytest.raises(DataError, match="has no rows"):
         check([])
@@ -258,7 +258,7 @@ def test_options_reach_the_environments_rows_and_unknown_ones_are_refused() -> N
         ConfigError, match=r"unknown options of the rows of 'two', got \['colour'\]; known ones: \['level'\]"
     ):
         make_rows(PACKAGE, split="test", count=2, seed=0, options={"colour": 3})
-    with pytest.raises(ConfigError, match="makes no rows"):
+    with pytest.raises(ConfigError, match="cannot make rows"):
         make_rows(replace(PACKAGE, make_rows=None), split="test", count=2, seed=0)
     with pytest.raises(
         ConfigError, match=r"making 1000000 test rows of 'python_math' failed, got ValueError: count must"

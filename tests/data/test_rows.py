@@ -71,8 +71,8 @@ CUT = GOOD[:40]
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (CUT, "is no JSON, got"),
-        ("[1, 2]", r"is no JSON object, got '\[1, 2\]"),
+        (CUT, "is not JSON, got"),
+        ("[1, 2]", r"is not a JSON object, got '\[1, 2\]"),
         ('{"prompt": []}', r"lacks \['reward_model'\], got the keys \['prompt'\]; a row has prompt and reward_model"),
         (GOOD.replace('"user"', '"robot"'), "unknown message role, got 'robot'"),
         (GOOD.replace('"q"', '[{"type": "image"}]'), "content must be text, got list in a 'user' message"),
@@ -93,7 +93,7 @@ def test_a_bad_line_is_named_by_file_and_number_with_what_was_found(tmp_path: Pa
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such data file, got .*gone.jsonl; make it first"):
+    with pytest.raises(DataError, match=r"no such data file, got .*gone.jsonl; create it first"):
         read_rows(tmp_path / "gone.jsonl")
 
 

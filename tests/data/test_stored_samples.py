@@ -51,9 +51,9 @@ def test_a_line_that_was_cut_off_is_skipped_and_another_broken_one_is_refused(
     path = tmp_path / "episodes.jsonl"
     path.write_text("".join(lines)[:-20])
     assert [s.session for s in read_samples(tmp_path)] == [0]
-    assert f"{path}:2 was cut off" in caplog.text
+    assert f"{path}:2 is incomplete" in caplog.text
     path.write_text("".join(lines)[20:])
-    with pytest.raises(DataError, match=r"episodes.jsonl:1 is no JSON"):
+    with pytest.raises(DataError, match=r"episodes.jsonl:1 is not JSON"):
         read_samples(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Finds rows that would only break in the middle of a run, as verl reads them."""
+"""Checks of rows that would otherwise fail in the middle of a run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _MOST_SHOWN = 10
 
 
 async def check_records(records: Sequence[Mapping[str, Any]], *, tools_of: ToolNames, where: str = "") -> None:
-    """Does nothing when rows can be trained on.
+    """Checks that rows can be trained on.
 
     Args:
         records: rows as columns, as verl reads them.
         tools_of: row -> the names of the tools of its environment.
-        where: comes before the number of a row, such as the name of a file.
+        where: prefix of the row's number in messages, such as the name of a file.
 
     Raises:
-        DataError: some cannot; the message names rows and fields.
+        DataError: a row is invalid; the message names rows and fields.
     """
     problems: list[str] = []
     seen: dict[Any, int] = {}
@@ -39,11 +39,11 @@ async def check_records(records: Sequence[Mapping[str, Any]], *, tools_of: ToolN
     if problems:
         more = f"\n... and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
         listed = "\n".join(problems[:_MOST_SHOWN])
-        raise DataError(f"these rows would break in training, got {len(problems)} problems; mend them:\n{listed}{more}")
+        raise DataError(f"these rows would fail in training, got {len(problems)} problems; fix them:\n{listed}{more}")
 
 
 def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is wrong with a row as such."""
+    """Yields the faults of a row."""
     yield from _prompt_problems(record.get("prompt"))
     for name in ("data_source", "agent_name"):
         value = record.get(name)
@@ -60,7 +60,7 @@ def _problems_of(record: Mapping[str, Any]) -> Iterator[str]:
         yield str(error).removeprefix("row: ")
     for key, value in extra_info.items():
         for field in _nones(f"extra_info.{key}", value):
-            yield f"{field}: is None; Arrow fills in what other rows have: leave dicts with different keys to prepare"
+            yield f"{field}: is None; Arrow fills in keys of other rows: write the file with `verl-agentic prepare`"
 
 
 def _prompt_problems(prompt: Any) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _index_problems(record: Mapping[str, Any], number: int, seen: dict[Any, int]
 
 
 async def _tool_problems(record: Mapping[str, Any], tools_of: ToolNames) -> list[str]:
-    """Returns which tools a row names that its environment does not have."""
+    """Returns the faults in the tools that a row names."""
     extra_info = record["extra_info"]
     named = {
         **dict.fromkeys(extra_info.get("tool_selection") or (), "tool_selection"),

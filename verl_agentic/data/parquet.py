@@ -1,9 +1,9 @@
-"""Rows as columns of one type each, as Arrow keeps them, and back.
+"""Conversion between rows and typed columns of Arrow.
 
-Arrow (parquet, and the JSON reader of `datasets`) gives every row of a struct column the keys of all rows and fills
-those that a row lacks with None, and it refuses keys whose type differs between rows. What has the same simple type in
-all rows stays as it is; everything else of `extra_info` travels as JSON text under `extra_json`, and a `ground_truth`
-that is no simple value as JSON text with `reward_model.format` = `json`.
+Arrow (parquet, and the JSON reader of `datasets`) gives every row of a struct column the keys of all rows, and fills
+missing ones with None. It refuses keys whose type differs between rows. So only keys of one simple type in all rows
+stay columns. The rest of `extra_info` becomes JSON text under `extra_json`. A `ground_truth` that is not a simple value
+becomes JSON text with `reward_model.format` = `json`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from verl_agentic.types import Message
 
 EXTRA_JSON = "extra_json"
 VERL_KEYS = ("tools_kwargs", "interaction_kwargs")
-"""Keys of `extra_info` that verl itself reads as objects: never encoded."""
+"""Keys of `extra_info` that verl reads as objects; never encoded."""
 _SIMPLE = (str, int, float, bool)
 
 
@@ -26,10 +26,10 @@ def to_columns(rows: Sequence[EnvRow], *, shown: Sequence[str] | None = None) ->
     """Returns the columns that verl's RLHFDataset reads, one object per row; `extra_info.index` is the row's number.
 
     Args:
-        rows: what is written into one file.
-        shown: the keys of `extra` that stay outside `extra_json`. Files that are written with the same ones have the
-            same columns, whatever the environment, so that verl can train on several. None leaves all outside that
-            have one simple type, and adds `extra_json` and `reward_model.format` only where they are needed.
+        rows: of one file.
+        shown: the keys of `extra` that stay outside `extra_json`. Files with equal `shown` have equal columns, so that
+            verl can train on several environments. None leaves all keys of one simple type outside, and adds
+            `extra_json` and `reward_model.format` only if needed.
     """
     keys = _simple_keys(rows) if shown is None else {*shown, *VERL_KEYS}
     simple = _SIMPLE if shown is None else (str,)
@@ -46,10 +46,10 @@ def to_columns(rows: Sequence[EnvRow], *, shown: Sequence[str] | None = None) ->
 
 
 def extra_of(extra_info: Mapping[str, Any] | None, where: str = "row") -> dict[str, Any]:
-    """Returns `EnvRow.extra` of a row's `extra_info`; keys that Arrow filled with None are left out.
+    """Returns `EnvRow.extra` of a row's `extra_info`; without keys that Arrow filled with None.
 
     Raises:
-        DataError: `extra_json` is no JSON object.
+        DataError: `extra_json` is not a JSON object.
     """
     extra = {key: value for key, value in (extra_info or {}).items() if value is not None}
     text = extra.pop(EXTRA_JSON, None)
@@ -57,7 +57,9 @@ def extra_of(extra_info: Mapping[str, Any] | None, where: str = "row") -> dict[s
         return extra
     decoded = _from_json(text, f"{where}: extra_info.{EXTRA_JSON}")
     if not isinstance(decoded, dict):
-        raise DataError(f"{where}: extra_info.{EXTRA_JSON} must hold a JSON object, got {text[:80]!r}; write it anew")
+        raise DataError(
+            f"{where}: extra_info.{EXTRA_JSON} must hold a JSON object, got {text[:80]!r}; write the file again"
+        )
     return {**extra, **decoded}
 
 
@@ -65,7 +67,7 @@ def ground_truth_of(reward_model: Mapping[str, Any] | None, where: str = "row") 
     """Returns `EnvRow.ground_truth` of a row's `reward_model`.
 
     Raises:
-        DataError: it says that it is JSON, and it is not.
+        DataError: its format is `json`, but it is not JSON.
     """
     reward_model = reward_model or {}
     value = reward_model.get("ground_truth")
@@ -75,10 +77,10 @@ def ground_truth_of(reward_model: Mapping[str, Any] | None, where: str = "row") 
 
 
 def env_row(row: Mapping[str, Any]) -> EnvRow:
-    """Returns a row of verl's data set, as an agent loop gets it, for an environment.
+    """Returns the environment's row from a row of verl's dataset in an agent loop.
 
     Raises:
-        DataError: a message or a ground truth is none.
+        DataError: a message or the ground truth is malformed.
     """
     return EnvRow(
         prompt=tuple(Message.from_dict(message) for message in row["raw_prompt"]),
@@ -123,7 +125,7 @@ def _to_reward_model(ground_truth: Any, *, is_json: bool, is_always: bool) -> di
 
 
 def _to_message(message: dict[str, Any]) -> dict[str, Any]:
-    # Calls of several tools have different arguments: as OpenAI does, they travel as JSON text.
+    # Calls of several tools have different arguments, so they become JSON text, as in OpenAI's API.
     for call in message.get("tool_calls", ()):
         call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
     return message
@@ -133,4 +135,4 @@ def _from_json(text: Any, where: str) -> Any:
     try:
         return json.loads(text)
     except (TypeError, ValueError) as cause:
-        raise DataError(f"{where} is no JSON, got {str(text)[:80]!r}; write it anew") from cause
+        raise DataError(f"{where} is not JSON, got {str(text)[:80]!r}; write the file again") from cause

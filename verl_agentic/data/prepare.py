@@ -1,4 +1,4 @@
-"""Writes an environment's rows for verl, and refuses rows that would only break in the middle of a run."""
+"""Writes an environment's rows for verl, and checks them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import ConfigError, DataError, boundary
 
 SHOWN_KEYS = ("task_id", "split", "env", "tool_selection")
-"""The keys of `extra_info` that stand outside `extra_json`, in files of every environment."""
+"""The keys of `extra_info` outside `extra_json`, for every environment."""
 
 
 def make_rows(
@@ -25,11 +25,11 @@ def make_rows(
     """Returns new rows of an environment.
 
     Raises:
-        ConfigError: it makes none, not these, or not with these options.
+        ConfigError: it cannot make rows, or not with these arguments.
     """
     options = options or {}
     if package.make_rows is None:
-        raise ConfigError(f"environment {package.env_id!r} makes no rows, got no make_rows; bring rows of your own")
+        raise ConfigError(f"environment {package.env_id!r} cannot make rows, got no make_rows; bring your own rows")
     known = inspect.signature(package.make_rows).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
     unknown = sorted(set(options) - set(known))
@@ -46,11 +46,11 @@ def to_records(
     """Returns rows as the columns of a file for verl; the columns are the same for all environments.
 
     Args:
-        rows: what the file is made of.
-        env_id: how a worker finds the environment, wherever it runs.
+        rows: of the file.
+        env_id: address of the environment for workers.
         split: recorded in `extra_info`.
         agent_name: verl's name of the agent loop.
-        tool_selection: the tools that the policy is given; empty means those that the row selects, or else all.
+        tool_selection: the policy's tools; empty: those that the row selects, or else all.
     """
     told = [
         replace(
@@ -69,10 +69,10 @@ def to_records(
 
 
 def write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes records as parquet and reads them again; the file appears whole or not at all.
+    """Writes records as parquet atomically, and verifies them.
 
     Raises:
-        DataError: a row does not come back as it was, because Arrow has filled or changed something.
+        DataError: Arrow has filled or changed a value.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -98,20 +98,20 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a parquet or JSON lines file as verl reads them.
 
     Raises:
-        DataError: it is missing or is no such file.
+        DataError: it is missing or cannot be parsed.
     """
     if path.suffix != ".parquet":
         return [record for _, record in read_json_lines(path)]
     import pyarrow.parquet as pq
 
     if not path.is_file():
-        raise DataError(f"no such data file, got {path}; make it first")
+        raise DataError(f"no such data file, got {path}; create it first")
     with boundary(DataError, f"reading {path}"):
         return pq.read_table(path).to_pylist()
 
 
 def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:
-    """Returns a function of a row: the names of the tools that its environment has when it has started."""
+    """Returns a function row -> names of the tools of its started environment."""
 
     async def names(row: EnvRow) -> set[str]:
         extra = {key: value for key, value in row.extra.items() if key != "tool_selection"}
@@ -126,7 +126,7 @@ def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:
 
 
 def _with_texts(schema: Any) -> Any:
-    """Returns the schema with `tool_selection` as a list of texts, also where it is empty in all rows."""
+    """Returns the schema with `tool_selection` as a list of texts, even if it is empty in all rows."""
     import pyarrow as pa
 
     extra = schema.field("extra_info")
@@ -138,7 +138,7 @@ def _with_texts(schema: Any) -> Any:
 
 
 def _differences(field: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields field, before and after of what differs."""
+    """Yields field, before and after of each difference."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in {**before, **after}:
             inner = f"{field}.{key}" if field else str(key)
@@ -153,5 +153,5 @@ def _differences(field: str, before: Any, after: Any) -> Iterator[tuple[str, Any
 
 
 def _is_filled_message(field: str, before: Any, after: Any) -> bool:
-    """Tells whether Arrow has filled a key of a message that other messages have, which reading it takes back."""
+    """Returns whether Arrow filled a missing key of a message, which the reader reverts."""
     return field.startswith("prompt[") and before is ... and after is None

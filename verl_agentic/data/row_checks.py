@@ -1,4 +1,4 @@
-"""What can be wrong with rows before anything is played: not JSON, repeated, shared by both splits, answer shown."""
+"""Checks of rows before any episode: not JSON, repeated, shared by both splits, answer shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MIN_ANSWER_CHARS = 3
 
 
 def is_json(value: Any) -> bool:
-    """Tells whether a value comes back from JSON as it was."""
+    """Returns whether a value survives a round trip through JSON."""
     try:
         return json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError):
@@ -21,7 +21,7 @@ def is_json(value: Any) -> bool:
 
 
 def making_problems(make_rows: Callable[..., list[EnvRow]], count: int) -> list[str]:
-    """Returns what is wrong with the rows that an environment makes, `count` of each split."""
+    """Returns the faults of the rows that an environment makes, `count` of each split."""
     made = {split: make_rows(split=split, count=count, seed=0) for split in ("train", "test")}
     problems = []
     for split, rows in made.items():
@@ -39,13 +39,13 @@ def making_problems(make_rows: Callable[..., list[EnvRow]], count: int) -> list[
 
 
 def task_of(row: EnvRow) -> str:
-    """Returns what makes the task of a row, as text: prompt, ground truth and extra, without its ids."""
+    """Returns the task of a row as text: prompt, ground truth and extra, without its ids."""
     extra = {key: value for key, value in row.extra.items() if key not in ("task_id", "index", "split")}
     return json.dumps([[m.to_dict() for m in row.prompt], row.ground_truth, extra], sort_keys=True, default=str)
 
 
 def answers_of(ground_truth: Any) -> tuple[list[str], str]:
-    """Returns the texts that would give the answer away, or why there are none."""
+    """Returns the texts that would reveal the answer, or the reason why there are none."""
     values = ground_truth if isinstance(ground_truth, (list, tuple)) else [ground_truth]
     if any(isinstance(value, bool) or not isinstance(value, (str, int, float)) for value in values):
         return [], "the ground truth is neither text nor number"
@@ -54,5 +54,5 @@ def answers_of(ground_truth: Any) -> tuple[list[str], str]:
 
 
 def appears_in(answer: str, text: str) -> bool:
-    """Tells whether a text has the answer in it, as words of its own; case does not matter."""
+    """Returns whether a text contains the answer as separate words, in any case."""
     return re.search(rf"(?<!\w){re.escape(answer.casefold())}(?!\w)", text.casefold()) is not None

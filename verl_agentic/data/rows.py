@@ -19,19 +19,19 @@ def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
 
 
 def read_rows(path: Path) -> list[EnvRow]:
-    """Reads what `write_rows` wrote.
+    """Reads the rows that `write_rows` wrote.
 
     Raises:
-        DataError: the file is missing or a line is not a row; the message names file and line.
+        DataError: the file is missing or a line is not a row.
     """
     return [row_of_columns(row, f"{path}:{number}") for number, row in read_json_lines(path)]
 
 
 def row_of_columns(row: Mapping[str, Any], where: str) -> EnvRow:
-    """Returns the row that columns in verl's form stand for.
+    """Returns a row from columns in verl's form.
 
     Raises:
-        DataError: they do not stand for one; the message begins with `where`.
+        DataError: a column is missing or malformed; the message begins with `where`.
     """
     missing = sorted({"prompt", "reward_model"} - set(row))
     if missing:
@@ -54,7 +54,7 @@ def row_of_columns(row: Mapping[str, Any], where: str) -> EnvRow:
 
 
 def write_json_lines(records: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Writes one JSON object per line; returns how many. The file appears whole or not at all."""
+    """Writes one JSON object per line; returns how many. The file is written atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     count = 0
@@ -70,16 +70,16 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number from 1, object) of a file of JSON objects, one per line.
 
     Raises:
-        DataError: the file is missing, or a line is no JSON object.
+        DataError: the file is missing, or a line is not a JSON object.
     """
     if not path.is_file():
-        raise DataError(f"no such data file, got {path}; make it first")
+        raise DataError(f"no such data file, got {path}; create it first")
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:
                 record = json.loads(line)
             except ValueError as cause:
-                raise DataError(f"{path}:{number} is no JSON, got {line[:80]!r}; write one object per line") from cause
+                raise DataError(f"{path}:{number} is not JSON, got {line[:80]!r}; write one object per line") from cause
             if not isinstance(record, dict):
-                raise DataError(f"{path}:{number} is no JSON object, got {line[:80]!r}; write one object per line")
+                raise DataError(f"{path}:{number} is not a JSON object, got {line[:80]!r}; write one object per line")
             yield number, record

@@ -1,7 +1,7 @@
-"""Stored trajectories: what a run played and what it was paid, to be scored again later.
+"""Stored trajectories of a run with their scores, to score them again.
 
-Training writes them into its log (`trajectory_log`). Evaluations keep a record `{"group", "session", "step", "split",
-"sample", "score"}` under the key `stored_sample` of what they write anyway. `read_samples` finds all of them.
+Training writes them into its log (`trajectory_log`). Evaluations add a record `{"group", "session", "step", "split",
+"sample", "score"}` to their lines under the key `stored_sample`. `read_samples` finds both.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from verl_agentic.rewards.sample_row import from_columns, score_of
 logger = logging.getLogger(__name__)
 Split = Literal["train", "val"]
 STORED_SAMPLE = "stored_sample"
-"""Key of a record in what evaluations write."""
+"""Key of the record in an evaluation's lines."""
 EPISODES = "episodes.jsonl"
-"""What `verl-agentic evaluate` writes into its folder, a line per attempt."""
+"""File of `verl-agentic evaluate`, with a line per attempt."""
 _OF_SAMPLE = ("task_id", "data_source", "stop_reason", "prompt", "turns", "final_answer", "ground_truth", "extra")
 _COLUMNS = ("uid", "session", "step", "split", "place", "role", "is_void", "score", "env_score", *_OF_SAMPLE)
 
@@ -35,7 +35,7 @@ class StoredSample:
     """One trajectory of a run."""
 
     group: str
-    """Names the prompt; trajectories of one group were played with the same weights."""
+    """Name of the prompt; trajectories of one group come from the same weights."""
     session: int
     """Number of the trajectory in its group."""
     step: int
@@ -43,17 +43,17 @@ class StoredSample:
     split: Split
     sample: Sample
     score: Mapping[str, float] | None = None
-    """What it was paid: `score` (without what the environment paid single turns), `acc`, parts; None when unknown."""
+    """Its score: `score` (without the environment's turn rewards), `acc`, parts; None if unknown."""
     source: str = ""
-    """Where it was read: a file, or `training`."""
+    """Its source: a file, or `training`."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """The group's name; no other group of the run has it."""
+        """The unique name of the group."""
         return (self.source, self.split, self.step, self.group)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the record as JSON; `from_dict` takes it back."""
+        """Returns the record as JSON, for `from_dict`."""
         return {
             "group": self.group,
             "session": self.session,
@@ -68,7 +68,7 @@ class StoredSample:
         """Returns the trajectory of a record.
 
         Raises:
-            DataError: a field is missing or of the wrong form.
+            DataError: a field is missing or malformed.
         """
         try:
             if record["split"] not in get_args(Split):
@@ -85,16 +85,16 @@ class StoredSample:
         except AgenticError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
-            raise DataError(f"not a stored sample, got {type(cause).__name__}: {cause}; store it anew") from cause
+            raise DataError(f"not a stored sample, got {type(cause).__name__}: {cause}; store it again") from cause
 
 
 def read_samples(run_dir: Path) -> list[StoredSample]:
-    """Returns all trajectories that are stored anywhere below a folder, by source, split, step, group and session.
+    """Returns all trajectories stored below a folder, sorted by source, split, step, group and session.
 
-    A last line that was cut off is skipped with a warning.
+    An incomplete last line is skipped with a warning.
 
     Raises:
-        DataError: no such folder, nothing is stored in it, or another line is no record.
+        DataError: the folder does not exist or has no trajectories, or another line is not a record.
     """
     if not run_dir.is_dir():
         raise DataError(f"no such folder, got {run_dir}; name the folder of a run")
@@ -108,7 +108,7 @@ def read_samples(run_dir: Path) -> list[StoredSample]:
 
 
 def take_groups(stored: Sequence[StoredSample], limit: int) -> list[list[StoredSample]]:
-    """Returns the groups, or where they are more than `limit` samples some of them, taken evenly over the run."""
+    """Returns the groups; above `limit` samples only some of them, evenly over the run."""
     groups: dict[tuple[str, str, int, str], list[StoredSample]] = {}
     for one in stored:
         groups.setdefault(one.key, []).append(one)
@@ -118,7 +118,7 @@ def take_groups(stored: Sequence[StoredSample], limit: int) -> list[list[StoredS
 
 
 def stored_episode(episode: Episode, row: EnvRow, *, group: str, session: int = 0) -> dict[str, Any] | None:
-    """Returns the record of an episode outside of training; None for a void one, which says nothing of the policy."""
+    """Returns the record of an episode outside of training; None for a void one."""
     if episode.is_void:
         return None
     sample = to_sample(episode, row, id=f"{row.extra.get('task_id') or group}/{session}")
@@ -160,7 +160,7 @@ def _of_quickstart(run_dir: Path) -> Iterator[StoredSample]:
         try:
             records = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            logger.warning("%s is no JSON and was skipped; was it being written?", path)
+            logger.warning("%s is not JSON and was skipped; it may be incomplete", path)
             continue
         for record in records if isinstance(records, list) else ():
             if isinstance(record, dict) and record.get(STORED_SAMPLE) is not None:
@@ -168,7 +168,7 @@ def _of_quickstart(run_dir: Path) -> Iterator[StoredSample]:
 
 
 def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields where a record stands and the record; the line that an end of its process has cut off is left out."""
+    """Yields the place of each record and the record; skips an incomplete last line."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             where = f"{path}:{number}"
@@ -176,11 +176,11 @@ def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 record = json.loads(line)
             except ValueError as cause:
                 if not line.endswith("\n"):
-                    logger.warning("%s was cut off and is skipped", where)
+                    logger.warning("%s is incomplete and was skipped", where)
                     return
-                raise DataError(f"{where} is no JSON, got {line[:80]!r}; remove the line") from cause
+                raise DataError(f"{where} is not JSON, got {line[:80]!r}; remove the line") from cause
             if not isinstance(record, dict):
-                raise DataError(f"{where} is no JSON object, got {line[:80]!r}; remove the line")
+                raise DataError(f"{where} is not a JSON object, got {line[:80]!r}; remove the line")
             yield where, record
 
 

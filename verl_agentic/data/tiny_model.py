@@ -1,7 +1,7 @@
 """Builds a tiny Qwen3 with random weights, a tokenizer and a chat template with tools: nothing is downloaded.
 
-The tokenizer is a byte-level BPE trained on the chat template's own text, so any text encodes and the fixed parts of
-a conversation take few tokens. Digits are always single tokens, which makes numbers easy to copy.
+The tokenizer is a byte-level BPE trained on the chat template's own text: the fixed parts of a conversation take few
+tokens. Digits are single tokens, which makes numbers easy to copy.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _START, _END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 _TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 _MAX_VOCAB_SIZE = 1024
 _MAX_POSITIONS = 4096
-# The wavelengths of the rotary embedding end near the length of an episode, not at 60,000 tokens: heads that look one
-# token back, which copying needs, form in a third of the steps.
+# The wavelengths of the rotary embedding end near the length of an episode, not at 60,000 tokens. Then heads for
+# copying form in a third of the steps.
 _ROPE_THETA = 200.0
 
 
@@ -69,7 +69,7 @@ class Preset:
     intermediate: int
 
 
-# Wide heads and few layers: copying a number out of the prompt is learned by heads, not by depth.
+# Wide heads and few layers: copying a number from the prompt needs heads, not depth.
 PRESETS = {
     "0.5m": Preset(layers=2, hidden=128, heads=4, kv_heads=4, head_dim=32, intermediate=384),
     "1m": Preset(layers=3, hidden=160, heads=5, kv_heads=5, head_dim=32, intermediate=432),
@@ -89,14 +89,14 @@ def make_tiny_model(
 ) -> int:
     """Writes model, tokenizer and chat template into the folder `out`; returns the number of parameters.
 
-    The same arguments give the same bytes.
+    Equal arguments give equal bytes.
 
     Args:
         out: the folder; made if it is missing, its model files are replaced.
         preset: one of `PRESETS`.
         seed: of the random weights.
-        texts: conversations that the tokenizer is trained on; None: about arithmetic.
-        token_share: what is seen in less than this share of `texts` stays spelled, as names must that are copied.
+        texts: conversations to train the tokenizer on; None: about arithmetic.
+        token_share: minimum share of `texts` in which a piece must occur to become a token.
 
     Raises:
         ConfigError: unknown preset, or `out` is a file.
@@ -166,11 +166,11 @@ def _make_config(preset: Preset, tokenizer: Any) -> Any:
 
 
 def _make_tokenizer(corpus: Iterable[str], *, min_frequency: int = 0) -> Any:
-    """Returns a tokenizer that merges what is seen at least so often."""
+    """Returns a tokenizer that merges pairs above a minimum frequency."""
     from tokenizers import AddedToken
     from transformers import Qwen2Tokenizer
 
-    # Qwen2's own splitting rules: digits stand alone, and AutoTokenizer builds the same class from the files.
+    # Qwen2's splitting rules: single digits, and AutoTokenizer builds the same class from the files.
     tokenizer = Qwen2Tokenizer().train_new_from_iterator(
         corpus, _MAX_VOCAB_SIZE, show_progress=False, min_frequency=min_frequency
     )
@@ -182,14 +182,14 @@ def _make_tokenizer(corpus: Iterable[str], *, min_frequency: int = 0) -> Any:
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
-    """Yields what stands between special tokens and tags."""
+    """Yields the texts between special tokens and tags."""
     split = re.compile("|".join(map(re.escape, (_START, _END, _PAD, *_TAGS))))
     for text in texts:
         yield from filter(None, split.split(text))
 
 
 def _corpus() -> Iterator[str]:
-    """Yields the pieces of conversations about arithmetic, as the special tokens and tags split them."""
+    """Yields the pieces of conversations about arithmetic, split at special tokens and tags."""
     rng = random.Random(0)
     function = SCHEMA["function"]
     for _ in range(200):

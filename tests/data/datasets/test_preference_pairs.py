@@ -109,8 +109,8 @@ async def test_messages_are_written_as_the_protocol_writes_them_and_texts_stand_
 @pytest.mark.parametrize(
     ("side", "message"),
     [
-        ([], "begins with a message of the assistant"),
-        ([{"role": "tool", "content": "42"}], "begins with a message of the assistant"),
+        ([], "begin with a message of the assistant"),
+        ([{"role": "tool", "content": "42"}], "begin with a message of the assistant"),
         ([{"role": "assistant", "content": "a"}] * 2, "follow each other"),
     ],
 )

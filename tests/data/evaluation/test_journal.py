@@ -63,5 +63,5 @@ def test_settings_are_kept_and_others_are_refused_by_name(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"holds another evaluation, got model was 'm' and is 'n'; use another --out"):
         keep_settings(path, {"model": "n", "limits": ("a", 1)}, has_begun=True)
     path.write_text("{")
-    with pytest.raises(ConfigError, match="is no JSON"):
+    with pytest.raises(ConfigError, match="is not JSON"):
         keep_settings(path, {}, has_begun=True)

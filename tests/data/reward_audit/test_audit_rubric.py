@@ -91,7 +91,7 @@ async def test_answers_that_begin_right_are_taken_for_right() -> None:
     assert problems(found) == {("begins_right", "false_positives")}
     gold = found.terms[0].gold
     assert gold.by_kind["truncated"] == (4, 4) and gold.false_positives == 4 and gold.num_wrong == 16
-    assert any("truncated 'Bor' for 'Borib' earns 1" in line for line in gold.examples)
+    assert any("truncated 'Bor' for 'Borib' scores 1" in line for line in gold.examples)
 
 
 async def test_an_unrelated_answer_must_earn_nothing_and_one_that_shares_words_may_earn_some() -> None:
@@ -183,13 +183,13 @@ async def test_a_component_that_fails_is_a_problem_and_no_zero(caplog: pytest.Lo
 async def test_what_the_environment_judged_is_not_asked_about_other_episodes() -> None:
     groups = [[played("x", name, group=name, session=i, outcome=float(i)) for i in (0, 1)] for name in PEOPLE]
     found = await look({"use": "env"}, groups=groups)
-    assert found.is_fine and found.terms[0].unearned.skipped.startswith("the environment judged it")
+    assert found.is_fine and found.terms[0].unearned.skipped.startswith("the environment's score cannot be repeated")
     assert found.terms[0].gold.skipped == found.terms[0].unearned.skipped
 
 
 async def test_in_a_group_one_member_is_put_to_the_test() -> None:
     found = await look(use("longest"), groups=run_of(*[("a longer one", "b", "?", "?")] * 4))
-    assert problems(found) == {("longest", "unearned")} and found.terms[0].gold.skipped == "it sees whole groups"
+    assert problems(found) == {("longest", "unearned")} and found.terms[0].gold.skipped == "it scores whole groups"
     # Silence is never the longest, the prompt is.
     assert (found.terms[0].unearned.silent, found.terms[0].unearned.echo) == (0.0, 1.0)
 

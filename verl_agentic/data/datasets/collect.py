@@ -1,4 +1,4 @@
-"""Plays many rows through the episode loop: evaluation, and demonstrations for SFT."""
+"""Runs many rows through the episode loop: for evaluation, and for demonstrations."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from verl_agentic.env import EnvFactory, EnvRow
 from verl_agentic.types import Message
 
 Turn = Message | str
-"""What a script says in a turn: a message is written as the protocol writes it, a text stands as it is."""
+"""A turn of a script: a message, which the protocol writes, or a text, which is used unchanged."""
 Script = Callable[[Sequence[Message]], Turn | Awaitable[Turn]]
 """The next turn, as a function of the conversation so far."""
 
 
 def scripted(script: Script, *, codec: Codec, tokenizer: Any, limits: EpisodeLimits) -> EpisodeSetup:
-    """Returns how a script plays an episode: demonstrations, solutions, tests of environments.
+    """Returns the setting of an episode whose policy is a script.
 
     Args:
-        script: says what the policy says.
+        script: returns the turns.
         codec: the protocol.
         tokenizer: the one that the codec is made of.
         limits: budgets and deadlines.
@@ -55,13 +55,13 @@ async def run_episodes(
     max_concurrent: int = 64,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Episode]:
-    """Plays one episode per row and returns them in the order of the rows.
+    """Runs one episode per row and returns them in the order of the rows.
 
     Args:
-        rows: what is played.
+        rows: to run.
         make_env: makes the environment of a row.
         setup_for: index and row -> policy, codec and budgets of the episode.
-        max_concurrent: most episodes under way at once.
+        max_concurrent: maximum number of parallel episodes.
         on_episode: called as each episode ends, in the order they end.
     """
     slots = asyncio.Semaphore(max_concurrent)

@@ -1,7 +1,7 @@
-"""Stored episodes as supervised rows, failed ones under the task that they happened to do.
+"""SFT rows from stored episodes: solved ones, and failed ones under the task that they solved instead.
 
-The rows are made by the loop that trains: it plays what was written under the new prompt, against the answers of then.
-So the ids and the mask are those of a rollout, and no log-prob of the old prompt is left: a trainer computes its own.
+The loop of training makes the rows: it repeats the turns under the new prompt, with the recorded observations. So ids
+and mask are those of a rollout, and there are no log-probs of the old prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from verl_agentic.tools.tool import Tool
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL)
-# The budgets were those of the run that is told again.
+# The stored run had its own budgets.
 _LIMITS = EpisodeLimits(
     max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=4096, max_calls_per_turn=4096, max_retries=0
 )
@@ -35,15 +35,14 @@ _RECORDED = "recorded"
 
 @dataclass(frozen=True, kw_only=True)
 class HindsightRows:
-    """What became of stored episodes."""
+    """The numbers of stored episodes by use."""
 
     solved: int
-    """Episodes that solved their task: rows as they were played."""
+    """Solved episodes, written as they were."""
     relabelled: int
-    """Failed episodes that are rows under the task that they did."""
+    """Failed episodes, written under the task that they solved."""
     left_out: int
-    """Episodes that are no row: nothing to tell of them, cut in the middle of a turn, or read otherwise when written
-    again."""
+    """Episodes that gave no row: without a task, cut inside a turn, or different when repeated."""
 
 
 async def write_hindsight_rows(
@@ -56,24 +55,24 @@ async def write_hindsight_rows(
     config: Mapping[str, Any] | None = None,
     solved_at: float = 1.0,
 ) -> HindsightRows:
-    """Writes the rows that `data.datasets.sft.TrajectoryDataset` reads, and returns what became of the episodes.
+    """Writes the rows that `data.datasets.sft.TrajectoryDataset` reads, and returns their numbers.
 
     Args:
         samples: stored episodes of one environment (`data.stored_samples.read_samples`).
         path: of the file.
-        package: the environment; its `describe` tells what an episode has done.
-        codec: the protocol that the rows are written in.
+        package: the environment, with `describe`.
+        codec: protocol of the rows.
         tokenizer: of the model that will be trained.
-        config: keyword arguments of `make_env`, which is asked for the tools of the prompt.
-        solved_at: least outcome of a success.
+        config: keyword arguments of `make_env`, which gives the tools of the prompt.
+        solved_at: minimum outcome of a success.
 
     Raises:
-        DataError: the environment tells no task of where an episode ended, or did not score an episode.
+        DataError: the environment has no `describe`, or an episode has no score.
     """
     if package.describe is None:
         raise DataError(
-            f"environment {package.env_id!r} has no describe(sample), so nothing of it can be relabelled; give it one, "
-            "unless its answers are right or wrong, as in maths and code"
+            f"environment {package.env_id!r} has no describe(sample), which relabelling needs; add one, unless its "
+            "answers are right or wrong, as in maths and code"
         )
     recorded: list[_Recorded] = []
     for sample in samples:
@@ -91,7 +90,7 @@ async def write_hindsight_rows(
 
 
 class _Recorded:
-    """An environment that answers as another one did."""
+    """An environment that repeats recorded observations."""
 
     def __init__(self, sample: Sample, tools: Sequence[Tool]) -> None:
         self.sample = sample
@@ -115,8 +114,9 @@ class _Recorded:
         pass
 
     def is_told_by(self, episode: Episode, end: str) -> bool:
-        """Tells whether the episode says what was said, turn for turn; `end` is the text of the token that ends one."""
-        # Another protocol than that of the run reads other calls in the same text.
+        """Returns whether the episode has the recorded text in each turn; `end` is the text of the end-of-turn
+        token."""
+        # Another protocol than the run's finds other calls in the same text.
         said = [(turn.text.removesuffix(end), [call.name for call in turn.calls]) for turn in self.sample.turns]
         told = [
             (action.text.removesuffix(end), [call.name for call in action.tool_calls]) for action in episode.actions
@@ -130,7 +130,7 @@ def _is_row(sample: Sample, solved_at: float) -> bool:
 
 
 def _answers(turn: Turn, action: Action) -> tuple[Message, ...]:
-    """Returns the observations of a turn as messages: the results of its calls, and what a user said."""
+    """Returns the observations of a turn as messages: the results of its calls, and messages of a user."""
     results = [
         (call.result, asked.name, asked.call_id)
         for call, asked in zip(turn.calls, action.tool_calls, strict=False)

@@ -1,7 +1,7 @@
 """Trajectories with their outcome: data for implicit reward models.
 
-A row is `{"prompt", "tools", "messages", "outcome"}`: as one side of a pair (`data.datasets.preference_pairs`), and
-how it ended, between 0 (failure) and 1 (success).
+A row is `{"prompt", "tools", "messages", "outcome"}`: as one side of a pair (`data.datasets.preference_pairs`), with
+an outcome between 0 (failure) and 1 (success).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def outcome_rows(
 
     Args:
         stored: trajectories of a run (`sample_log.read_samples`).
-        tools_of: the tools that a trajectory could call, which the run does not store.
-        splits: validation is left out unless it is named.
+        tools_of: the tools of a trajectory, which the run does not store.
+        splits: splits to use; validation only if named.
     """
     return [
         {

@@ -1,9 +1,8 @@
-"""Pairs of trajectories of one prompt, a better one and a worse one: data for DPO.
+"""Pairs of trajectories of one prompt, a better and a worse one: data for DPO.
 
-A pair is `{"prompt", "tools", "chosen", "rejected"}`: messages, the schemas of the tools that the prompt offers (may be
-left out), and two ways to go on, each a list of messages of which the policy wrote those of the assistant. Such a
-message has `content` and `tool_calls`, which are written as the protocol writes them, or `text`, which stands as it was
-sampled.
+A pair is `{"prompt", "tools", "chosen", "rejected"}`: messages, optional schemas of
+the tools in the prompt, and two continuations, each a list of messages. The policy wrote those of the assistant. Such a
+message has `content` and `tool_calls`, which the protocol writes, or `text`, which is used as sampled.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ def preference_pairs(
     min_gap: float = 0.0,
     splits: Collection[Split] = ("train",),
 ) -> list[dict[str, Any]]:
-    """Returns one pair per group of siblings that differ: the best paid one, and the worst paid one.
+    """Returns one pair per group whose scores differ: the best and the worst sibling.
 
-    Siblings without a score, without a turn, or with a prompt of their own (guidance) are left out; of those that are
-    paid the same, the first one is taken.
+    Siblings without a score, without a turn, or with a prompt of their own (guidance) are left out. Ties go to the
+    first sibling.
 
     Args:
         stored: trajectories of a run (`sample_log.read_samples`).
-        tools_of: the tools that a trajectory could call, which the run does not store.
-        min_gap: pairs whose scores differ by no more than that are left out.
-        splits: validation is left out unless it is named.
+        tools_of: the tools of a trajectory, which the run does not store.
+        min_gap: pairs whose scores differ by at most this are left out.
+        splits: splits to use; validation only if named.
     """
     by_key = sorted((one for one in stored if one.split in splits), key=lambda one: (*one.key, one.session))
     groups = (list(members) for _, members in groupby(by_key, key=lambda one: one.key))
@@ -71,7 +70,7 @@ async def encode_pair(pair: Mapping[str, Any], *, codec: Codec, tokenizer: Any) 
         tokenizer: the one that the codec is made of.
 
     Raises:
-        DataError: a part is missing or malformed, or one side does not begin with what a policy wrote.
+        DataError: a part is missing or malformed, or one side does not begin with a turn of the policy.
     """
     if missing := sorted({"prompt", *SIDES} - set(pair)):
         raise DataError(f"a pair lacks {missing}, got the keys {sorted(pair)}; it has prompt, chosen and rejected")
@@ -90,7 +89,7 @@ async def encode_answer(
     codec: Codec,
     tokenizer: Any,
 ) -> Trajectory:
-    """Returns a prompt and one way to go on as a training row.
+    """Returns a prompt and one continuation as a training row.
 
     Args:
         prompt: messages.
@@ -100,10 +99,10 @@ async def encode_answer(
         tokenizer: the one that the codec is made of.
 
     Raises:
-        DataError: it does not begin with what a policy wrote, or the policy speaks twice in a row.
+        DataError: it does not begin with a turn of the policy, or has two such turns in a row.
     """
     if not answer or answer[0].get("role") != "assistant":
-        raise DataError(f"what follows a prompt begins with a message of the assistant, got {answer!r}; mend it")
+        raise DataError(f"a continuation must begin with a message of the assistant, got {answer!r}; fix it")
     row = Trajectory(prompt_ids=list(await codec.encode_prompt(prompt, tools)))
     seen, turn = list(prompt), -1
     for is_policy, messages in groupby(answer, key=lambda message: message.get("role") == "assistant"):
@@ -126,7 +125,7 @@ async def encode_answer(
 
 
 def _sampled_ids(message: Mapping[str, Any], *, codec: Codec, tokenizer: Any) -> list[int]:
-    """Returns the tokens of a turn; a text that was cut short has no end of turn."""
+    """Returns the tokens of a turn; a truncated text has no end of turn."""
     if "text" in message:
         return tokenizer.encode(message["text"], add_special_tokens=False)
     text = codec.render_action(Message.from_dict(message))
@@ -140,7 +139,7 @@ def _score(one: StoredSample) -> float:
 
 
 def written_messages(sample: Sample) -> list[dict[str, Any]]:
-    """Returns what followed the prompt of a trajectory, as one side of a pair has it."""
+    """Returns the continuation of a trajectory, in the form of a pair."""
     messages: list[dict[str, Any]] = []
     for turn in sample.turns:
         messages.append({"role": "assistant", "text": turn.text})
@@ -149,7 +148,7 @@ def written_messages(sample: Sample) -> list[dict[str, Any]]:
 
 
 def _answers(turn: Turn) -> list[dict[str, Any]]:
-    """Returns what a turn was answered: results of its calls in their order, and messages of a user between them."""
+    """Returns the observations of a turn: results of its calls in order, and messages of a user between them."""
     waiting = [call for call in turn.calls if call.result is not None]
     answers: list[dict[str, Any]] = []
     for content in turn.observations:

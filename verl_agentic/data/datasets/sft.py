@@ -1,4 +1,4 @@
-"""Played episodes as supervised data: the mask of SFT is the mask of RL, because the same loop made it.
+"""Episodes as SFT data; the mask of SFT is the mask of RL, because the same loop made it.
 
 Choose it in verl's SFT trainer with `data.custom_cls.path=pkg://verl_agentic.data.datasets.sft` and
 `data.custom_cls.name=TrajectoryDataset`.
@@ -33,7 +33,7 @@ def write_sft(episodes: Iterable[Episode], path: Path) -> int:
 
 
 class TrajectoryDataset(Dataset):
-    """The files of `write_sft`, for verl's SFT trainer in its `no_padding` mode."""
+    """Dataset of the files of `write_sft`, for verl's SFT trainer in `no_padding` mode."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class TrajectoryDataset(Dataset):
         processor: Any = None,
         max_samples: int = -1,
     ) -> None:
-        """Reads the rows of all files; the names are verl's, the files are JSON lines.
+        """Reads the rows of all files (JSON lines); the argument names are verl's.
 
         Raises:
             DataError: a row is malformed, or longer than `data.max_length`; `data.pad_mode` is not `no_padding`.

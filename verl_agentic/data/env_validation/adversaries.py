@@ -1,4 +1,4 @@
-"""Policies that must earn nothing and break nothing: silence, an echo, and turns that are malformed."""
+"""Policies that must score 0 and break nothing: silence, an echo, and malformed turns."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from verl_agentic.agent_loops.codec.codec import Codec, Schema
 from verl_agentic.types import Message, ToolCall
 
 _HUGE = "huge " * 10_000
-_DEEP = 3_000  # levels; Python's JSON reader gives up before
-_MAX_TOOLS = 4  # whose arguments are mistreated
+_DEEP = 3_000  # levels; more than Python's JSON parser allows
+_MAX_TOOLS = 4  # number of tools whose arguments are malformed
 _CONTROL = "".join(map(chr, [*range(32), 127, 0x85, 0x200B, 0x2028, 0xFEFF, 0xFFFE]))
 _WRONG: Mapping[str, Any] = {"string": {"not": ["a", "string"]}, "array": "not a list", "object": "not an object"}
 
 
 NextText = Callable[[Sequence[Message]], str]
-"""The text of the coming turn as a function of the conversation, without its end-of-turn token."""
+"""The text of the next turn as a function of the conversation, without its end-of-turn token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adversary:
-    """One policy that must not succeed."""
+    """A policy that must not succeed."""
 
     name: str
     begin: Callable[[], NextText]
     """Makes the policy of one episode."""
     is_answered: bool = False
-    """True when a tool may rightly carry out what is called: then what it answers gives nothing away."""
+    """Whether a tool may execute its call, so that the tool's answer is not a leak."""
 
 
 NULL = Adversary(name="null", begin=lambda: lambda messages: "")
@@ -39,7 +39,7 @@ ECHO = Adversary(name="echo", begin=lambda: lambda messages: messages[-1].conten
 def malformed(
     codec: Codec, tools: Sequence[Schema], special_tokens: Sequence[str]
 ) -> tuple[list[Adversary], list[str]]:
-    """Returns the malformed turns, each followed by silence, and the names of those that the protocol cannot write.
+    """Returns the malformed turns, each followed by silence, and the names of turns that the protocol cannot write.
 
     Args:
         codec: writes turns in its protocol.
@@ -53,7 +53,7 @@ def malformed(
     for turn in [*turns, *_turns(example_call(tools[0]) if tools else _UNKNOWN, special)]:
         try:
             text = turn.write(codec)
-        except Exception:  # what a protocol has no form for differs between protocols
+        except Exception:  # some protocols cannot write some turns
             unwritable.append(turn.name)
         else:
             probes.append(Adversary(name=turn.name, begin=_once(text), is_answered=turn.is_answered))
@@ -61,13 +61,13 @@ def malformed(
 
 
 def example_call(schema: Schema) -> ToolCall:
-    """Returns a call whose arguments have the types that the schema asks for, and no meaning."""
+    """Returns a call with meaningless arguments of the schema's types."""
     return _call(schema, _example)
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """A malformed turn that is yet to be written."""
+    """A malformed turn before the protocol writes it."""
 
     name: str
     write: Callable[[Codec], str]
@@ -123,10 +123,10 @@ def _cut(text: str) -> str:
 
 
 def _hollow(text: str) -> str:
-    """Returns the call with nothing in it.
+    """Returns the call without content.
 
     Raises:
-        ValueError: the protocol writes no braces, so that this is no different from a call without arguments.
+        ValueError: the protocol writes no braces.
     """
     hollow = re.sub(r"\{.*\}", "", text, flags=re.DOTALL)
     if hollow == text:
@@ -135,7 +135,7 @@ def _hollow(text: str) -> str:
 
 
 def _deep(codec: Codec, call: ToolCall) -> str:
-    """Returns the call with its first argument nested too deep to be read."""
+    """Returns the call with its first argument nested too deeply."""
     marker = "@nested@"
     text = _write(codec, ToolCall(call.name, {**call.arguments, next(iter(call.arguments)): marker}))
     nested = "[" * _DEEP + "]" * _DEEP

@@ -1,4 +1,4 @@
-"""Plays an environment with scripts, in every way that its validation asks for."""
+"""Runs an environment with scripts, for its validation."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from verl_agentic.errors import EnvError
 from verl_agentic.types import Action, Message
 
 BURST = 4
-"""Environments that end in each way, in one burst."""
+"""Number of environments per way to end, in one burst."""
 _CONCURRENT = 16
-# Budgets are not what is validated: no script should meet one.
+# Large budgets, so that no script reaches one.
 _LIMITS = EpisodeLimits(
     max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=512, max_retries=0, episode_timeout_s=600.0
 )
 _FEW_TURNS = replace(_LIMITS, max_turns=8)
 _Run = Callable[[Callable[[int], NextText], Sequence[EnvRow], int], Awaitable[list[Episode]]]
-"""Plays rows: a script for each place, the rows, and how many at once."""
+"""Runs rows: a script for each index, the rows, and the number of parallel episodes."""
 
 
 @dataclass(kw_only=True)
 class EnvHarness:
-    """An environment, its rows, and a protocol to play them in."""
+    """An environment, its rows, and a protocol."""
 
     package: EnvPackage
     rows: list[EnvRow]
@@ -46,54 +46,54 @@ class EnvHarness:
     """Keyword arguments of `make_env`."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     episodes: list[Episode] = field(default_factory=list)
-    """All that have been played."""
+    """All finished episodes."""
 
     async def start(self, row: EnvRow) -> tuple[tuple[Message, ...], list[Schema]]:
         """Starts an environment, closes it, and returns its prompt and the schemas of its tools.
 
         Raises:
-            EnvError: it takes too long; whatever the environment raises passes unchanged.
+            EnvError: it takes too long. Exceptions of the environment pass unchanged.
         """
         env = self._make(row)
         try:
             messages = await within(env.start(), _LIMITS.start_timeout_s, what="start")
             return tuple(messages), [dict(tool.schema) for tool in env.tools]
         except OverrunError as cause:
-            raise EnvError(f"the environment did not start, got {cause}; make its start quicker") from cause
+            raise EnvError(f"the environment did not start, got {cause}; make its start faster") from cause
         finally:
             await env.close()
 
     async def run_solution(self) -> list[Episode]:
-        """Plays the solution of every row, one after the other and timed."""
+        """Runs the solution of every row, one after the other and timed."""
         return await self._run(self._solution, self.rows, self.stopwatch.timed(self._make), 1)
 
     async def run(self, begin: Callable[[], NextText], rows: Sequence[EnvRow]) -> list[Episode]:
-        """Plays rows with a policy that knows nothing of them, for a few turns.
+        """Runs rows with a policy that does not depend on them, for a few turns.
 
-        Arguments that do not fit their schema reach the environment: whether a protocol checks them is up to its user.
+        Arguments that do not fit their schema reach the environment, because a protocol may not check them.
         """
         return await self._run_limited(lambda index: begin(), rows, _CONCURRENT)
 
     async def run_beginning(self) -> list[Episode]:
-        """Plays the first turn of every row's solution, and silence after it."""
+        """Runs the first turn of every row's solution, then silence."""
         return await self._run_limited(self._beginning, self.rows, _CONCURRENT)
 
     async def replay_solution(self) -> list[list[Episode]]:
-        """Plays the solution of every row four more times."""
+        """Runs the solution of every row four more times."""
         return await self._replay(self._solution, self._run_counted)
 
     async def replay_beginning(self) -> list[list[Episode]]:
-        """Plays the first turn of every row's solution four more times."""
+        """Runs the first turn of every row's solution four more times."""
         return await self._replay(self._beginning, self._run_limited)
 
     async def replay(self, begin: Callable[[], NextText]) -> list[list[Episode]]:
-        """Plays every row four more times with a policy that knows nothing of them."""
+        """Runs every row four more times with a policy that does not depend on it."""
         return await self._replay(lambda index: begin(), self._run_limited)
 
     async def _replay(self, script_of: Callable[[int], NextText], run: _Run) -> list[list[Episode]]:
         """Returns the four episodes of each row: beside other rows, twice at once, and alone in the reverse order.
 
-        So the check finds state that leaks between episodes of one row, between rows, and between siblings.
+        This finds state that leaks between episodes of one row, between rows, and between siblings.
         """
         count = len(self.rows)
         found: list[list[Episode]] = [[] for _ in range(count)]
@@ -117,16 +117,16 @@ class EnvHarness:
         return await self._run(script_of, rows, self._make, max_concurrent, limits=_FEW_TURNS, codec=unchecked)
 
     async def burst(self) -> None:
-        """Ends environments in all ways: played to the end, only started, cancelled in the middle."""
+        """Ends environments in all ways: finished, only started, and cancelled."""
         for number in range(BURST):
             index = number % len(self.rows)
             await self._run(lambda _, index=index: self._solution(index), [self.rows[index]], self._make, 1)
-            with contextlib.suppress(Exception):  # that it cannot be started is told elsewhere
+            with contextlib.suppress(Exception):  # a failing start is reported elsewhere
                 await self.start(self.rows[index])
             await self._cancel(index)
 
     async def _cancel(self, index: int) -> None:
-        """Plays the first turn of the solution, and cancels the episode while the policy thinks about the second."""
+        """Runs the first turn of the solution, and cancels the episode during the second."""
         is_thinking = asyncio.Event()
         solution = self._solution(index)
         said: list[str] = []
@@ -188,7 +188,7 @@ class EnvHarness:
 
 
 class _Unchecked:
-    """A codec that lets calls with wrong arguments through; in everything else the one that it is made of."""
+    """A codec that does not check arguments; otherwise it delegates to another codec."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec

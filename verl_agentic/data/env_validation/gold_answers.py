@@ -1,4 +1,4 @@
-"""Right answers of rows, and what can be made of them: rewritings that are as right, and others that are wrong."""
+"""Right answers of rows, equivalent rewritings, and wrong answers derived from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("math", "retool", "reft"), "math"),
     **dict.fromkeys(("exact_match", "f1", "search_r1"), "qa"),
 }
-"""Component -> how it compares; of others that is found out by what they accept."""
+"""Component -> kind of comparison; for other components it is measured."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,6})?")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
 _MIN_TRUNCATED_CHARS = 4
@@ -31,11 +31,11 @@ class WrongAnswer:
     """`other`, `digits`, `negated`, `truncated` or `empty`."""
     text: str
     is_near: bool
-    """Whether partial credit is due: it shares words with the right answer."""
+    """Whether it shares words with the right answer, so that partial credit is fine."""
 
 
 def gold_of(ground_truth: Any) -> tuple[str, ...]:
-    """Returns the right answers that a ground truth names as texts; empty where it is something else, such as tests."""
+    """Returns the right answers of a ground truth as texts; empty for other kinds, such as tests."""
     if isinstance(ground_truth, (int, float)) and not isinstance(ground_truth, bool):
         return (str(ground_truth),)
     if isinstance(ground_truth, str) and _is_structure(ground_truth):
@@ -47,7 +47,7 @@ def gold_of(ground_truth: Any) -> tuple[str, ...]:
 
 
 def wrong_answers(gold: Sequence[str], others: Sequence[str]) -> list[WrongAnswer]:
-    """Returns wrong answers made of a row's right ones; each surely is wrong, so that some rows give few.
+    """Returns answers derived from a row's right ones that are certainly wrong.
 
     Args:
         gold: the right answers of the row.
@@ -67,7 +67,7 @@ def wrong_answers(gold: Sequence[str], others: Sequence[str]) -> list[WrongAnswe
 
 
 def rewritings(answer: str, family: Family) -> list[str]:
-    """Returns answers that are as right: other forms of a number, or other case, articles and space of words."""
+    """Returns equivalent answers: other forms of a number, or other case, articles and spaces of words."""
     answer = answer.strip()
     if family == "qa":
         return [answer.upper(), f"  The {answer}. "]
@@ -79,7 +79,7 @@ def rewritings(answer: str, family: Family) -> list[str]:
 
 
 def _is_structure(text: str) -> bool:
-    """Tells whether a text is data or markup: expected calls, tests."""
+    """Returns whether a text is data or markup, such as expected calls or tests."""
     if text.lstrip().startswith("<"):
         return True
     try:
@@ -95,7 +95,7 @@ def _is_same(text: str, right: str) -> bool:
 
 
 def _is_unrelated(other: str, gold: Sequence[str]) -> bool:
-    """Tells whether an answer is certainly wrong, and earns no partial credit either."""
+    """Returns whether an answer is certainly wrong, without partial credit."""
     other = other.strip()
     if _NUMBER.fullmatch(other):
         return all(_NUMBER.fullmatch(right.strip()) and float(right) != float(other) for right in gold)
@@ -106,7 +106,7 @@ def _is_unrelated(other: str, gold: Sequence[str]) -> bool:
 
 
 def _other_digits(answer: str) -> str | None:
-    """Returns an answer whose first digit is another one, never a leading 0."""
+    """Returns an answer with another first digit, never a leading 0."""
     changed = re.sub(r"\d", lambda found: str(int(found[0]) % 9 + 1), answer, count=1)
     return None if changed == answer else changed
 

@@ -1,6 +1,6 @@
-"""What environments leave behind when they are closed: processes, descriptors, tasks, threads, files, sandboxes.
+"""Leaks of closed environments: processes, descriptors, tasks, threads, files, sandboxes.
 
-A pool or a cache may rightly outlive an episode, so not what is there counts, but what grows with every episode.
+A pool or a cache may outlive an episode, so only counts that grow with every episode are leaks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _POLL_S = 0.05
 
 
 async def find_leftovers(burst: Callable[[], Awaitable[object]], *, episodes: int) -> dict[str, tuple[int, int]]:
-    """Returns what has grown by at least `episodes` in each of two bursts: kind -> growth in the first, in the second.
+    """Returns the counts that grew by at least `episodes` in each of two bursts: kind -> growth in the first and
+    second.
 
     Args:
-        burst: plays environments that are all closed when it returns, in at least `episodes` of each way to end.
-        episodes: an environment that leaves one thing behind in one of these ways leaves this many in a burst.
+        burst: runs and closes environments, at least `episodes` for each way to end.
+        episodes: minimum growth per burst if one way to end leaks once per episode.
     """
     await burst()  # fills pools and caches
-    gc.collect()  # or garbage from before that goes meanwhile hides what is left behind
+    gc.collect()  # otherwise old garbage that is freed now would hide a leak
     with tempfile.TemporaryDirectory() as folder:
         async with _temporary_files_in(folder):
             before = await _count(folder)
@@ -41,7 +42,7 @@ async def find_leftovers(burst: Callable[[], Awaitable[object]], *, episodes: in
 
 
 async def _growth(burst: Callable[[], Awaitable[object]], before: Counts, folder: str, bound: int) -> dict[str, int]:
-    """Returns by how much each count has grown when it has come to rest."""
+    """Returns the growth of each count, once it is stable."""
     await burst()
     deadline = asyncio.get_running_loop().time() + _SETTLE_S
     while True:
@@ -49,7 +50,7 @@ async def _growth(burst: Callable[[], Awaitable[object]], before: Counts, folder
         growth = {kind: after[kind] - before[kind] for kind in before}
         if all(value < bound for value in growth.values()) or asyncio.get_running_loop().time() > deadline:
             return growth
-        gc.collect()  # what only garbage holds is not left behind
+        gc.collect()  # objects that only garbage holds are not leaks
         await asyncio.sleep(_POLL_S)
 
 
@@ -74,7 +75,7 @@ def _count_here(folder: str) -> dict[str, int]:
 
 @contextlib.asynccontextmanager
 async def _temporary_files_in(folder: str) -> AsyncIterator[None]:
-    """Has the block's temporary files made in a folder of their own, where nobody else's are."""
+    """Gives the block its own folder for temporary files."""
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir = os.environ["TMPDIR"] = folder
     try:

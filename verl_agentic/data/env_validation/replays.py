@@ -1,4 +1,4 @@
-"""Compares the plays of one row with one script: an environment must answer and reward them alike."""
+"""Comparison of repeated episodes: equal turns must get equal observations and rewards."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _TOLERANCE = 1e-9
 
 
 def replay_problem(episodes: Sequence[Episode]) -> str:
-    """Returns the first difference between the plays of one row with one script, or "" if they agree.
+    """Returns the first difference between episodes of one row with one script, or "" if they agree.
 
-    Compared are the stop reason, the outcome, the reward parts, the turn rewards, and every observation without its
-    duration. Numbers may differ by 1e-9. Void episodes are other checks' findings, so only their number is compared.
+    Compares stop reason, outcome, reward parts, turn rewards, and observations without durations. Numbers may differ by
+    1e-9. For void episodes, only their number is compared.
     """
     if len({episode.is_void for episode in episodes}) > 1:
         first = next(episode for episode in episodes if episode.is_void)
         count = sum(episode.is_void for episode in episodes)
-        return f"{count} of {len(episodes)} plays failed ({first.stop_reason.value}), got {first.error}"
+        return f"{count} of {len(episodes)} runs failed ({first.stop_reason.value}), got {first.error}"
     if episodes[0].is_void:
         return ""
     for name, values in _numbers(episodes).items():
         if max(values) - min(values) > _TOLERANCE:
-            return f"{name} differs between plays, got {', '.join(f'{value:g}' for value in values)}"
+            return f"{name} differs between runs, got {', '.join(f'{value:g}' for value in values)}"
     reasons = [episode.stop_reason.value for episode in episodes]
     if len(set(reasons)) > 1:
-        return f"the stop reason differs between plays, got {', '.join(reasons)}"
+        return f"the stop reason differs between runs, got {', '.join(reasons)}"
     if any(_observed(episode) != _observed(episodes[0]) for episode in episodes):
-        return "the same turns were answered differently when played again"
+        return "repeated turns got different observations"
     return ""
 
 
 def _numbers(episodes: Sequence[Episode]) -> Mapping[str, list[float]]:
-    """Returns name -> the value of each play; a part that a play lacks counts as 0."""
+    """Returns name -> the value of each run; a missing part counts as 0."""
     played = [
         {
             "outcome": episode.reward.outcome,
@@ -50,5 +50,5 @@ def _numbers(episodes: Sequence[Episode]) -> Mapping[str, list[float]]:
 
 
 def _observed(episode: Episode) -> list[Any]:
-    # How long a tool took differs from time to time.
+    # Durations of tools vary.
     return [replace(message, elapsed_s=0.0) for message in episode.messages if message.role != "assistant"]

@@ -1,4 +1,4 @@
-"""How long environments take to start, to step and to close, and how many processes they keep."""
+"""Times of environments to start, step and close, and their number of processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_agentic.types import Action, Message, Observation, Reward
 
 
 class Stopwatch:
-    """Watches the environments of a factory."""
+    """Measures the environments of a factory."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {"start": [], "step": [], "close": []}
@@ -24,7 +24,7 @@ class Stopwatch:
         return lambda row: _TimedEnv(make_env(row), self)
 
     def counted(self, make_env: EnvFactory) -> EnvFactory:
-        """Returns a factory that looks, whenever it makes an environment, how many child processes there are."""
+        """Returns a factory that counts the child processes whenever it makes an environment."""
 
         def make(row: EnvRow) -> Env:
             import psutil
@@ -35,7 +35,7 @@ class Stopwatch:
         return make
 
     def figures(self) -> dict[str, float]:
-        """Returns median and 95th percentile of each kind, in seconds, and the most child processes there were."""
+        """Returns median and 95th percentile of each kind, in seconds, and the maximum number of child processes."""
         figures = {"child_processes": float(self.child_processes)}
         for kind, values in self.seconds.items():
             if values:

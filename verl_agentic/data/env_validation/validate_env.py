@@ -1,4 +1,4 @@
-"""Is an environment fit for training? The solution must score 1, everything else 0, and nothing may fail or leak."""
+"""Validation of an environment: the solution must score 1, everything else 0, and nothing may fail or leak."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _SHOWN_PROBLEMS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What was found out about an environment."""
+    """The results for an environment."""
 
     env_id: str
     num_rows: int
     checks: tuple[Finding, ...]
-    """One per check. The evidence has all `problems`, and the `detail` of what was looked at."""
+    """One per check. The evidence has all `problems`, and a `detail`."""
     figures: Mapping[str, float]
-    """Times in seconds, and how many child processes there were at most while 16 episodes were under way."""
+    """Times in seconds, and the maximum number of child processes during 16 parallel episodes."""
 
     @property
     def ok(self) -> bool:
-        """True when every check is."""
+        """Whether every check passed."""
         return all(check.status == "ok" for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,10 +55,10 @@ class Validation:
 
 
 def rows_to_validate(package: EnvPackage, *, count: int) -> list[EnvRow]:
-    """Returns the examples of an environment, and `count` of its test rows where it can make rows.
+    """Returns the examples of an environment, and `count` test rows if it can make rows.
 
     Raises:
-        ConfigError: it has neither.
+        ConfigError: it has no rows.
     """
     examples = package.folder / "example.jsonl"
     rows = read_rows(examples) if examples.is_file() else []
@@ -81,18 +81,18 @@ async def validate(
     config: Mapping[str, Any] | None = None,
     on_check: Callable[[Finding], None] = lambda check: None,
 ) -> Validation:
-    """Returns what is right and wrong with an environment.
+    """Validates an environment.
 
     Args:
         package: the environment.
-        rows: what is played.
-        codec: the protocol that it is played in.
+        rows: to run.
+        codec: the protocol.
         tokenizer: of the codec.
         config: keyword arguments of `make_env`.
         on_check: called after every check.
 
     Raises:
-        ConfigError: the environment cannot be played like this, such as in a protocol that does not have its tools.
+        ConfigError: the environment cannot run with these settings, such as a protocol without its tools.
     """
     harness = EnvHarness(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
     examination = _Examination(harness=harness, before=copy.deepcopy(harness.rows))
@@ -112,7 +112,7 @@ async def validate(
 
 
 _Findings = tuple[list[str], str]
-"""Problems, and what was looked at."""
+"""Problems, and a detail."""
 
 
 def _finding(name: str, problems: list[str], detail: str) -> Finding:
@@ -126,21 +126,21 @@ def _finding(name: str, problems: list[str], detail: str) -> Finding:
 
 @dataclass(kw_only=True)
 class _Examination:
-    """A validation while it goes on."""
+    """A running validation."""
 
     harness: EnvHarness
     before: list[EnvRow]
-    """The rows as they were."""
+    """Copies of the rows."""
     prompts: dict[int, tuple[Message, ...]] = field(default_factory=dict)
-    """Row -> what `start` returned."""
+    """Row -> result of `start`."""
     schemas: dict[int, list[Schema]] = field(default_factory=dict)
     firsts: dict[str, list[Episode]] = field(default_factory=dict)
-    """Script -> the first play of each row, which the replays are compared with."""
+    """Script -> the first episode of each row, for comparison with the replays."""
     told: list[tuple[int, str, str]] = field(default_factory=list)
-    """Row, probe and text: what probes were told, where no tool has rightly answered."""
+    """Row, probe and text of observations that probes got without a valid tool call."""
 
     def looks(self) -> dict[str, Callable[[], Awaitable[_Findings]]]:
-        """Returns name -> check, in the order in which they build on each other."""
+        """Returns name -> check, in order; later checks use earlier results."""
         return {
             "rows": self._look_at_rows,
             "reset is deterministic": self._look_at_reset,
@@ -169,7 +169,7 @@ class _Examination:
         if package.make_rows is None:
             return problems, "the package makes none"
         problems += making_problems(package.make_rows, len(self.harness.rows))
-        return problems, "the same ones when made again; train and test share none"
+        return problems, "the same rows when made again; train and test share none"
 
     async def _look_at_reset(self) -> _Findings:
         problems: list[str] = []
@@ -215,7 +215,7 @@ class _Examination:
         return problems, f"{detail}; not writable in this protocol: {', '.join(skipped)}" if skipped else detail
 
     async def _run_adversary(self, adversary: Adversary, indices: Sequence[int]) -> list[str]:
-        """Returns the rows in which a probe has failed the environment, or has earned something."""
+        """Returns the rows in which an adversary broke the environment or scored above 0."""
         episodes = await self.harness.run(adversary.begin, [self.harness.rows[index] for index in indices])
         self.firsts[adversary.name] = episodes
         problems = []
@@ -242,7 +242,7 @@ class _Examination:
             for index in range(len(harness.rows))
             if (problem := replay_problem([first[index], *rest[index]]))
         ]
-        return problems, f"{', '.join(replayed)}: {NUM_PLAYS} plays of each row gave the same"
+        return problems, f"{', '.join(replayed)}: {NUM_PLAYS} runs of each row gave the same"
 
     async def _look_for_answer(self) -> _Findings:
         problems: list[str] = []
@@ -253,9 +253,9 @@ class _Examination:
                 skipped[reason] = skipped.get(reason, 0) + 1
             texts = [("the prompt", message.content) for message in self.prompts.get(index, row.prompt)]
             texts += [("the schemas of the tools", json.dumps(self.schemas.get(index, ()), default=str))]
-            texts += [(f"what {adversary!r} was told", text) for i, adversary, text in self.told if i == index]
+            texts += [(f"the observations of {adversary!r}", text) for i, adversary, text in self.told if i == index]
             places = {place for place, text in texts for answer in answers if appears_in(answer, text)}
-            problems += [f"{self._name(index)}: the ground truth stands in {place}" for place in sorted(places)]
+            problems += [f"{self._name(index)}: the ground truth is in {place}" for place in sorted(places)]
         looked_at = len(self.harness.rows) - sum(skipped.values())
         return problems, "; ".join([f"{looked_at} rows", *(f"{n} skipped: {why}" for why, n in skipped.items())])
 
@@ -269,12 +269,12 @@ class _Examination:
             f"{kind}: {first} more after {3 * BURST} environments, {second} more after {3 * BURST} others"
             for kind, (first, second) in found.items()
         ]
-        return problems, "after episodes that were played, only started, and cancelled"
+        return problems, "after episodes that were finished, only started, and cancelled"
 
     async def _look_for_changes(self) -> _Findings:
         pairs = enumerate(zip(self.before, self.harness.rows, strict=True))
         changed = [index for index, (before, row) in pairs if before != row]
-        return [f"{self._name(index)}: an episode has changed its row, which siblings share" for index in changed], ""
+        return [f"{self._name(index)}: an episode changed its row, which siblings share" for index in changed], ""
 
     def _name(self, index: int) -> str:
         task_id = self.harness.rows[index].extra.get("task_id")
@@ -288,7 +288,7 @@ def _end_of(episode: Episode) -> str:
 
 
 def _token_problems(episode: Episode) -> list[str]:
-    """Returns which rules of a training row an episode breaks."""
+    """Returns the rules of a training row that an episode breaks."""
     problems = []
     for trajectory in () if episode.is_void else episode.trajectories:
         try:

@@ -1,4 +1,4 @@
-"""The episodes of `verl-agentic evaluate` as a run's trajectory log, so that the viewer opens them."""
+"""The episodes of `verl-agentic evaluate` as a trajectory log for the viewer."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def evaluation_folders(root: Path) -> list[Path]:
 def write_evaluation_run(root: Path, into: Path) -> Path:
     """Writes a trajectory log of all evaluations at or below a folder; returns its folder.
 
-    Every attempt is a trajectory of step 0 and split `val`. Of an attempt that was played again the last record counts.
-    Ids that only counted bytes become one id per word, with a tokenizer that knows the words.
+    Every attempt is a trajectory of step 0 and split `val`. For a repeated attempt, the last record counts. Ids that
+    only counted bytes become one id per word, with a tokenizer of these words.
 
     Raises:
-        DataError: there is no evaluation, or a line is no record of one.
+        DataError: there is no evaluation, or a line is not a record of one.
     """
     folders = evaluation_folders(root)
     words = _Words()
@@ -46,7 +46,7 @@ def write_evaluation_run(root: Path, into: Path) -> Path:
         for record in _log_records(line, _settings(folder), prefix=_prefix(folder, root, folders), words=words)
     ]
     if not records:
-        raise DataError(f"no episode is in {EPISODES} below {root}; let `verl-agentic evaluate` play some")
+        raise DataError(f"no episode is in {EPISODES} below {root}; run `verl-agentic evaluate` first")
     secrets = own_secrets()
     write_run(into, trajectories=[secrets.removed(record) for record in records])
     _write_tokenizer(folders, into, words)
@@ -54,7 +54,7 @@ def write_evaluation_run(root: Path, into: Path) -> Path:
 
 
 def segment_columns(trajectory: Any, rewards: Sequence[float]) -> dict[str, Any]:
-    """Returns what an evaluation stores of a trajectory beside its tokens: authors, turns, and where rewards lie."""
+    """Returns the stored columns of a trajectory besides its tokens: authors, turns, and reward positions."""
     return {
         "segments": [[s.start, s.end, s.kind.value, s.turn] for s in trajectory.segments()],
         "token_rewards": {str(place): reward for place, reward in enumerate(rewards) if reward},
@@ -62,7 +62,7 @@ def segment_columns(trajectory: Any, rewards: Sequence[float]) -> dict[str, Any]
 
 
 class _Words:
-    """A tokenizer of what was written where the model's is not known."""
+    """A tokenizer of words, for texts without the model's tokenizer."""
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
@@ -143,7 +143,7 @@ def _shared(record: Mapping[str, Any], settings: Mapping[str, Any], prefix: str)
 
 
 def _turn_rewards(record: Mapping[str, Any]) -> float:
-    """Returns what single turns earned, which `reward` does not have."""
+    """Returns the turn rewards, which `reward` does not contain."""
     stored = [sum((row.get("token_rewards") or {}).values()) for row in record["trajectories"]]
     return sum(stored) - record["reward"] if any("token_rewards" in row for row in record["trajectories"]) else 0.0
 
@@ -168,7 +168,7 @@ def _row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words
 
 
 def _segments_of(mask: Sequence[int]) -> list[list[Any]]:
-    """Returns the spans of a record that was stored without them."""
+    """Returns segments for a record that was stored without them."""
     spans: list[list[Any]] = []
     start, turn = 0, -1
     for is_model, tokens in groupby(mask):
@@ -180,7 +180,7 @@ def _segments_of(mask: Sequence[int]) -> list[list[Any]]:
 
 
 def _in_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
-    """Returns a row whose ids stand for words; log-probs are left out, and a reward lies on its segment's last word."""
+    """Returns a row with an id per word, without log-probs; a reward is on its segment's last word."""
     decode = ByteTokenizer().decode
     ids: list[int] = []
     mask: list[int] = []
@@ -205,12 +205,12 @@ def _in_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
 
 
 def _told(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of the last row: what was asked, done and answered."""
+    """Returns the columns of the last row: prompt, turns and answer."""
     stored = record.get(STORED_SAMPLE)
     spans = {"spans": record.get("spans") or []}
     if stored is not None:
         return {**to_columns(Sample.from_dict(stored["sample"])), "score": stored["score"], **spans}
-    # A void episode has no sample: its conversation is all that there is.
+    # A void episode has no sample, only its conversation.
     messages = [{"role": m["role"], "content": m["content"], "name": "", "calls": ""} for m in record["messages"]]
     start = next((place for place, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
     turns: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML page: pass@1 first, a picture, and tasks with links to their episodes."""
+"""The report of an evaluation as one HTML page: pass@1, curve, and tasks with links to their episodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LABELS = {True: "right", False: "wrong", None: "void"}
 
 
 def shown_tasks(records: Sequence[_Record]) -> dict[str, list[_Record]]:
-    """Returns the tasks that the page lists with their episodes, about 200: those with the most failures first."""
+    """Returns about 200 tasks that the page lists with their episodes, those with the most failures first."""
     tasks: dict[str, list[_Record]] = {}
     for record in records:
         tasks.setdefault(record["task"], []).append(record)
@@ -40,7 +40,7 @@ def write_evaluation_page(
         path: of the HTML file.
         summary: as in `summary.json`.
         records: of all episodes.
-        viewer: address of a viewer with the episodes of `shown_tasks`, relative to the page; empty where there is none.
+        viewer: address of a viewer with the episodes of `shown_tasks`, relative to the page; empty without one.
     """
     tasks, ends = shown_tasks(records), _ends(records)
     curve = _curve(summary, records)
@@ -85,7 +85,7 @@ def write_turns_page(path: Path, points: Sequence[Mapping[str, Any]], *, title: 
 
 
 def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Returns name, value and uncertainty of every figure of a summary."""
+    """Returns name, value and uncertainty of every number of a summary."""
     rows = []
     for name in ("success", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
         figure = summary.get(name)
@@ -99,7 +99,7 @@ def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _uncertainty(figure: Mapping[str, Any]) -> str:
-    """Returns the 95 % interval of a proportion, else the standard error; "" where there is neither."""
+    """Returns the 95 % interval of a proportion, else the standard error; "" without either."""
     if "ci95" in figure:
         low, high = figure["ci95"]
         return f"95 %: {low:.3f} to {high:.3f}"
@@ -131,7 +131,7 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
 
 
 def _curve(summary: Mapping[str, Any], records: Sequence[_Record]) -> Markup:
-    """Returns pass@k and pass^k over k; empty where no task has two attempts."""
+    """Returns the chart of pass@k and pass^k over k; empty if no task has two attempts."""
     tasks: dict[str, list[bool]] = {}
     for record in records:
         if not record["void"]:
@@ -145,7 +145,7 @@ def _curve(summary: Mapping[str, Any], records: Sequence[_Record]) -> Markup:
         for k in ks:
             values = [[estimate(len(tried), sum(tried), k)] for tried in tasks.values() if len(tried) >= k]
             points.append((float(k), sum(value for (value,) in values) / len(values)))
-            # Estimates between 0 and 1 vary less than outcomes: the interval of as many outcomes is wide enough.
+            # Estimates between 0 and 1 vary less than outcomes, so the interval of as many outcomes is conservative.
             low, high = summary["success"]["ci95"] if k == 1 else success_interval(values)
             intervals.append((float(k), low, high))
         series.append(Series(label=name, points=points, intervals=intervals, colour=f"var(--{colour})"))
@@ -155,7 +155,7 @@ def _curve(summary: Mapping[str, Any], records: Sequence[_Record]) -> Markup:
 
 
 def _ends(records: Sequence[_Record]) -> Markup:
-    """Returns how episodes end, and how many of them are solved."""
+    """Returns the chart of stop reasons, with solved episodes."""
     counts = Counter((str(record["stop_reason"]), _is_right(record)) for record in records)
     reasons = Counter(str(record["stop_reason"]) for record in records)
     bars = [
@@ -196,5 +196,5 @@ def _link(record: _Record, viewer: str) -> str:
 
 
 def _is_right(record: _Record) -> bool | None:
-    """Tells whether an episode solved its task; None of a void one."""
+    """Returns whether an episode solved its task; None for a void one."""
     return None if record["void"] else is_success(record)

@@ -1,4 +1,4 @@
-"""Plays rows several times each against a policy, keeps every episode in a journal, and sums up."""
+"""The evaluation of a policy: several episodes per row, a journal, and a summary."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from verl_agentic.data.evaluation.journal import Journal, fingerprint
 from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
 from verl_agentic.env import EnvFactory, EnvRow
 
-_FULL = 1.0 - 1e-9  # an outcome from here on is a success
+_FULL = 1.0 - 1e-9  # minimum outcome of a success
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyBackend:
-    """Who plays an episode."""
+    """The policy of an episode, with its settings."""
 
     setup: EpisodeSetup
     usage: Mapping[str, int]
-    """Tokens as the server counts them; grows while the episode is played."""
+    """Tokens as the server counts them; grows during the episode."""
     has_exact_ids: bool
-    """False when the ids of the record were not sampled, but written after the fact."""
+    """False if the ids of the record were encoded from text, not sampled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationAttempt:
-    """One of the times that a row is played."""
+    """One episode of a row."""
 
     index: int
     """Number of the row."""
     row: EnvRow
     task: str
-    """A name that no other row has, and that does not depend on the order of the rows."""
+    """A unique name of the row, independent of the order of rows."""
     sample: int
     number: int
-    """Number of the attempt in its plan."""
+    """Number of the attempt."""
 
     @property
     def key(self) -> str:
@@ -58,7 +58,7 @@ class EvaluationAttempt:
 
 
 def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
-    """Returns all attempts, the first one at every row first."""
+    """Returns all attempts: first the first attempt of every row."""
     seen: Counter[str] = Counter()
     tasks = []
     for row in rows:
@@ -82,16 +82,16 @@ async def evaluate(
     breaker: CircuitBreaker,
     on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
 ) -> list[dict[str, Any]]:
-    """Plays the attempts that the journal does not have yet, and returns the records of all; void ones are played anew.
+    """Runs the attempts that the journal lacks, and void ones again; returns the records of all attempts.
 
     Args:
-        plan: what is played.
+        plan: attempts to run.
         make_env: makes the environment of a row.
         backend_for: the backend of an attempt.
-        journal: where the records are kept.
-        max_concurrent: most episodes under way at once.
+        journal: of the records.
+        max_concurrent: maximum number of parallel episodes.
         breaker: stops the evaluation when too many episodes are void.
-        on_record: called with every record, those that were there already included.
+        on_record: called with every record, existing ones included.
 
     Raises:
         ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
@@ -167,15 +167,15 @@ def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend
 
 
 def is_success(record: Mapping[str, Any]) -> bool:
-    """Tells whether an episode that is not void has the full outcome."""
+    """Returns whether an episode that is not void has the full outcome."""
     return record["outcome"] >= _FULL
 
 
 def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the figures of an evaluation as plain JSON values.
+    """Returns the statistics of an evaluation as plain JSON values.
 
-    Void episodes are counted, and are in none of the other figures: they say nothing about the policy. pass@k and
-    pass^k are means over the tasks that have at least k episodes that count; `tasks_at_k` says how many have.
+    Void episodes are counted, and left out of all other numbers. pass@k and pass^k are means over the tasks with at
+    least k valid episodes; `tasks_at_k` is their number.
     """
     counted = [record for record in records if not record["void"]]
     void = Counter(str(r["error"] or r["stop_reason"]) for r in records if r["void"])
@@ -210,7 +210,7 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Returns a mean with its standard error; where all values are 0 or 1 with its 95 % interval, too."""
+    """Returns a mean with its standard error; also with its 95 % interval if all values are 0 or 1."""
     mean = clustered_mean(groups)
     is_proportion = all(value in (0.0, 1.0) for group in groups for value in group)
     interval = {"ci95": list(success_interval(groups))} if is_proportion else {}
@@ -218,7 +218,7 @@ def _figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Returns pass@k and pass^k for k = 1, 2, 4, ... and for the most attempts that a task has."""
+    """Returns pass@k and pass^k for k = 1, 2, 4, ... and for the highest number of attempts."""
     counts = [(len(group), int(sum(group))) for group in successes]
     most = max(n for n, _ in counts)
     ks = sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most})

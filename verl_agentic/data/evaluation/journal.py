@@ -1,4 +1,4 @@
-"""A file of records that grows line by line and survives an interruption: what is in it need not be done again."""
+"""A journal of records that survives interruptions, so that finished work is not repeated."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from verl_agentic.errors import ConfigError, DataError
 
 
 class Journal:
-    """Records by key, in a file of JSON lines; of several with the same key the last one counts."""
+    """Records by key, in a file of JSON lines; the last record of a key counts."""
 
     def __init__(self, path: Path) -> None:
-        """Reads what is there; a last line that was cut off is removed.
+        """Reads the file; removes an incomplete last line.
 
         Raises:
-            DataError: another line is no record.
+            DataError: another line is not a record.
         """
         self.path = path
         self.records: dict[str, dict[str, Any]] = {}
@@ -35,7 +35,7 @@ class Journal:
                 self.records[record["key"]] = record
 
     def append(self, record: dict[str, Any]) -> None:
-        """Adds a record and writes it through."""
+        """Adds a record and writes it to disk."""
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a", encoding="utf-8")
@@ -51,17 +51,17 @@ class Journal:
 
 
 def fingerprint(row: EnvRow) -> str:
-    """Returns a name that only rows with the same content share."""
+    """Returns a hash of a row's content."""
     extra = {key: value for key, value in row.extra.items() if key != "index"}
     content = [[m.to_dict() for m in row.prompt], row.ground_truth, row.data_source, extra]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def keep_settings(path: Path, settings: Mapping[str, Any], *, has_begun: bool) -> None:
-    """Writes the settings of a run, or where it has begun checks that they are those that it was begun with.
+    """Writes the settings of a new run, or checks that a resumed run has the same ones.
 
     Raises:
-        ConfigError: they differ; the message names them.
+        ConfigError: they differ.
     """
     settings = json.loads(json.dumps(settings))
     if not has_begun or not path.is_file():
@@ -71,7 +71,7 @@ def keep_settings(path: Path, settings: Mapping[str, Any], *, has_begun: bool) -
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as cause:
-        raise ConfigError(f"{path} is no JSON, got {cause}; use another --out") from cause
+        raise ConfigError(f"{path} is not JSON, got {cause}; use another --out") from cause
     changed = {key: (before.get(key), value) for key, value in settings.items() if before.get(key) != value}
     if changed:
         shown = "; ".join(f"{key} was {old!r} and is {new!r}" for key, (old, new) in changed.items())

@@ -1,4 +1,4 @@
-"""Plays a model folder on an environment in this process, through the same loop as training."""
+"""Runs a model folder in an environment in this process, with the loop of training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verl_agentic.inference.request import SamplingParams
 
 @dataclass(frozen=True, kw_only=True)
 class LocalModel:
-    """A model with everything that is needed to play it."""
+    """A model with its engine, codec and environment."""
 
     model_path: Path
     tokenizer: Any
@@ -37,10 +37,10 @@ class LocalModel:
         seed: int = 0,
         on_episode: Callable[[Episode], None] = lambda episode: None,
     ) -> list[Episode]:
-        """Plays every row once and returns the episodes in order; the same seed gives the same episodes.
+        """Runs every row once and returns the episodes in order; equal seeds give equal episodes.
 
         Args:
-            rows: what is played.
+            rows: to run.
             temperature: 0 is greedy.
             seed: of the sampling.
             on_episode: called as each episode ends.
@@ -76,7 +76,7 @@ class LocalModel:
 
 
 def describe(episode: Episode, tokenizer: Any) -> dict[str, Any]:
-    """Returns an episode as JSON: its numbers, its stop reason, and who wrote which text."""
+    """Returns an episode as JSON: its numbers, its stop reason, and its texts with their authors."""
     segments = []
     for trajectory in episode.trajectories:
         segments.append({"kind": "prompt", "text": tokenizer.decode(trajectory.prompt_ids)})

@@ -1,4 +1,4 @@
-"""Who plays an evaluation: a server that speaks tokens, or one that speaks messages."""
+"""Policy backends for evaluation: servers of tokens, and servers of messages."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _GREETING = "Hi"
 
 @dataclass(frozen=True, kw_only=True)
 class BackendConfig:
-    """What the episodes of an evaluation have in common."""
+    """Settings that all episodes of an evaluation share."""
 
     endpoint: Endpoint
     limits: EpisodeLimits
     sampling: Sampling
-    """Its seed is that of the first attempt; the others' follow."""
+    """Its seed is for the first attempt; later attempts use the next seeds."""
     tokenizer: Any = None
-    """The model's; None where there is none at hand."""
+    """The model's tokenizer, or None."""
     codec: Codec | None = None
-    """Of the tokenizer."""
+    """Made from the tokenizer."""
 
 
 async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAttempt], PolicyBackend]:
-    """Returns who plays an attempt, after one small request that shows whether the server can do what is needed.
+    """Returns a function attempt -> backend, after one small request that tests the server.
 
     Args:
         mode: `completions` (needs tokenizer and codec) or `chat`.
-        config: the server, and how it is asked.
+        config: server and settings.
 
     Raises:
         ConfigError: the server gives no token ids, or refuses key, model or URL. PolicyError: it refuses or fails.
@@ -53,7 +53,7 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
 
 
 async def _limits_of(config: BackendConfig) -> EpisodeLimits:
-    """Returns the limits, with a context that is no longer than that of the model, where the server says it."""
+    """Returns the limits, with a context no longer than the model's, if the server reports it."""
     listed = await config.endpoint.models()
     longest = listed.get(config.endpoint.config.model, {}).get("max_model_len")
     limits = config.limits
@@ -70,7 +70,7 @@ async def _speak_tokens(config: BackendConfig) -> None:
 
 
 async def _max_tokens_field(endpoint: Endpoint) -> str:
-    """Returns what the server calls the length of an answer; OpenAI's newer models refuse the older name."""
+    """Returns the server's name of the maximum length; OpenAI's newer models refuse the older name."""
     conversation = ChatConversation(endpoint, sampling=Sampling())
     try:
         await conversation.generate((), messages=(Message("user", _GREETING),), max_tokens=1, request_id="check")

@@ -1,1 +1,1 @@
-"""Can a rubric be trusted? What does it pay for nothing, what does it take for right, what decides?"""
+"""Audit and comparison of rubrics on stored trajectories."""

@@ -1,4 +1,4 @@
-"""What an audit looks at in one term: speed, repeatability, what it pays for nothing, what it takes for right."""
+"""The checks of one term: speed, repeatability, unearned scores, right and wrong answers."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ from verl_agentic.rewards.sample import Sample
 RUNS = 5
 _TIMED, _TRIED, _EXAMPLES = 64, 16, 3
 _ACCEPTED = 0.9
-"""A right answer earns at least this much of the range; the rest may be the form's."""
+"""Minimum share of the range for a right answer; the rest may depend on the form."""
 _FAMILY_ACCEPTS = 0.5
-"""A component is one for maths (or questions) when it accepts this share of such rewritings."""
+"""A component is for maths (or questions) if it accepts this share of such rewritings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
-    """What five runs over the same samples have shown."""
+    """The results of five runs over the same samples."""
 
     checks: int
-    """Samples that it was asked about."""
+    """Number of checked samples."""
     failed: int
     unstable: int
-    """Samples on which two runs differ."""
+    """Number of samples on which two runs differ."""
     median_s: float | None
     """Seconds per check: of one sample, or of one group."""
     p95_s: float | None
     examples: tuple[str, ...] = ()
-    """Some of the failures and of the samples on which runs differ."""
+    """Examples of failures and of different verdicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnearnedReward:
-    """What a policy earns that did nothing for it."""
+    """Scores of a policy that did no work."""
 
     skipped: str = ""
     """Why it was not looked at."""
     silent: float = 0.0
-    """Most that silence earns beside telling tool output, as a share of the range."""
+    """Highest score of silence after tool output with the answer, as a share of the range."""
     echo: float = 0.0
-    """Most that the prompt, given back, earns."""
+    """Highest score of an echo of the prompt."""
     num_planted: int = 0
-    """In so many samples the tools were made to say the right answer."""
+    """Number of samples whose tool output contained the right answer."""
     examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoldCheck:
-    """What a term makes of right and wrong answers."""
+    """The verdicts of a term on right and wrong answers."""
 
     skipped: str = ""
     """Why it was not looked at."""
     form: str = ""
-    """How the answers were given."""
+    """The form of the answers."""
     family: str = ""
-    """Whose rewritings must be accepted: `math`, `qa`, or empty."""
+    """Kind of rewritings that must be accepted: `math`, `qa`, or empty."""
     num_right: int = 0
     false_negatives: int = 0
     num_wrong: int = 0
     false_positives: int = 0
     by_kind: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """`gold`, `rewritten` and kinds of wrong answers -> how many were tried, and how many judged wrongly."""
+    """`gold`, `rewritten` and kinds of wrong answers -> number of tests, and of wrong verdicts."""
     examples: tuple[str, ...] = ()
 
 
 async def look_at_repeats(bench: Bench, units: Sequence[Unit]) -> Repeats:
-    """Returns how a term repeats itself on samples as they are, and how fast it is."""
+    """Returns the repeatability and speed of a term on unchanged samples."""
     if not units:
         return Repeats(checks=0, failed=0, unstable=0, median_s=None, p95_s=None)
     await bench.timed(units[0])  # starts a process, fills caches
@@ -104,7 +104,7 @@ async def look_at_repeats(bench: Bench, units: Sequence[Unit]) -> Repeats:
 
 
 async def needs_env(bench: Bench, units: Sequence[Unit]) -> bool:
-    """Tells whether a term's verdict is that of the environment, which cannot be asked about other episodes."""
+    """Returns whether a term uses the environment's score, which cannot be repeated for other episodes."""
     tried = [unit for unit in units if any(sample.env is not None for sample in unit)][:_TRIED]
     bare = [[_without_env(sample) for sample in unit] for unit in tried]
     pairs = zip(await bench.judge(tried), await bench.judge(bare), strict=True)
@@ -112,13 +112,13 @@ async def needs_env(bench: Bench, units: Sequence[Unit]) -> bool:
 
 
 async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, max_unearned: float) -> UnearnedReward:
-    """Returns what silence and an echo earn; in a group, one of its members says nothing, or the prompt.
+    """Returns the scores of silence and of an echo; in a group, of one member.
 
     Args:
         bench: the term.
-        units: what it is asked about.
-        form: how answers are given so that they count; the prompt is also given back as it is.
-        max_unearned: what may be earned so.
+        units: of the term.
+        form: of accepted answers; the prompt is also echoed unchanged.
+        max_unearned: maximum score.
     """
     gold = [gold_of(unit[0].ground_truth) for unit in units]
     silence = [[silent(unit[0], right), *unit[1:]] for unit, right in zip(units, gold, strict=True)]
@@ -126,8 +126,8 @@ async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, 
     earned = [[bench.earned(verdicts[0]) for verdicts in await bench.judge(made)] for made in (silence, *echoes)]
     earned = [earned[0], [max(pair) for pair in zip(*earned[1:], strict=True)]]
     examples = [
-        f"{unit[0].id}: {what} earns {value:.3g}"
-        for what, values in zip(("tool output alone", "the prompt, given back,"), earned, strict=True)
+        f"{unit[0].id}: {what} scores {value:.3g}"
+        for what, values in zip(("tool output alone", "an echo of the prompt"), earned, strict=True)
         for unit, value in zip(units, values, strict=True)
         if value > max_unearned + 1e-9
     ]
@@ -140,20 +140,20 @@ async def look_for_unearned(bench: Bench, units: Sequence[Unit], *, form: Form, 
 
 
 async def form_of(bench: Bench, samples: Sequence[Sample]) -> Form:
-    """Returns the form in which right answers earn most; plain where there are none."""
+    """Returns the form in which right answers score best; plain if there are none."""
     rows = _with_gold(samples)[:_TRIED]
     earned = [sum(await _earned(bench, _firsts(rows), form)) for form in ALL_FORMS]
     return ALL_FORMS[max(range(len(earned)), key=lambda index: earned[index])]
 
 
 async def look_at_gold(bench: Bench, samples: Sequence[Sample], *, form: Form, max_unearned: float) -> GoldCheck:
-    """Returns what a term makes of right answers, of rewritings of them, and of wrong ones.
+    """Returns the verdicts of a term on right answers, rewritten right answers, and wrong answers.
 
     Args:
         bench: the term.
         samples: one of each row.
-        form: how answers are given.
-        max_unearned: what an answer may earn that has nothing to do with the right one.
+        form: of the answers.
+        max_unearned: maximum score of an unrelated answer.
     """
     rows = _with_gold(samples)
     if not rows:
@@ -170,14 +170,14 @@ async def look_at_gold(bench: Bench, samples: Sequence[Sample], *, form: Form, m
     wrong = [(row, sample, one) for row, (sample, gold) in enumerate(rows) for one in wrong_answers(gold, answers)]
     values = await tally.earned([(sample, one.text) for _, sample, one in wrong])
     for (row, sample, one), value in zip(wrong, values, strict=True):
-        # Partial credit for shared words is what F1 is for.
+        # F1 gives partial credit for shared words.
         is_accepted = value >= max(best[row], _ACCEPTED) - 1e-9 if one.is_near else value > max_unearned + 1e-9
         tally.count(one.kind, sample, one.text, value, is_misjudged=is_accepted)
     return tally.result(family)
 
 
 class _Tally:
-    """Right and wrong answers as they are judged."""
+    """Counts of verdicts on right and wrong answers."""
 
     def __init__(self, bench: Bench, form: Form) -> None:
         self._bench, self._form = bench, form
@@ -197,7 +197,7 @@ class _Tally:
         counts[1] += is_misjudged
         if is_misjudged and counts[1] <= _EXAMPLES:
             truth = str(sample.ground_truth)[:60]
-            self._examples.append(f"{sample.id}: {kind} {text[:60]!r} for {truth!r} earns {value:.3g}")
+            self._examples.append(f"{sample.id}: {kind} {text[:60]!r} for {truth!r} scores {value:.3g}")
 
     def result(self, family: Family | None) -> GoldCheck:
         right = [self._by_kind.get(kind, [0, 0]) for kind in ("gold", "rewritten")]

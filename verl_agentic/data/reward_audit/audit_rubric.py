@@ -1,4 +1,4 @@
-"""The audit of a rubric on stored trajectories: figures of every term, and what is past its threshold."""
+"""The audit of a rubric on stored trajectories: statistics of every term, and exceeded thresholds."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.score import Score
 from verl_agentic.rewards.scorer import Scorer
 
-_JUDGED_BY_ENV = "the environment judged it while it was alive: see `verl-agentic env validate`"
+_JUDGED_BY_ENV = "the environment's score cannot be repeated: see `verl-agentic env validate`"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """From where on a figure is a problem; shares are from 0 to 1."""
+    """Thresholds of the audit; shares are from 0 to 1."""
 
     max_unearned: float = 0.0
-    """Most of an outcome's range that silence, the prompt given back, an unrelated answer or none may earn."""
+    """Maximum score, as a share of an outcome's range, of silence, an echo of the prompt, or an unrelated or empty
+    answer."""
     max_false_positives: float = 0.0
-    """Share of wrong answers that are taken for right."""
+    """Maximum share of accepted wrong answers."""
     max_false_negatives: float = 0.05
-    """Share of right answers, rewritten ones included, that are taken for wrong."""
+    """Maximum share of rejected right answers, rewritten ones included."""
     max_unstable: float = 0.0
-    """Share of samples on which two of five runs differ."""
+    """Maximum share of samples on which five runs differ."""
     max_failed: float = 0.0
-    """Share of samples on which a component fails."""
+    """Maximum share of samples on which a component fails."""
     max_dead: int = 0
-    """Components that never differ inside of a group."""
+    """Maximum number of components that never differ inside a group."""
     max_share: float = 0.5
-    """Most of the reward's variance inside of groups that one shaping component may have."""
+    """Maximum share of the reward's variance inside groups of one shaping component."""
     min_outcome_share: float = 0.5
-    """Least of that variance that the outcome must have."""
+    """Minimum share of that variance of the outcome."""
     max_p95_s: float = 10.0
-    """Seconds per check that 95 % of the checks stay within."""
+    """Maximum 95th percentile of the seconds per check."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TermAudit:
-    """What was found out about one term."""
+    """The results for one term."""
 
     name: str
     kind: Kind
@@ -66,34 +67,34 @@ class TermAudit:
     unearned: UnearnedReward
     gold: GoldCheck
     variance_share: float | None
-    """Of the reward's variance inside of groups; None where there is none."""
+    """Share of the reward's variance inside groups; None without variance."""
     is_dead: bool
     is_held_out: bool
-    """Of weight 0: it only measures, and has no share of the variance."""
+    """Whether its weight is 0: then it has no share of the variance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardAudit:
-    """What was found out about a rubric."""
+    """The results for a rubric."""
 
     num_samples: int
     num_groups: int
     num_compared: int
-    """Groups of at least two samples; only those have a variance of their own."""
+    """Number of groups of at least two samples, which have a variance."""
     num_void: int
-    """Samples that the rubric could not score."""
+    """Number of samples that the rubric could not score."""
     outcome_share: float
-    """Most that the outcome can weigh."""
+    """Maximum weight of the outcome."""
     outcome_variance_share: float | None
-    """Of the reward's variance inside of groups."""
+    """The outcome's share of the reward's variance inside groups."""
     terms: tuple[TermAudit, ...]
     problems: tuple[Finding, ...]
-    """Figures past their threshold: `unearned`, `false_positives`, `false_negatives`, `unstable`, `failed`, `dead`,
-    `dominant`, `outcome_share` or `slow`. The evidence names the component, but for the rubric as a whole."""
+    """Exceeded thresholds: `unearned`, `false_positives`, `false_negatives`, `unstable`, `failed`, `dead`,
+    `dominant`, `outcome_share` or `slow`. The evidence names the component."""
 
     @property
     def is_fine(self) -> bool:
-        """True when no threshold is passed."""
+        """Whether no threshold is passed."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,13 +110,13 @@ async def audit(
     thresholds: Thresholds | None = None,
     on_look: Callable[[str], None] = lambda what: None,
 ) -> RewardAudit:
-    """Returns what stored trajectories say about a rubric.
+    """Returns the audit of a rubric on stored trajectories.
 
     Args:
-        rubric: what is audited.
+        rubric: to audit.
         groups: the trajectories; at least one.
-        thresholds: what is a problem.
-        on_look: called with the name of every term, as its turn comes.
+        thresholds: limits of the results.
+        on_look: called with the name of every term before its checks.
     """
     thresholds = thresholds or Thresholds()
     samples = [[stored.sample for stored in group] for group in groups]
@@ -191,7 +192,7 @@ async def _try_other_episodes(
     bench: Bench, units: Sequence[Unit], *, max_unearned: float
 ) -> tuple[UnearnedReward, GoldCheck]:
     if bench.is_group:
-        skipped = GoldCheck(skipped="it sees whole groups")
+        skipped = GoldCheck(skipped="it scores whole groups")
         return await look_for_unearned(bench, units, form=PLAIN, max_unearned=max_unearned), skipped
     rows = list({repr((sample.prompt, sample.ground_truth)): sample for (sample,) in units}.values())
     form = await form_of(bench, rows)
@@ -206,9 +207,9 @@ def _problems(terms: Sequence[TermAudit], of_outcome: float | None, limits: Thre
     dead = [term.name for term in terms if term.is_dead]
     if len(dead) > limits.max_dead:
         for name in dead:
-            yield _problem("dead", f"{name}: never differs inside of a group", component=name)
+            yield _problem("dead", f"{name}: never differs inside a group", component=name)
     if of_outcome is not None and of_outcome < limits.min_outcome_share - 1e-9:
-        message = f"the outcome has {of_outcome:.1%} of the variance inside of groups, less than "
+        message = f"the outcome has {of_outcome:.1%} of the variance inside groups, less than "
         yield _problem("outcome_share", f"{message}{limits.min_outcome_share:.1%}")
 
 
@@ -218,23 +219,23 @@ def _problem(what: str, message: str, *, component: str = "", look_at: tuple[str
 
 
 def _problems_of(term: TermAudit, limits: Thresholds) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Returns name, message and examples of every figure past its threshold."""
+    """Returns name, message and examples of every exceeded threshold."""
     repeats, unearned, gold = term.repeats, term.unearned, term.gold
     for name, earned in (("silence beside tool output", unearned.silent), ("the prompt, given back,", unearned.echo)):
         if earned > limits.max_unearned + 1e-9:
-            yield "unearned", f"{name} earns up to {earned:.3g} of the range", unearned.examples
+            yield "unearned", f"{name} gets up to {earned:.3g} of the range", unearned.examples
     if gold.false_positives > limits.max_false_positives * gold.num_wrong:
-        message = f"{gold.false_positives} of {gold.num_wrong} wrong answers are taken for right"
+        message = f"{gold.false_positives} of {gold.num_wrong} wrong answers are accepted"
         yield "false_positives", message, gold.examples
     if gold.false_negatives > limits.max_false_negatives * gold.num_right:
-        message = f"{gold.false_negatives} of {gold.num_right} right answers are taken for wrong"
+        message = f"{gold.false_negatives} of {gold.num_right} right answers are rejected"
         yield "false_negatives", message, gold.examples
     if repeats.unstable > limits.max_unstable * repeats.checks:
-        message = f"says different things of {repeats.unstable} of {repeats.checks} samples in 5 runs"
+        message = f"gives different verdicts on {repeats.unstable} of {repeats.checks} samples in 5 runs"
         yield "unstable", message, repeats.examples
     if repeats.failed > limits.max_failed * repeats.checks:
         yield "failed", f"fails on {repeats.failed} of {repeats.checks} samples", repeats.examples
     if repeats.p95_s is not None and repeats.p95_s > limits.max_p95_s:
         yield "slow", f"5 % of the checks take longer than {repeats.p95_s:.3g} s", ()
     if term.kind == "shaping" and (term.variance_share or 0.0) > limits.max_share:
-        yield "dominant", f"has {term.variance_share:.1%} of the variance inside of groups and is not the outcome", ()
+        yield "dominant", f"has {term.variance_share:.1%} of the variance inside groups and is not the outcome", ()

@@ -1,4 +1,4 @@
-"""The reward lab as one HTML file that works offline; whatever a model wrote in it is text, never markup."""
+"""The reward lab as one HTML file that works offline."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _drops(lab: Lab) -> list[Series]:
 
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Returns name, old and new of the figures; those that have no such pair stand in the last column."""
+    """Returns name, old and new of the statistics; single values are in the last column."""
     lines = []
     for name, value in summary.items():
         title = name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""What another rubric would have changed: stored trajectories scored anew, beside what they were paid."""
+"""Comparison of two rubrics on stored trajectories."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from verl_agentic.rewards.scorer import Scorer
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryReward:
-    """What one rubric pays for one trajectory."""
+    """The reward of one rubric for one trajectory."""
 
     reward: float
-    """All that it is trained with, turn rewards of the environment included."""
+    """The whole reward, turn rewards of the environment included."""
     acc: float
-    """Raw outcome, which dynamic sampling filters on."""
+    """Raw outcome, by which dynamic sampling filters."""
     advantage: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryComparison:
-    """One trajectory under both; None where it is void."""
+    """One trajectory under both rubrics; None if it is void."""
 
     id: str
     answer: str
-    """What the policy gave as its answer."""
+    """The policy's answer."""
     old: TrajectoryReward | None
     new: TrajectoryReward | None
 
@@ -45,20 +45,20 @@ class TrajectoryComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupComparison:
-    """One group under both."""
+    """One group under both rubrics."""
 
     name: str
     step: int
     split: str
     samples: tuple[TrajectoryComparison, ...]
     old_mean: float | None
-    """Of the rewards that are not void; None when all are."""
+    """Mean rewards without void ones; None if all are void."""
     new_mean: float | None
     is_dropped_old: bool
-    """Dynamic sampling drops it: all outcomes are the same."""
+    """Whether dynamic sampling drops it, because all outcomes are equal."""
     is_dropped_new: bool
     rank_correlation: float | None
-    """Of its old and new rewards; None where one of them is constant."""
+    """Rank correlation of its old and new rewards; None if one of them is constant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Lab:
         return [sample for group in self.groups for sample in group.samples]
 
     def summary(self) -> dict[str, Any]:
-        """Returns the figures of the whole run."""
+        """Returns the statistics of the whole run."""
         both = [(s.old, s.new) for s in self.samples if s.old is not None and s.new is not None]
         inside = [g.rank_correlation for g in self.groups if g.rank_correlation is not None]
         return {
@@ -114,17 +114,17 @@ async def compare(
     estimator: Estimator = "grpo",
     on_group: Callable[[], None] = lambda: None,
 ) -> Lab:
-    """Returns a run as it was paid, and as another rubric pays it.
+    """Returns a run with its old and new rewards.
 
     Args:
         groups: the trajectories.
         new: the rubric to try.
-        old: what it is compared with; by default the scores that are stored.
-        estimator: makes advantages of rewards.
-        on_group: called when a group is done.
+        old: rubric to compare with; by default the stored scores.
+        estimator: computes advantages from rewards.
+        on_group: called after each group.
 
     Raises:
-        DataError: without `old`, and no score is stored.
+        DataError: without `old`, a score is missing.
     """
     if old is None:
         missing = [stored.sample.id for group in groups for stored in group if stored.score is None]
@@ -168,12 +168,12 @@ async def _scored(scorer: Scorer, group: Sequence[StoredSample]) -> list[Traject
 
 
 def _of_turns(stored: StoredSample) -> float:
-    """Returns what the environment paid for single turns, which no rubric changes."""
+    """Returns the environment's turn rewards, which no rubric changes."""
     return sum(turn.reward for turn in stored.sample.turns)
 
 
 def _with_advantages(rewards: Sequence[TrajectoryReward | None], estimator: Estimator) -> list[TrajectoryReward | None]:
-    """Returns the rewards with their advantages; void ones are no part of the group."""
+    """Returns the rewards with their advantages; void ones are left out of the group."""
     advantages = iter(ESTIMATORS[estimator]([one.reward for one in rewards if one is not None]))
     return [None if one is None else replace(one, advantage=next(advantages)) for one in rewards]
 
@@ -200,7 +200,7 @@ def _compared(
 
 
 def _name(first: StoredSample) -> str:
-    """Returns what people call a group: its task, and where it was played."""
+    """Returns a label of a group: its task and source."""
     task = first.sample.id.rpartition("/")[0] or first.group
     return f"{task}, step {first.step}" if first.step else f"{task}, {first.source}"
 

@@ -1,4 +1,4 @@
-"""Episodes as they might have been: a policy that says nothing, one that echoes its prompt, one that answers."""
+"""Counterfactual episodes: a policy that is silent, echoes its prompt, or gives an answer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ FORMS: Mapping[str, str] = {
     "thought and answer tags": "<think>Let me think.</think>\n<answer>{}</answer>",
     "boxed in answer tags": "<think>Let me think.</think>\n<answer>\\boxed{{{}}}</answer>",
 }
-"""How answers are written, so that a component finds them."""
+"""Forms of answers, so that a component finds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One way to give an answer."""
+    """One form of an answer."""
 
     name: str
     keeps_turns: bool
-    """Whether the policy's earlier turns stand in front of it."""
+    """Whether the policy's earlier turns come before it."""
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A title for people."""
         return f"{self.name}, after the earlier turns" if self.keeps_turns else self.name
 
     def write(self, answer: str) -> str:
-        """Returns the turn that gives an answer."""
+        """Returns a turn with an answer."""
         return FORMS[self.name].format(answer)
 
 
@@ -41,11 +41,11 @@ ALL_FORMS = tuple(Form(name=name, keeps_turns=keeps) for keeps in (False, True) 
 
 
 def silent(sample: Sample, gold: Sequence[str] = ()) -> Sample:
-    """Returns the episode with all that was observed, and nothing that the policy wrote.
+    """Returns the episode with all observations, but no text of the policy.
 
     Args:
         sample: the episode.
-        gold: right answers; they are put into what the tools say, in every form, so that whoever reads it is found out.
+        gold: right answers, which are inserted into tool output in every form, to find components that read it.
     """
     told = tuple(form.format(answer) for answer in gold for form in FORMS.values())
     turns = sample.turns or (Turn(index=0, text="", content=""),)
@@ -65,7 +65,7 @@ def echo(sample: Sample, form: Form) -> Sample:
 def answered(sample: Sample, answer: str, form: Form) -> Sample:
     """Returns the episode of a policy that gives an answer in a form."""
     text = form.write(answer)
-    # Protocols with answer tags take what stands between them; thoughts and boxes are the component's matter.
+    # Protocols with answer tags use the text between them; components handle thoughts and boxes.
     final = answer if form.name.endswith("answer tags") and not form.name.startswith("boxed") else text
     return _at_once(sample, text, final_answer=final, earlier=sample.turns[:-1] if form.keeps_turns else ())
 

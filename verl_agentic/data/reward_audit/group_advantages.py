@@ -1,4 +1,4 @@
-"""Advantages of a group's rewards, one number per trajectory, as estimators of verl and of papers compute them."""
+"""Advantages of a group's rewards, one number per trajectory, by estimators of verl and of papers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EPSILON = 1e-6  # verl's, against a standard deviation of 0
 def grpo(rewards: Sequence[float]) -> list[float]:
     """Returns (reward - mean) / (standard deviation + 1e-6), with n - 1 under the root, as verl has it.
 
-    A group of one has nothing to compare with and gets 0; verl's gives it its reward.
+    Deviation: a group of one gets 0; verl's gives it its reward.
 
     Paper: https://arxiv.org/abs/2402.03300 (section 4.1.2)
     """
@@ -52,7 +52,7 @@ ESTIMATORS: Mapping[Estimator, Callable[[Sequence[float]], list[float]]] = {
 
 
 def is_dropped(accs: Sequence[float]) -> bool:
-    """Tells whether dynamic sampling drops a group: all its outcomes are the same. verl keeps a group of one.
+    """Returns whether dynamic sampling drops a group: all its outcomes are equal. verl keeps a group of one.
 
     Paper: https://arxiv.org/abs/2503.14476 (section 3.2)
     """

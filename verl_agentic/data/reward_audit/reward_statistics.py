@@ -1,4 +1,4 @@
-"""Small statistics of rewards: whose variance it is, how two rewards rank, percentiles."""
+"""Statistics of rewards: shares of variance, rank correlation, percentiles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 
 def variance_shares(groups: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float] | None:
-    """Returns each part's share of the variance of the reward inside of groups; None where there is no variance.
+    """Returns each part's share of the variance of the reward inside groups; None without variance.
 
     share(part) = sum (part - its group's mean) (reward - its group's mean) / sum (reward - its group's mean)^2, over
-    all samples, with reward = sum of the parts. Shares sum to 1; one below 0 works against the rest.
+    all samples, with reward = sum of the parts. Shares sum to 1. A negative share reduces the variance.
 
     Args:
-        groups: of every group, the parts of every sample, under the same names.
+        groups: parts of every sample, per group, under equal names.
     """
     shared: dict[str, float] = {}
     total = 0.0
@@ -28,9 +28,9 @@ def variance_shares(groups: Sequence[Sequence[Mapping[str, float]]]) -> dict[str
 
 
 def is_constant(groups: Sequence[Sequence[float]]) -> bool:
-    """Tells whether values never differ inside of a group; where no group has two, whether they never differ.
+    """Returns whether values never differ inside a group; if no group has two, whether all values are equal.
 
-    False where there are no two values at all.
+    False for fewer than two values.
     """
     several = [group for group in groups if len(group) > 1]
     compared = several or [[value for group in groups for value in group]]
@@ -38,7 +38,7 @@ def is_constant(groups: Sequence[Sequence[float]]) -> bool:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns the rank correlation of two series, ties by their mean rank; None where one of them is constant."""
+    """Returns the rank correlation of two series, ties by their mean rank; None if one of them is constant."""
     if len(first) < 2:
         return None
     a, b = _centred(_ranks(first)), _centred(_ranks(second))
@@ -47,7 +47,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Returns the value below which a share of the values lies, interpolated between neighbours."""
+    """Returns a percentile, interpolated between neighbours."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = math.floor(place)

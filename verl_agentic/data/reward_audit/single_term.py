@@ -1,4 +1,4 @@
-"""One term of a rubric on its own: what it says of samples, and how long that takes."""
+"""One term of a rubric on its own: its verdicts on samples, and their time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _AT_ONCE = 8
 _WORKERS = 2
 
 Unit = Sequence[Sample]
-"""What a term is asked about at once: one sample, or a group for a term that sees groups."""
+"""The input of one call: a sample, or a group for a term with group scope."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TermResult:
-    """What a term says of one sample."""
+    """The verdict of a term on one sample."""
 
     value: float | None = None
-    """Raw; None when it abstained or failed."""
+    """Raw; None if it abstained or failed."""
     failure: str | None = None
 
     def is_like(self, other: TermResult) -> bool:
-        """Tells whether two verdicts are the same; two failures are, whatever their words."""
+        """Returns whether two verdicts are equal; all failures are equal."""
         if self.value is None or other.value is None:
             return (self.value, self.failure is None) == (other.value, other.failure is None)
         return abs(self.value - other.value) <= 1e-9
@@ -39,7 +39,7 @@ class Bench:
     def __init__(self, term: Term, *, timeout_s: float) -> None:
         self.term = term
         self.is_group = term.component.type.scope == "group"
-        # An outcome, so that the rubric has one: nothing but the raw value is read.
+        # An outcome, because a rubric needs one; only the raw value is used.
         alone = replace(
             term, kind="outcome", weight=1.0, cap=None, only_if={}, unless={}, fallback_for=None, data_sources=()
         )
@@ -51,7 +51,7 @@ class Bench:
         self._scorer.close()
 
     def units(self, groups: Sequence[Sequence[Sample]]) -> list[Unit]:
-        """Returns what the term is asked about, of all samples that it applies to."""
+        """Returns the units of all samples to which the term applies."""
         sources = self.term.data_sources
         chosen = [[s for s in group if not sources or s.data_source in sources] for group in groups]
         if self.is_group:
@@ -59,7 +59,7 @@ class Bench:
         return [[sample] for group in chosen for sample in group]
 
     async def timed(self, unit: Unit) -> tuple[list[TermResult], float]:
-        """Returns the verdicts on a unit, and the seconds that they took."""
+        """Returns the verdicts on a unit, and their time in seconds."""
         started = time.perf_counter()
         if self.is_group:
             scores = await self._scorer.score_group(unit)
@@ -75,7 +75,7 @@ class Bench:
         ], elapsed_s
 
     async def judge(self, units: Sequence[Unit]) -> list[list[TermResult]]:
-        """Returns the verdicts on all units, several at once."""
+        """Returns the verdicts on all units, computed in parallel."""
 
         async def one(unit: Unit) -> list[TermResult]:
             async with self._slots:
@@ -84,6 +84,6 @@ class Bench:
         return list(await asyncio.gather(*(one(unit) for unit in units)))
 
     def earned(self, verdict: TermResult) -> float:
-        """Returns a verdict on the scale from 0, the least that it can be, to 1; 0 when there is none."""
+        """Returns a verdict scaled from its range to 0 to 1; 0 without a verdict."""
         low, high = self.term.component.low, self.term.component.high
         return 0.0 if verdict.value is None or high <= low else (verdict.value - low) / (high - low)
