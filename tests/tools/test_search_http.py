@@ -207,7 +207,7 @@ async def test_a_server_may_say_how_long_to_wait(serve: Any) -> None:
     [
         (503, SearchUnavailableError, r"is overloaded, got HTTP 503: .*busy", 2),
         (500, SearchError, r"failed, got HTTP 500: .*busy", 2),
-        (404, SearchError, r"refused the request, got HTTP 404: .*busy.*is the url right\?", 1),
+        (404, SearchError, r"refused the request, got HTTP 404: .*busy.*check the url", 1),
         (422, SearchError, r"refused the request, got HTTP 422", 1),
     ],
 )

@@ -145,7 +145,7 @@ def test_the_corpora_of_search_r1_can_be_read(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, r"a corpus is a folder with \*\.jsonl files, got .*; make one"),
-        ('{"text": "x"}\nnot json\n', r"corpus\.jsonl:2 is no JSON, got b'not json\\n'"),
+        ('{"text": "x"}\nnot json\n', r"corpus\.jsonl:2 is not JSON, got b'not json\\n'"),
         ('{"title": "x"}\n', r"corpus\.jsonl:1 is no passage, got \['title'\]"),
         ("[1]\n", r"corpus\.jsonl:1 is no passage, got \[1\];"),
         ('{"text": "?!"}\n', r"a corpus must have words, got 1 passages"),

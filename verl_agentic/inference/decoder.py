@@ -1,4 +1,4 @@
-"""The model's forward pass over slots of the cache, without what a tiny model spends most of its time on.
+"""The model's forward pass over slots of the cache, without the overhead that dominates tiny models.
 
 A module call, a config look-up and a mask per layer cost more than the arithmetic of a model of a few million
 parameters. For the Llama-shaped family the pass is written out over fused weights; any other causal model runs through
@@ -58,13 +58,13 @@ def make_decoder(model: Any) -> Decoder:
 
 
 def _is_plain(config: Any) -> bool:
-    """Tells whether the written-out pass covers what the configuration asks for."""
+    """Returns whether the fused pass supports the configuration."""
     rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     return rope_type in _STATIC_ROPE and config.hidden_act == "silu" and not getattr(config, "mlp_bias", False)
 
 
 def _compared(model: Any) -> ModuleDecoder:
-    """Returns a decoder whose two ragged steps over slots give the logits of one plain pass."""
+    """Returns a decoder after a check: two ragged steps over slots must give the logits of one plain pass."""
     ids = [token % model.config.vocab_size for token in range(1, 8)]
     try:
         decoder = ModuleDecoder(model)
@@ -247,7 +247,7 @@ class ModuleDecoder:
 
 
 class _SlotView:
-    """What a transformers model sees of the slots, in the place of its own cache."""
+    """A view of the slots as the cache of a transformers model."""
 
     is_compileable = False
 
@@ -268,10 +268,10 @@ class _SlotView:
 
 @torch.no_grad()
 def load_weights(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
-    """Copies tensors into a model by their names in its state dict; those that are not named stay.
+    """Copies tensors into a model by their names in its state dict; others stay.
 
     Raises:
-        DataError: a name or a shape that the model does not have.
+        DataError: an unknown name, or another shape than the model's.
     """
     own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     for name, tensor in weights:

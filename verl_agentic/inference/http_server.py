@@ -1,12 +1,12 @@
-"""An OpenAI-compatible HTTP face of the inference engine.
+"""OpenAI-compatible HTTP server of the inference engine.
 
     GET  /v1/models              the one model that is served
     POST /v1/completions         text or token ids in; text, and on request token ids and log-probs, out
     POST /v1/chat/completions    messages and tools in; a message, its tool calls parsed, out
-    GET  /health                 what runs now; needs no token
+    GET  /health                 present load; needs no token
 
-Nothing is streamed. What is not served is refused with 400, never left out silently. Further codes: 401 no or a wrong
-token, 404 another model, 503 the engine failed or was closed.
+Streaming is not supported. Unsupported fields are refused with 400. Further codes: 401 missing or wrong token, 404
+unknown model, 503 the engine failed or was closed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ except ImportError as cause:
 
 
 class ChatFormat(Protocol):
-    """How messages become a prompt, and sampled ids a message: the part of a codec that is used here."""
+    """The part of a codec that the server uses."""
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Returns the ids of a conversation, up to and with the header of the policy's turn."""
         ...
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Mapping[str, Any]]) -> Action:
-        """Returns what the model said."""
+        """Returns the action of the model."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A model that is served."""
+    """A served model."""
 
     engine: InferenceEngine
     tokenizer: Any
@@ -57,7 +57,7 @@ class Served:
     name: str
     """The name that requests must give."""
     token: str = ""
-    """What clients must show as bearer token; empty lets everybody in."""
+    """Bearer token of clients; empty: no token needed."""
 
 
 def make_app(served: Served) -> FastAPI:
@@ -83,7 +83,7 @@ def make_app(served: Served) -> FastAPI:
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def unknown(request: Request, error: Any) -> JSONResponse:
-        return _refusal(error.status_code, f"nothing is served at {request.method} {request.url.path}")
+        return _refusal(error.status_code, f"no such endpoint, got {request.method} {request.url.path}")
 
     return app
 
@@ -97,7 +97,7 @@ class _GoneError(Exception):
 
 
 async def _answer(request: Request, served: Served, work: Coroutine[Any, Any, dict[str, Any]]) -> JSONResponse:
-    """Returns the answer of the work, or its refusal."""
+    """Returns the response, or the error response."""
     shown = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
     if served.token and not hmac.compare_digest(shown.encode(), served.token.encode()):
         work.close()
@@ -155,8 +155,8 @@ async def _chat(request: Request, served: Served) -> dict[str, Any]:
         prompt_ids = await served.chat.encode_prompt(asked.to_messages(), tools)
     except AgenticError:
         raise
-    except Exception as cause:  # templates raise what they like
-        raise DataError(f"the chat template refuses the messages, got {cause}; mend them") from cause
+    except Exception as cause:  # templates may raise any exception
+        raise DataError(f"the chat template refuses the messages, got {cause}; fix them") from cause
     generations = await _generate(
         request, served, asked, prompt_ids,
         max_tokens=asked.max_completion_tokens or asked.max_tokens, logprobs=asked.logprobs,
@@ -168,7 +168,7 @@ async def _chat(request: Request, served: Served) -> dict[str, Any]:
 async def _to_message(
     generation: Generation, asked: wire.ChatRequest, tools: Sequence[Mapping[str, Any]], served: Served
 ) -> wire.Choice:
-    """Returns the message of a generation. A call that cannot be read stays in the text, for the client to see."""
+    """Returns the message of a generation. A call that cannot be parsed stays in the text."""
     text, stop_text = wire.text_of(generation, asked, served.tokenizer)
     logprobs = await asyncio.to_thread(wire.chat_logprobs, generation, served.tokenizer)
     body: dict[str, Any] = {"logprobs": logprobs, "stop_reason": stop_text}
@@ -189,14 +189,14 @@ async def _to_message(
 
 
 _READABLE = (None, "wrong_arguments", "unknown_tool", "too_many")
-"""Kinds of errors of calls that can be read all the same: what is wrong with them is for the client to say."""
+"""Kinds of errors of calls that can still be parsed; the client handles them."""
 
 
 async def _parse(request: Request, served: Served, kind: Any) -> Any:
     try:
         body = json.loads(await request.body())
     except ValueError as cause:
-        raise ConfigError(f"the body is no JSON, got {cause}; send an object") from cause
+        raise ConfigError(f"the body is not JSON, got {cause}; send an object") from cause
     asked = wire.parse_request(kind, body)
     if asked.model != served.name:
         raise _ModelNotFoundError(f"no such model, got {asked.model!r}; this server has {served.name!r}")
@@ -206,7 +206,7 @@ async def _parse(request: Request, served: Served, kind: Any) -> Any:
 async def _generate(
     request: Request, served: Served, asked: Any, prompt_ids: Sequence[int], *, max_tokens: int | None, logprobs: bool
 ) -> list[Generation]:
-    """Samples all choices; ends them when the client goes."""
+    """Samples all choices; cancels them if the client disconnects."""
     params = [asked.params(choice, max_tokens=max_tokens, logprobs=logprobs) for choice in range(asked.n)]
     work = asyncio.gather(*(served.engine.generate(prompt_ids, param) for param in params))
     gone = asyncio.ensure_future(_disconnected(request))

@@ -1,6 +1,6 @@
-"""What OpenAI-compatible clients send and get: requests checked, answers put together.
+"""Requests and responses of OpenAI-compatible clients.
 
-The names are OpenAI's, and where OpenAI has none, vLLM's.
+Names are OpenAI's, or else vLLM's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.inference.request import Generation, SamplingParams
 from verl_agentic.types import Message
 
-# Fields that are known and not served: any value but these is refused. None always counts as left out.
+# Known but unsupported fields: any other value than these is refused. None counts as missing.
 _FIXED: Mapping[str, Any] = {
     "stream": False,
     "echo": False,
@@ -35,7 +35,7 @@ _MAX_CHOICES = 64
 
 
 class _Request(BaseModel):
-    """What completions and chats have in common."""
+    """Fields that completions and chats share."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -59,7 +59,7 @@ class _Request(BaseModel):
         return [self.stop] if isinstance(self.stop, str) else self.stop
 
     def params(self, choice: int, *, max_tokens: int | None, logprobs: bool) -> SamplingParams:
-        """Returns how choice number `choice` is sampled.
+        """Returns the sampling parameters of choice number `choice`.
 
         Raises:
             ConfigError: a value out of range.
@@ -101,16 +101,16 @@ class ChatRequest(_Request):
         """Returns the conversation.
 
         Raises:
-            DataError: a message is malformed, or has parts that are no text.
+            DataError: a message is malformed, or has parts other than text.
         """
         return [Message.from_dict({**message, "content": _text_of(message)}) for message in self.messages]
 
 
 def parse_request(kind: type[CompletionRequest] | type[ChatRequest], body: Any) -> Any:
-    """Returns the request that a JSON body is.
+    """Parses the JSON body of a request.
 
     Raises:
-        ConfigError: it is none, or it asks for something that is not served; the message names the fields.
+        ConfigError: it is malformed, or a field is not supported; the message names the fields.
     """
     if not isinstance(body, dict):
         raise ConfigError(f"the body must be a JSON object, got {type(body).__name__}; send one")
@@ -123,11 +123,11 @@ def parse_request(kind: type[CompletionRequest] | type[ChatRequest], body: Any) 
         return kind.model_validate(given)
     except ValidationError as cause:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in cause.errors())
-        raise ConfigError(f"the request cannot be served, got {problems}; mend these fields") from cause
+        raise ConfigError(f"the request cannot be served, got {problems}; fix these fields") from cause
 
 
 def text_of(generation: Generation, request: _Request, tokenizer: Any) -> tuple[str, str | None]:
-    """Returns the text of a generation, cut at a stop text unless that is asked for, and the stop text."""
+    """Returns the text of a generation, cut at a stop text unless the request includes it, and the stop text."""
     text = tokenizer.decode(generation.token_ids, skip_special_tokens=request.skip_special_tokens)
     hits = [(text.index(stop), stop) for stop in request.stops if stop in text]
     if not hits:
@@ -138,11 +138,11 @@ def text_of(generation: Generation, request: _Request, tokenizer: Any) -> tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One of the answers to a request."""
+    """One response choice of a request."""
 
     generation: Generation
     body: dict[str, Any]
-    """What is special to its kind of request."""
+    """Fields of its kind of request."""
 
 
 def completion_of(request: CompletionRequest, prompt_ids: Sequence[int], choices: Sequence[Choice]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The engine: an async face over a scheduler that runs in one thread of its own.
+"""The engine: an async interface to a scheduler in its own thread.
 
-The event loop never waits for arithmetic, and the thread sleeps on a condition while there is nothing to do.
+The event loop never waits for computation, and the thread sleeps while there is no work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class InferenceEngine:
         """Takes over `model`, a causal language model of transformers, on the device where it is.
 
         Raises:
-            ConfigError: a model that the engine cannot serve.
+            ConfigError: the engine cannot serve the model.
         """
         self._decoder = make_decoder(model.eval())
         self._scheduler = Scheduler(self._decoder, tokenizer, config or EngineConfig())
@@ -72,13 +72,13 @@ class InferenceEngine:
         While the engine is paused, the request waits.
 
         Args:
-            prompt_ids: the whole stream; the part that an earlier request has left in the cache is not computed again.
-            params: how to sample.
-            request_id: only for the caller's own records; the cache goes by the tokens.
+            prompt_ids: the whole stream; a cached prefix is not computed again.
+            params: of the sampling.
+            request_id: for the caller's own records.
 
         Raises:
             ConfigError: the prompt is empty, holds unknown ids, or does not fit.
-            PolicyError: a step of the model failed, the engine was closed or died, or an update left it half updated.
+            PolicyError: a step of the model failed, the engine was closed or died, or the last update failed.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
@@ -92,13 +92,14 @@ class InferenceEngine:
             raise
 
     async def update_weights(self, weights: Iterable[tuple[str, Tensor]], *, version: int) -> None:
-        """Takes new weights between two steps and forgets all keys and values of the old ones.
+        """Loads new weights between two steps and clears the cache.
 
-        What is running is aborted first, with what it has: no sequence mixes weights unnoticed, and a client that
-        resumes (verl's asynchronous one) sends it again.
+        Running requests are aborted first, with their partial output, so that no sequence mixes weights. verl's
+        asynchronous client sends them again.
 
         Raises:
-            DataError: names or shapes that the model does not have; the engine serves nothing until an update succeeds.
+            DataError: unknown names or other shapes than the model's; the engine serves nothing until an update
+                succeeds.
         """
 
         def update() -> None:
@@ -118,7 +119,7 @@ class InferenceEngine:
         await self._call(update)
 
     async def abort_all(self) -> int:
-        """Ends all requests with what they have and pauses; returns how many."""
+        """Ends all requests with their partial output and pauses; returns their number."""
 
         def abort() -> int:
             self._paused = True
@@ -135,11 +136,11 @@ class InferenceEngine:
         await self._call(resume)
 
     async def clear_cache(self) -> None:
-        """Forgets all kept prefixes; what is running goes on."""
+        """Drops all kept prefixes; running requests continue."""
         await self._call(self._scheduler.forget_prefixes)
 
     async def release_memory(self) -> None:
-        """Ends all requests as aborted and gives the cache's memory back."""
+        """Aborts all requests and frees the cache's memory."""
 
         def release() -> None:
             self._scheduler.finish_all("aborted")
@@ -149,16 +150,16 @@ class InferenceEngine:
 
     @property
     def max_positions(self) -> int:
-        """Most tokens of prompt and answer together."""
+        """Maximum number of tokens of prompt and response together."""
         return self._max_positions
 
     @property
     def weights_version(self) -> int:
-        """Version of the weights that sample now."""
+        """Version of the present weights."""
         return self._scheduler.weights_version
 
     def stats(self) -> dict[str, float]:
-        """Returns what runs now, and totals since the start."""
+        """Returns the present load, and totals since the start."""
         scheduler = self._scheduler
         return {
             "running": float(len(scheduler.running)),
@@ -168,7 +169,7 @@ class InferenceEngine:
         }
 
     async def close(self) -> None:
-        """Ends all requests with an error, and the thread."""
+        """Ends all requests with an error, and stops the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -208,7 +209,7 @@ class InferenceEngine:
             request.deliver(error)
 
     def _command(self, run: Callable[[], None], fail: Callable[[Exception], None]) -> None:
-        """Has the engine's thread call `run` between two steps, or `fail` if it ends before."""
+        """Makes the engine's thread call `run` between two steps, or `fail` if it ends before."""
         with self._wake:
             if self._closed:
                 raise self._death or PolicyError(
@@ -236,7 +237,7 @@ class InferenceEngine:
         try:
             while self._serve():
                 pass
-        except BaseException as cause:  # whoever waits must hear of it
+        except BaseException as cause:  # waiting callers must get the error
             error = PolicyError(f"the inference engine died, got {type(cause).__name__}: {cause}; start another engine")
             error.__cause__ = cause
             self._death = error
@@ -249,14 +250,14 @@ class InferenceEngine:
             request.deliver(error)
 
     def _serve(self) -> bool:
-        """Sleeps until there is work and does a piece of it; returns whether to go on."""
+        """Sleeps until there is work and does a piece of it; returns whether to continue."""
         with self._wake:
             self._wake.wait_for(self._has_work)
             if self._closed:
                 return False
         while self._commands:
             self._commands[0][0]()
-            self._commands.popleft()  # only now: who asked must be told if this kills the thread
+            self._commands.popleft()  # last: the caller must get an error if this kills the thread
         if not self._paused and (self._scheduler.running or self._scheduler.waiting):
             self._step()
         return True
@@ -268,7 +269,7 @@ class InferenceEngine:
     def _step(self) -> None:
         try:
             self._scheduler.step()
-        except Exception as cause:  # the callers get it, and the engine goes on with the next request
+        except Exception as cause:  # the callers get it, and the engine continues with the next request
             error = PolicyError(f"a step of the model failed, got {type(cause).__name__}: {cause}")
             error.__cause__ = cause
             self._scheduler.fail(error)
@@ -282,7 +283,7 @@ def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], outcome: Any) -> None:
-    """Hands an outcome to a future of another thread's loop; one that is gone or done is left alone."""
+    """Sets the result of a future of another thread's loop, unless it is done or its loop is closed."""
 
     def settle() -> None:
         if future.done():

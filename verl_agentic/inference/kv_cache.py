@@ -17,7 +17,7 @@ _BLOCK = 16  # prefixes are found at multiples of this many tokens, then extende
 
 @dataclass(frozen=True)
 class CacheShape:
-    """The sizes that do not change."""
+    """The constant sizes."""
 
     layers: int
     kv_heads: int
@@ -27,7 +27,7 @@ class CacheShape:
 
 
 class SlotCache:
-    """`keys` and `values`, each `[N, S, K, L, D]`; resized as it is needed."""
+    """`keys` and `values`, each `[N, S, K, L, D]`; resized on demand."""
 
     def __init__(self, shape: CacheShape) -> None:
         self._shape = shape
@@ -35,7 +35,7 @@ class SlotCache:
         self.keys, self.values = self._empty(0, 0), self._empty(0, 0)
 
     def resize(self, *, slots: int, positions: int) -> None:
-        """Takes another size; what lies in both is kept."""
+        """Resizes the cache; keeps the common part."""
         kept = min(slots, self.slots), min(positions, self.positions)
         for name in ("keys", "values"):
             old, new = getattr(self, name), self._empty(slots, positions)
@@ -44,7 +44,7 @@ class SlotCache:
         self.slots, self.positions = slots, positions
 
     def shrink(self) -> None:
-        """Gives all memory back; nothing may be running."""
+        """Frees all memory; nothing may be running."""
         self.slots = self.positions = 0
         self.keys, self.values = self._empty(0, 0), self._empty(0, 0)
 
@@ -82,7 +82,7 @@ class Prefix:
 
 
 class PrefixStore:
-    """Kept prefixes, found by their tokens and forgotten in the order of their last use."""
+    """Kept prefixes, found by their tokens and evicted in the order of their last use."""
 
     def __init__(self) -> None:
         self._prefixes: OrderedDict[int, Prefix] = OrderedDict()
@@ -90,7 +90,7 @@ class PrefixStore:
         self.num_tokens = 0
 
     def find(self, token_ids: tuple[int, ...]) -> tuple[Prefix | None, int]:
-        """Returns the prefix that shares most tokens with the stream, and how many."""
+        """Returns the prefix that shares most tokens with the stream, and their number."""
         best, best_length = None, 0
         for block in reversed(_block_hashes(token_ids)):
             for name in reversed(self._by_block.get(block, {})):
@@ -103,7 +103,7 @@ class PrefixStore:
         return None, 0
 
     def add(self, prefix: Prefix) -> None:
-        """Keeps a prefix, in place of those that it extends."""
+        """Keeps a prefix, and replaces those that it extends."""
         blocks = _block_hashes(prefix.token_ids)
         if not blocks:
             return
@@ -119,12 +119,12 @@ class PrefixStore:
             self._by_block.setdefault(block, {})[name] = None
 
     def evict(self, *, max_tokens: int) -> None:
-        """Forgets the longest unused prefixes until at most `max_tokens` tokens are kept."""
+        """Drops the longest unused prefixes until at most `max_tokens` tokens are kept."""
         while self.num_tokens > max(0, max_tokens):
             self._forget(next(iter(self._prefixes)))
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops all prefixes."""
         self.evict(max_tokens=0)
 
     def _covers(self, name: int, prefix: Prefix) -> bool:
@@ -150,7 +150,7 @@ def common_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high
-    # Bisection over slices, which compare at the speed of C: the first difference lies in low ... high - 1.
+    # Bisection over slices, which compare at the speed of C: the first difference is in low ... high - 1.
     while high - low > 1:
         middle = (low + high) // 2
         if a[low:middle] == b[low:middle]:

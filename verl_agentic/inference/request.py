@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what it answers."""
+"""Requests and results of the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FinishReason = Literal["stop", "length", "aborted"]
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams(Settings):
-    """How one request samples; the names are vLLM's."""
+    """Sampling parameters of a request, with vLLM's names."""
 
     temperature: float = setting(1.0, min=0)
     """0 is greedy."""
@@ -22,13 +22,13 @@ class SamplingParams(Settings):
     top_k: int = setting(-1, min=-1)
     """-1 and 0 are off."""
     max_tokens: int | None = setting(None, min=1)
-    """Most new tokens; None is whatever the context leaves."""
+    """Maximum number of new tokens; None: the rest of the context."""
     stop: tuple[str, ...] = ()
     """Texts that end the generation."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the generation, beside the model's own end tokens."""
     include_stop_str_in_output: bool = True
-    """False takes back the tokens that a stop text touches."""
+    """False removes the tokens that overlap a stop text."""
     repetition_penalty: float = setting(1.0, above=0)
     seed: int | None = None
     """Makes this request's sampling independent of its neighbours and repeatable."""
@@ -41,10 +41,10 @@ class SamplingParams(Settings):
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Returns the parameters that a dict in verl's or vLLM's form names.
+        """Returns the parameters from a dict in verl's or vLLM's form.
 
         Raises:
-            ConfigError: a name that is not known here.
+            ConfigError: a name is unknown.
         """
         given = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
         stop = given.get("stop") or ()
@@ -58,7 +58,7 @@ class SamplingParams(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What one request got."""
+    """The result of a request."""
 
     token_ids: list[int]
     """The sampled ids, the stop token included."""
@@ -66,13 +66,13 @@ class Generation:
     """`log_softmax(logits / temperature)` of each sampled id over the whole vocabulary, as a trainer computes it."""
     finish_reason: FinishReason
     num_cached_tokens: int
-    """Prompt tokens that did not have to be computed."""
+    """Number of prompt tokens from the cache."""
     weights_version: int
 
 
 @dataclass(eq=False, kw_only=True)
 class Running:
-    """A request while it is served; owned by the engine's thread."""
+    """A running request; owned by the engine's thread."""
 
     prompt_ids: tuple[int, ...]
     params: SamplingParams
@@ -86,7 +86,7 @@ class Running:
     """Prompt and sampled ids."""
     log_probs: list[float] = field(default_factory=list)
     computed: int = 0
-    """Tokens whose keys and values lie in its slot."""
+    """Number of tokens whose keys and values are in its slot."""
     cached: int = 0
 
     def __post_init__(self) -> None:
@@ -99,5 +99,5 @@ class Running:
 
     @property
     def needed(self) -> int:
-        """Most tokens the slot will have to hold."""
+        """Maximum number of tokens of its slot."""
         return len(self.prompt_ids) + self.max_tokens

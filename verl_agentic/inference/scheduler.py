@@ -1,7 +1,7 @@
-"""Which requests run, in which slots, and one step of all of them: the engine without its thread.
+"""The scheduler of requests: assigns slots and runs steps, without a thread.
 
-Slots `0 .. decoding` hold requests that sample one token a step; the slots behind them hold requests whose prompt is
-still being computed. Both ranges stay gapless, so that a batch is a slice of the cache and nothing is gathered.
+Slots `0 .. decoding` hold requests that sample one token a step; the slots after them hold requests whose prompt is
+still being computed. Both ranges have no gaps, so that a batch is a slice of the cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POSITION_STEP = 64  # slots grow by multiples of this many positions
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(Settings):
-    """How much memory and time the inference engine may use."""
+    """Limits of memory and time of the inference engine."""
 
     max_cached_tokens: int = 262_144
     """Maximum number of cached tokens: slots of running requests and kept prefixes together. While slots are copied to
@@ -40,12 +40,12 @@ class EngineOptions(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig(EngineOptions):
-    """`EngineOptions`, with what verl's own keys `rollout.max_num_seqs` and `rollout.seed` say."""
+    """`EngineOptions` with verl's keys `rollout.max_num_seqs` and `rollout.seed`."""
 
     max_running: int = 256
-    """Most requests in the batch."""
+    """Maximum number of requests in the batch."""
     seed: int = 0
-    """Of the randomness of requests without a seed of their own."""
+    """Seed of requests without a seed of their own."""
 
 
 class Scheduler:
@@ -71,14 +71,14 @@ class Scheduler:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens that memory is held for."""
+        """Number of tokens with allocated memory."""
         return self._cache.slots * self._cache.positions + self._prefixes.num_tokens
 
     def submit(self, request: Running) -> None:
         """Queues a request.
 
         Raises:
-            ConfigError: it could never fit into the configured memory.
+            ConfigError: it exceeds the configured memory.
         """
         if _round_up(request.needed) > self._config.max_cached_tokens:
             raise ConfigError(
@@ -88,7 +88,7 @@ class Scheduler:
         self.waiting.append(request)
 
     def step(self) -> None:
-        """Admits what fits, computes one piece of the new prompts, and one token of every running request."""
+        """Admits requests, computes one piece of the new prompts, and one token of every running request."""
         self.counts["steps"] += 1
         self._admit()
         if self._filling:
@@ -97,14 +97,14 @@ class Scheduler:
             self._decode()
 
     def drop(self, request: Running) -> None:
-        """Forgets a request whose caller has gone."""
+        """Drops a request whose caller cancelled it."""
         if request in self.waiting:
             self.waiting.remove(request)
         elif request in self.running:
             self._release(request)
 
     def finish_all(self, reason: FinishReason) -> int:
-        """Ends every running and waiting request with what it has; returns how many."""
+        """Ends every running and waiting request with its partial output; returns their number."""
         ended = self.running + list(self.waiting)
         for request in ended:
             self.drop(request)
@@ -152,19 +152,19 @@ class Scheduler:
             self.counts["prefix_hit_tokens"] += length
 
     def _fits(self, request: Running) -> bool:
-        """Tells whether all that runs could still grow to its full length beside this request."""
+        """Returns whether this request fits if all running requests grow to their full length."""
         running = [*self.running, request]
         return len(running) * _round_up(max(r.needed for r in running)) <= self._config.max_cached_tokens
 
     def _reserve(self, positions: int) -> None:
-        """Makes the slots of what runs hold so many positions, at the expense of kept prefixes if need be."""
+        """Resizes the slots of running requests to this many positions; evicts kept prefixes if needed."""
         cache, slots = self._cache, len(self.running)
         if slots <= cache.slots and positions <= cache.positions:
             return
         exact = max(_round_up(positions), _round_up(max(r.computed for r in self.running)))
         spare = min(max(exact + exact // 2, cache.positions), _round_up(max(r.needed for r in self.running)))
         budget = self._config.max_cached_tokens
-        # Spare room saves copies; it may not cost kept prefixes, except that slots do not grow 64 by 64 positions.
+        # Spare positions avoid copies, but should not evict kept prefixes.
         wide = slots if slots <= cache.slots else min(2 * slots, self._config.max_running)
         for wanted, longest, room in (
             (max(wide, cache.slots), max(exact, spare), budget - self._prefixes.num_tokens),
@@ -189,7 +189,7 @@ class Scheduler:
         return best, best_length
 
     def _fill(self) -> None:
-        """Computes the next piece of the prompts that are being filled; those that are done begin to decode."""
+        """Computes the next piece of new prompts; finished prompts begin to decode."""
         width = max(1, self._config.prefill_tokens // len(self._filling))
         pieces = [r.token_ids[r.computed : min(len(r.token_ids), r.computed + width)] for r in self._filling]
         logits_BV = self._forward(self._filling, pieces, len(self._decoding))
@@ -230,7 +230,7 @@ class Scheduler:
         return self._decoder.forward(span, self._cache)
 
     def _advance(self, rows: list[Running], ids: list[int], log_probs: list[float]) -> None:
-        """Appends the sampled tokens and ends what is finished."""
+        """Appends the sampled tokens and ends finished requests."""
         self.counts["generated_tokens"] += len(rows)
         for request, token, log_prob in zip(rows, ids, log_probs, strict=True):
             request.token_ids.append(token)
@@ -266,7 +266,7 @@ class Scheduler:
             self._cache.move(len(self._decoding) - 1, slot, length=last.computed)
             self._decoding[slot] = last
             self._decoding.pop()
-            slot = len(self._decoding)  # the gap is now in front of the filling range
+            slot = len(self._decoding)  # the gap is now before the filling range
             if self._filling:
                 last = self._filling[-1]
                 self._cache.move(slot + len(self._filling), slot, length=last.computed)
@@ -279,7 +279,7 @@ class Scheduler:
         self._keep_bound()
 
     def _keep_bound(self) -> None:
-        """Evicts prefixes that slots leave no room for; slots that nobody uses go first."""
+        """Evicts prefixes beyond the memory limit; unused slots are freed first."""
         budget = self._config.max_cached_tokens
         if not self.running and self.cached_tokens > budget:
             self._cache.shrink()

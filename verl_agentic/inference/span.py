@@ -22,9 +22,9 @@ class SlotSpan:
     """Padded on the right."""
     positions_BT: Tensor
     mask_B1TL: Tensor
-    """Additive: 0 where a token may look, -inf elsewhere; L positions of the slots."""
+    """Additive: 0 where a token may attend, -inf elsewhere; L positions of the slots."""
     tokens: tuple[Tensor, Tensor]
-    """Row and column of every token that is no padding."""
+    """Row and column of every token except padding."""
     start: int
     last_B: Tensor
     """Column of the last real token of every row."""
@@ -45,7 +45,7 @@ def make_span(pieces: Sequence[list[int]], past: Sequence[int], *, start: int, s
     past_B1 = torch.tensor(past, device=device)[:, None]
     columns_T = torch.arange(width, device=device)
     is_real_BT = columns_T < lengths_B[:, None]
-    # Padding sits at its row's first position: it sees something, and nobody sees it.
+    # Padding attends to its row's first position, and no token attends to it.
     positions_BT = torch.where(is_real_BT, past_B1 + columns_T, 0)
     reach = max(before + len(piece) for before, piece in zip(past, pieces, strict=True))
     can_see_BTL = torch.arange(reach, device=device) <= positions_BT[:, :, None]

@@ -1,4 +1,4 @@
-"""Finds the text that ends a generation, in tokens that know nothing of characters."""
+"""Finds stop texts in sampled tokens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def tokens_before_stop(tokenizer: Any, new_ids: Sequence[int], stop: Sequence[str]) -> int | None:
-    """Returns how many tokens stand before the first one that a stop text touches; None while there is none.
+    """Returns the number of tokens before the first one that overlaps a stop text; None without a stop text.
 
-    Called after every token, so only a text that the newest token completes is looked for.
+    Called after every token, so it only looks for a text that the newest token completes.
 
     Args:
         tokenizer: decodes ids.

@@ -13,8 +13,8 @@ from verl_agentic.inference.request import Running
 def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Generator) -> tuple[list[int], list[float]]:
     """Returns one sampled id per row, and its log-prob under `log_softmax(logits / temperature)`.
 
-    Top-k, top-p and repetition penalty shape what is sampled but not the log-prob, which is the one that a trainer
-    computes from the same logits. At temperature 0 the log-prob is that of temperature 1.
+    Top-k, top-p and repetition penalty change the sampled distribution but not the log-prob, which equals a trainer's
+    for the same logits. At temperature 0 the log-prob is that of temperature 1.
 
     Args:
         logits_BV: `[B, V]` logits of the last position.
@@ -49,7 +49,7 @@ def _noise(shaped_BV: Tensor, rows: Sequence[Running], generator: torch.Generato
 
 
 def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> Tensor:
-    """Returns log-probs that are sampled from: penalty, top-k and top-p applied where a row asks for them."""
+    """Returns the log-probs to sample from, with penalty, top-k and top-p of each row."""
     vocab = logits_BV.shape[-1]
     special = [
         i

@@ -1,1 +1,1 @@
-"""The design that all HTML pages share: colours, layout, charts. Every module may import it; it imports nothing."""
+"""The design that all HTML pages share: colours, layout, charts. Every module may import it."""

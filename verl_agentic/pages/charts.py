@@ -1,4 +1,4 @@
-"""Charts as inline SVG, in the colours of the page: lines, dots and bars on labelled axes, and bars of parts."""
+"""Charts as inline SVG: lines, dots, bars, and bars of parts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Numbers of one kind."""
+    """A series of points."""
 
     label: str
     points: Points
-    """Of a bar chart: middle and height of each bar."""
+    """In a bar chart: middle and height of each bar."""
     colour: str = "var(--series-1)"
-    """As CSS has it; a page may give one of its variables."""
+    """A CSS colour, or a variable of the page."""
     dashes: str = ""
     """Lengths of dashes and gaps; empty: none."""
     intervals: Sequence[tuple[float, float, float]] = ()
@@ -37,7 +37,7 @@ class Part:
     """A piece of a bar."""
 
     label: str
-    """Empty: the piece is space."""
+    """Empty: the piece is blank."""
     amount: float
     colour: str = ""
 
@@ -84,7 +84,7 @@ def line_file(series: Iterable[Series], *, x: str = "step", y: str = "") -> str:
 
 
 def dot_chart(dots: Sequence[tuple[float, float, str]], *, title: str, x: str, y: str) -> Markup:
-    """Returns a figure of named dots, both axes with one scale, and a line where both numbers are the same."""
+    """Returns a figure of named dots with one scale for both axes, and a diagonal."""
     if not dots:
         return Markup()
     values = [value for dot in dots for value in dot[:2]]
@@ -100,7 +100,7 @@ def dot_chart(dots: Sequence[tuple[float, float, str]], *, title: str, x: str, y
 
 
 def bar_chart(series: Sequence[Series], *, title: str, x: str, y: str, width: float) -> Markup:
-    """Returns a figure of bars, those of one place side by side. Empty without a bar.
+    """Returns a figure of grouped bars. Empty without a bar.
 
     Args:
         series: their points are the middles and heights of bars.
@@ -209,7 +209,7 @@ def _last(series: Series) -> str:
 
 
 def _keys(series: Sequence[Series], *, is_line: bool = True) -> Markup:
-    """Returns the names of series beside a sample of each, as HTML, so that they wrap."""
+    """Returns the legend as HTML."""
     keys = []
     for one in series:
         mark = _tag("line", x1=0, x2=28, y1=6, y2=6, **_stroke(one)) if is_line else _tag(
@@ -233,7 +233,7 @@ def _text(text: str, **attributes: Any) -> Markup:
 
 
 def _tag(name: str, content: Markup = Markup(), /, **attributes: Any) -> Markup:  # noqa: B008
-    """Returns an element; underscores in names of attributes stand for hyphens."""
+    """Returns an element; underscores in names of attributes become hyphens."""
     shown = [
         f'{key.rstrip("_").replace("_", "-")}="{escape(f"{value:.1f}" if isinstance(value, float) else value)}"'
         for key, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Renders a page: its result in one line, a picture, numbers, then its own blocks. One file, no script, no request."""
+"""Renders a page as one file without scripts or requests: result, picture, numbers, then its own blocks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COLOURS = "colours.css"
 
 
 class Tile(NamedTuple):
-    """A number that matters."""
+    """A number with its label."""
 
     title: str
     value: str
     note: str = ""
     style: str = ""
-    """`main` for the result, `cost` for what it took."""
+    """`main` for the result, `cost` for its cost."""
 
 
 def write_page(

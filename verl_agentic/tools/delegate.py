@@ -1,4 +1,4 @@
-"""The tool `delegate`: a part of the task for a fresh copy of the policy, which starts with an empty context."""
+"""The tool `delegate`: gives a part of the task to a copy of the policy with an empty context."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from verl_agentic.types import Message
 
 
 class NoAnswerError(AgenticError, RuntimeError):
-    """A sub-agent was played to its end and gave no answer; the message says why, for the agent that asked it."""
+    """A sub-agent ended without an answer; the message gives the reason to the policy."""
 
 
 class SubAgentRunner(Protocol):
-    """Plays a task with a fresh copy of the policy; the loop gives it to the environment."""
+    """Runs a task with a fresh copy of the policy; the loop passes it to the environment."""
 
     async def __call__(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
-        """Returns the final answer, which is not empty; its turns become training rows of the episode.
+        """Returns the final answer, never empty; the turns become training rows of the episode.
 
         Args:
-            prompt: all that the sub-agent knows.
-            tools: what it may call.
-            max_turns: most turns it may take.
+            prompt: of the sub-agent.
+            tools: of the sub-agent.
+            max_turns: of the sub-agent.
 
         Raises:
-            NoAnswerError: it ended without an answer; its turns are training rows all the same.
-            EnvError, PolicyError: it could not be played to its end; the whole episode is void then.
+            NoAnswerError: it ended without an answer; its turns are still training rows.
+            EnvError, PolicyError: it failed; the whole episode becomes void.
         """
         ...
 
 
 class DelegateTool:
-    """Hands a task to a sub-agent and answers with what that answers."""
+    """Passes a task to a sub-agent and returns its answer."""
 
     name = "delegate"
 
@@ -43,7 +43,7 @@ class DelegateTool:
         """Takes the tools and turns of the sub-agents, a system message for them, and the deadline of one's work.
 
         Raises:
-            ConfigError: a sub-agent could delegate itself, or has no turn.
+            ConfigError: a sub-agent could delegate, or has no turn.
         """
         nested = [tool.name for tool in tools if isinstance(tool, DelegateTool)]
         if nested:
@@ -57,12 +57,12 @@ class DelegateTool:
         self._run: SubAgentRunner | None = None
 
     def use(self, run: SubAgentRunner) -> None:
-        """Takes what plays sub-agents in this episode."""
+        """Sets the runner of sub-agents of this episode."""
         self._run = run
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """One argument: the task, with all that is needed to do it."""
+        """The OpenAI function schema: one required string, `task`."""
         return {
             "type": "function",
             "function": {
@@ -78,14 +78,14 @@ class DelegateTool:
         }
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Plays the task to its end."""
+        """Runs the sub-agent to its end."""
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
             return ToolResult(
                 f"Error: the argument task must be a text, got {task!r}", is_error=True, error_kind="wrong_arguments"
             )
         if self._run is None:
-            raise EnvError("delegate was called without a loop that plays sub-agents; play it through run_episode")
+            raise EnvError("delegate needs a loop that runs sub-agents, got none; use run_episode")
         prompt = (*self._system, Message("user", task, quoted=task))
         try:
             answer = await self._run(prompt, tools=self._tools, max_turns=self._max_turns)
@@ -94,5 +94,5 @@ class DelegateTool:
             return ToolResult(answer)
         except NoAnswerError as cause:
             return ToolResult(f"Error: the helper gave no answer: {cause}", is_error=True, error_kind="no_answer")
-        except DataError as cause:  # the policy wrote the task, so that is no failure of the row
+        except DataError as cause:  # the policy wrote the task, so the row is not void
             return ToolResult(f"Error: nobody can take this task: {cause}", is_error=True, error_kind="wrong_arguments")

@@ -26,7 +26,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionArguments:
-    """What a function takes."""
+    """The arguments of a function."""
 
     name: str
     signature: inspect.Signature
@@ -37,7 +37,7 @@ class FunctionArguments:
     """The OpenAI function schema."""
 
     def bind(self, arguments: Mapping[str, Any]) -> inspect.BoundArguments | list[str]:
-        """Returns the converted arguments with the function's own defaults, or what is wrong with them."""
+        """Returns the converted arguments with the function's own defaults, or an error text."""
         try:
             valid = self.model.model_validate(dict(arguments))
         except ValidationError as refused:
@@ -51,7 +51,7 @@ class FunctionArguments:
 
 
 def arguments_of(function: Callable[..., Any]) -> FunctionArguments:
-    """Returns what a function or a bound method takes; each function is read once.
+    """Returns the arguments of a function or a bound method; cached.
 
     Raises:
         ConfigError: the function cannot be a tool; see `functions.tool`.
@@ -173,7 +173,7 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _described(error: Mapping[str, Any], signature: inspect.Signature) -> str:
-    """Returns an error of pydantic as the policy reads it."""
+    """Returns an error of pydantic as text for the policy."""
     path, got = json_path(error["loc"]), shown_json(error["input"])
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
         return f"{path}: no such name (known: {', '.join(signature.parameters) or 'none'}), got {got}"

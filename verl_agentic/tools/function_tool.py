@@ -111,9 +111,9 @@ def tool(function: Callable[..., Any] | None = None, /, *, timeout_s: float | No
 
 
 def to_tool(given: Tool | Callable[..., Any]) -> Tool:
-    """Returns a tool as it is, and a function as a tool.
+    """Returns a tool unchanged, and a function as a tool.
 
     Raises:
-        ConfigError: it is neither, or the function cannot be a tool; see `tool`.
+        ConfigError: it is not a tool or a function, or the function cannot be a tool; see `tool`.
     """
     return cast("Tool", given) if hasattr(given, "schema") else tool(cast("Callable[..., Any]", given))

@@ -1,4 +1,4 @@
-"""The `python` tool: runs code in a sandbox and answers with what it printed."""
+"""The `python` tool: runs code in a sandbox and returns its output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA: Mapping[str, Any] = {
 
 
 class PythonTool:
-    """Runs the argument `code`; over a pool every call starts from nothing, over a sandbox files stay."""
+    """Runs the argument `code`; with a pool every call starts empty, with a sandbox files stay."""
 
     name = "python"
 
@@ -46,7 +46,7 @@ class PythonTool:
 
 
 def read_code(arguments: Mapping[str, Any]) -> str | ToolResult:
-    """Returns the argument `code`, the only one there is, or what the policy is told instead."""
+    """Returns the argument `code`, or an error for the policy."""
     code = arguments.get("code")
     if isinstance(code, str) and set(arguments) == {"code"}:
         return code
@@ -55,7 +55,7 @@ def read_code(arguments: Mapping[str, Any]) -> str | ToolResult:
 
 
 def render_result(result: CommandResult) -> str:
-    """Returns what the policy reads of a run: stdout, then why the code failed, if it did."""
+    """Returns the policy's view of a run: stdout, then the error, if any."""
     text = result.stdout.rstrip("\n")
     if result.truncated:
         text += "\n[output truncated]"

@@ -1,4 +1,4 @@
-"""The `python` tool with a memory: one interpreter per episode, whose variables live from call to call."""
+"""The stateful `python` tool: one interpreter per episode, which keeps variables between calls."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ RESTARTED = "[the interpreter was restarted: its variables are gone]"
 
 
 class Leaser(Protocol):
-    """A pool: gives sandboxes to episodes."""
+    """A pool that lends sandboxes to episodes."""
 
     def lease(self) -> AbstractAsyncContextManager[Sandbox]:
-        """Gives a fresh sandbox for the block.
+        """Lends a fresh sandbox for the block.
 
         Raises:
-            SandboxError: none could be had.
+            SandboxError: no sandbox is available.
         """
         ...
 
 
 class PythonSessionTool:
-    """Runs the argument `code` in one interpreter; the first call leases its sandbox, `close` gives it back."""
+    """Runs the argument `code` in one interpreter; the first call leases its sandbox, `close` returns it."""
 
     name = "python"
 
@@ -49,7 +49,7 @@ class PythonSessionTool:
 
         Args:
             pool: lends the sandbox.
-            limits: `wall_s` is that of one call, everything else that of the whole session.
+            limits: `wall_s` is per call, all other limits are per session.
         """
         self._pool = pool
         self._limits = limits
@@ -64,10 +64,10 @@ class PythonSessionTool:
         return SCHEMA
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers with what the code printed and why it failed, if it did; calls of one turn run one after the other.
+        """Returns the output, and the error, if any; calls of one turn run one after the other.
 
         Code that runs too long, or uses too much memory, is killed together with its interpreter; the next call has a
-        fresh one, and the answer says so.
+        fresh one, and its result says so.
         """
         code = read_code(arguments)
         if isinstance(code, ToolResult):
@@ -85,12 +85,12 @@ class PythonSessionTool:
         return ToolResult(f"{text}\n{RESTARTED}" if is_killed or was_restarted else text, is_error=not result.ok)
 
     async def close(self) -> None:
-        """Ends the interpreter and gives the sandbox back."""
+        """Ends the interpreter and returns the sandbox."""
         self._sandbox = self._session = None
         await self._lease.aclose()
 
     async def _run(self, code: str) -> tuple[CommandResult, bool]:
-        """Runs a piece; returns also whether earlier code had ended the interpreter, with `sys.exit()` for example."""
+        """Runs code; also returns whether earlier code had ended the interpreter, for example with `sys.exit()`."""
         result = await (await self._open()).run(code, wall_s=self._limits.wall_s)
         if not _had_ended(result):
             return result, False
@@ -114,5 +114,5 @@ class PythonSessionTool:
 
 
 def _had_ended(result: CommandResult) -> bool:
-    """Tells whether nothing was run, because the session had ended before (`sandbox.interface.SandboxSession.run`)."""
+    """Returns whether the session had ended before (`sandbox.interface.SandboxSession.run`)."""
     return result.exit_code == -9 and not result.timed_out and result.wall_s == 0.0

@@ -1,4 +1,4 @@
-"""Do the arguments of a call fit the tool's JSON schema? What does not is told by path, expectation and value."""
+"""Validation of a call's arguments against the tool's JSON schema."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SUBSCHEMAS = ("properties", "$defs", "definitions")
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """One thing that is wrong with the arguments."""
+    """One fault in the arguments."""
 
     path: str
-    """Where: `$` is the arguments, `$.items[0].sku` a value inside."""
+    """Path: `$` is the arguments, `$.items[0].sku` a value inside."""
     expected: str
-    """What the schema wants there."""
+    """Expectation of the schema."""
     got: str
-    """What stands there, as JSON; `nothing` when it is missing."""
+    """The value as JSON; `nothing` if it is missing."""
 
     def __str__(self) -> str:
         return f"{self.path}: expected {self.expected}, got {self.got}"
@@ -44,7 +44,7 @@ class ArgumentSchema:
         """Compiles the value of `function.parameters`.
 
         Raises:
-            DataError: it is no JSON schema, or refers to something outside itself.
+            DataError: it is not a JSON schema, or has an external reference.
         """
         jsonschema, no_retrieval = _libraries()
         self.schema = schema
@@ -53,8 +53,8 @@ class ArgumentSchema:
             kind.check_schema(schema)
         except jsonschema.SchemaError as cause:
             raise DataError(
-                f"the parameters of a tool are no JSON schema at {json_path(cause.absolute_path)}, got "
-                f"{cause.message}; mend the schema"
+                f"the parameters of a tool are not a JSON schema at {json_path(cause.absolute_path)}, got "
+                f"{cause.message}; fix the schema"
             ) from cause
         for reference in _references(schema):
             if _target(schema, reference) is None:
@@ -65,7 +65,7 @@ class ArgumentSchema:
         self._scalars = _scalar_properties(schema)
 
     def mismatches(self, arguments: Any) -> list[Mismatch]:
-        """Returns what is wrong with the arguments, in the order of their paths; empty when they fit."""
+        """Returns the faults of the arguments, in the order of their paths; empty if they fit."""
         if self._are_plain(arguments):
             return []
         errors = sorted(self._validator.iter_errors(arguments), key=lambda error: [str(p) for p in error.absolute_path])
@@ -73,7 +73,7 @@ class ArgumentSchema:
         return list(dict.fromkeys([*told, *_not_finite(arguments, [])]))
 
     def _are_plain(self, arguments: Any) -> bool:
-        """Tells at once that arguments fit, where the schema names nothing but scalars; False says nothing."""
+        """Fast check for schemas of scalars: True if the arguments fit; False is inconclusive."""
         types = self._scalars
         return (
             types is not None
@@ -84,8 +84,8 @@ class ArgumentSchema:
         )
 
     def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a copy in which every value that is missing and has a default stands; also inside objects, lists
-        and the first branch of `anyOf` or `oneOf` that fits."""
+        """Returns a copy with all defaults; also inside objects, lists and the first matching branch of `anyOf` or
+        `oneOf`."""
         return self._filled(self.schema, arguments)
 
     def _filled(self, schema: Any, value: Any) -> Any:
@@ -123,7 +123,7 @@ def argument_schema(schema: Mapping[str, Any]) -> ArgumentSchema:
         DataError: see `ArgumentSchema`.
     """
     known = _newest.get(id(schema))
-    if known is not None and known[0] == schema:  # tools give the same object every turn: to compare it costs less
+    if known is not None and known[0] == schema:  # tools pass the same object every turn, so identity is a fast key
         return known[1]
     compiled = _compiled(json.dumps(schema))
     if len(_newest) >= _MAX_NEWEST:
@@ -133,7 +133,7 @@ def argument_schema(schema: Mapping[str, Any]) -> ArgumentSchema:
 
 
 def explain(name: str, mismatches: Iterable[Mismatch | str]) -> str:
-    """Returns the message for the policy whose call of tool `name` does not fit."""
+    """Returns the error message for the policy on a call of tool `name`."""
     lines = [f"- {mismatch}" for mismatch in mismatches]
     hidden = len(lines) - _SHOWN_MISMATCHES
     more = [f"- and {hidden} more"] if hidden > 0 else []
@@ -141,7 +141,7 @@ def explain(name: str, mismatches: Iterable[Mismatch | str]) -> str:
 
 
 def _scalar_properties(schema: Any) -> dict[str, tuple[type, ...]] | None:
-    """Returns the Python types of an object's properties; None where the schema demands more than their types.
+    """Returns the Python types of an object's properties; None if the schema demands more than their types.
 
     No floats: they may be infinite.
     """
@@ -157,7 +157,7 @@ def _scalar_properties(schema: Any) -> dict[str, tuple[type, ...]] | None:
 
 
 _newest: dict[int, tuple[Any, ArgumentSchema]] = {}
-"""By the address of a schema: a copy of what was there, and what it compiled to."""
+"""Id of a schema -> a copy of it, and the compiled schema."""
 
 
 @lru_cache(maxsize=4096)
@@ -175,7 +175,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _told(error: Any) -> Iterator[Mismatch]:
-    """Yields an error of the library as the policy reads it."""
+    """Yields an error of the library as mismatches."""
     path, value, wanted, keyword = list(error.absolute_path), error.instance, error.validator_value, error.validator
     if keyword in _BRANCHES and error.context:
         branch = _meant(error.context)
@@ -235,7 +235,7 @@ def _wanted(keyword: str, wanted: Any) -> str:
 
 
 def _described(schema: Any) -> str:
-    """Returns what a missing value should be."""
+    """Returns a description of a missing value."""
     if not isinstance(schema, Mapping):
         return "a value"
     if "enum" in schema:
@@ -255,7 +255,7 @@ def shown_json(value: Any) -> str:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Yields all references; what stands under `properties` are names, not keywords."""
+    """Yields all references; keys under `properties` are names, not keywords."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
             if key in ("$ref", "$dynamicRef") and isinstance(value, str):
@@ -271,7 +271,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _target(root: Any, reference: str) -> Any:
-    """Returns what a reference into the schema itself means; None when it means nothing there."""
+    """Returns the target of a reference into the schema itself; None without one."""
     if reference == "#":
         return root
     found: Any = root

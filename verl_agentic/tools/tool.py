@@ -1,4 +1,4 @@
-"""What a tool is: a JSON schema that the policy sees, and a coroutine that answers a call."""
+"""The interface of tools: a JSON schema for the policy, and a coroutine that answers a call."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool answers."""
+    """The result of a tool call."""
 
     content: str
     is_error: bool = False
-    """True when the call did not do what it was meant to; the policy reads why in `content`."""
+    """Whether the call failed; `content` has the reason for the policy."""
     error_kind: str | None = None
-    """One of `types.CALL_ERRORS`, when the call was not even carried out."""
+    """One of `types.CALL_ERRORS`, if the call was not executed."""
 
 
 class Tool(Protocol):
-    """One thing the policy may call."""
+    """A tool of the policy."""
 
     @property
     def name(self) -> str:
-        """The name the policy calls it by."""
+        """The name in calls."""
         ...
 
     @property
@@ -34,8 +34,8 @@ class Tool(Protocol):
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Answers one call. Wrong arguments are a result with `is_error`.
 
-        An exception that may depend on the arguments is answered as such a result, too: the policy must not be able to
-        void its episode. Raise an `EnvError` for what is no doing of the policy; `errors.is_infrastructure` says which
-        other exceptions void the episode.
+        An exception that may depend on the arguments also becomes such a result: the policy must not be able to void
+        its episode. Raise an `EnvError` for failures that the policy did not cause. `errors.is_infrastructure` defines
+        which other exceptions void the episode.
         """
         ...

@@ -1,1 +1,1 @@
-"""What a run has played and learned from, on disk: written beside training, read by every tool that looks back."""
+"""The log of a run on disk: trajectories, updates, metrics and findings."""

@@ -11,10 +11,10 @@ _NULLABLE = {"reward", "acc", "env_score", "score"}
 
 
 def to_batch(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Returns records as a batch; a column that one lacks is empty there (null where the schema's doc says so).
+    """Returns records as a batch; a missing column is empty (null if the schema's doc says so).
 
     Raises:
-        ValueError: a record has a key that is no column.
+        ValueError: a record has an unknown key.
         pyarrow.ArrowException, TypeError: a value is not of its column's type.
     """
     unknown = sorted({key for record in records for key in record} - set(schema.names))
@@ -35,7 +35,7 @@ def _column(records: Sequence[Mapping[str, Any]], field: pa.Field) -> pa.Array:
 
 
 def _encodable(value: Any) -> Any:
-    """Returns a value whose texts UTF-8 can hold: half a surrogate pair, which models do write, is replaced."""
+    """Returns a value whose texts are valid UTF-8: lone surrogates, which models do write, are replaced."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):

@@ -14,20 +14,20 @@ logger = logging.getLogger(__name__)
 
 
 class Lines:
-    """A file that lines are added to. What goes wrong there is logged once, and nobody's problem."""
+    """A file of JSON lines. Write errors are logged once and not raised."""
 
     def __init__(self, path: Path) -> None:
-        """Writes nothing yet."""
+        """Opens nothing yet."""
         self.path = path
         self._is_well = True
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Writes a record through, without secrets."""
+        """Writes a record to disk, without secrets."""
         try:
             line = json.dumps(own_secrets().removed(dict(record)), default=str)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                # What a failed write has left must not take this line with it.
+                # An incomplete line of a failed write must not break this line.
                 file.write(line + "\n" if self._is_well else f"\n{line}\n")
             self._is_well = True
         except (OSError, ValueError) as cause:
@@ -37,7 +37,7 @@ class Lines:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the records of a file; a line that was cut off, or is none, is left out."""
+    """Yields the records of a file; incomplete and malformed lines are left out."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:

@@ -1,4 +1,4 @@
-"""What a user says about a run's log."""
+"""Options of a run's log."""
 
 from __future__ import annotations
 

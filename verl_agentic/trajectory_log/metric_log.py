@@ -1,4 +1,4 @@
-"""All metrics of a run, step by step, whatever loggers verl was told to use."""
+"""The metrics of a run, step by step, independent of verl's loggers."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ class MetricsLog:
     """The metrics file of this process in a run's folder."""
 
     def __init__(self, folder: Path | str) -> None:
-        """Writes nothing yet."""
+        """Opens nothing yet."""
         name = f"metrics-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.jsonl"
         self._lines = Lines(Path(folder) / name)
 
     def append(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes a step's metrics; what is no number is left out, and what is not finite is text."""
+        """Writes a step's metrics: numbers only; non-finite numbers become text."""
         self._lines.append({"step": step, "time": time.time(), "metrics": _numbers(metrics)})
 
 
 def read_metrics(run_dir: Path | str, *, with_verls: bool = True) -> list[dict[str, Any]]:
     """Returns the metrics of every step below a folder, ascending: `{"step", "time", name: number, ...}`.
 
-    What was logged of a step more than once is put together; of a name that stands there twice, the later value counts.
-    A line that was cut off is left out.
+    Several records of a step are merged; the later value of a name counts. Incomplete lines are left out.
 
     Args:
         run_dir: folder of the run.
-        with_verls: read what verl's logger `file` has written (`{"step", "data"}`), where there is nothing of ours.
+        with_verls: read the records of verl's logger `file` (`{"step", "data"}`) if there are none of ours.
     """
     root = Path(run_dir)
     records = [line for path in sorted(root.rglob("metrics-*.jsonl")) for line in _steps(path, "metrics")]
@@ -57,13 +56,13 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | str]:
         if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
             value = value.item()
         if isinstance(value, Real):
-            # JSON has no word for these: "nan", "inf", "-inf".
+            # Not in JSON: "nan", "inf", "-inf".
             found[name] = float(value) if math.isfinite(value) else str(float(value))
     return found
 
 
 def _steps(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """Yields the steps of a file, their metrics under a key; what has another form is left out."""
+    """Yields the steps of a file with their metrics under a key; other lines are skipped."""
     for record in read_lines(path):
         values, written = record.get(key), record.get("time")
         if isinstance(record.get("step"), int) and isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""A run's log, read: as a data frame, or line by line for tools that look at a few of many."""
+"""Reader of a run's log: as a data frame, or line by line."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SEARCHED = ("prompt", "turns", "final_answer", "error")
 
 
 def load(run_dir: Path | str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Returns a run's trajectories, one line per training row, with what training made of them.
+    """Returns a run's trajectories, one line per training row, with their training results.
 
     Args:
-        run_dir: folder of the run; all files of its log are found, however deep.
-        columns: those of `schema.TRAJECTORIES` and `schema.UPDATES` that are wanted; None: all. Fewer are faster.
+        run_dir: folder of the run; logs in subfolders are found.
+        columns: names of `schema.TRAJECTORIES` and `schema.UPDATES`; None: all. Fewer are faster.
 
     Raises:
-        DataError: no such folder, nothing is logged in it, an unknown column, or a log of another version.
+        DataError: the folder or its log does not exist, a column is unknown, or the log has another version.
     """
     wanted = [*TRAJECTORIES.names, *(n for n in UPDATES.names if n not in KEY)] if columns is None else list(columns)
     if unknown := sorted(set(wanted) - set(TRAJECTORIES.names) - set(UPDATES.names)):
@@ -53,7 +53,7 @@ class RunLog:
         """Reads the summaries.
 
         Raises:
-            DataError: no such folder, nothing is logged in it, or by another version.
+            DataError: the folder or its log does not exist, or the log has another version.
         """
         self.run_dir = Path(run_dir)
         if not self.run_dir.is_dir():
@@ -67,7 +67,7 @@ class RunLog:
             raise DataError(f"no trajectories are logged below {self.run_dir}; set agentic.log.dir in the run")
 
     def refresh(self) -> bool:
-        """Reads what was written since; tells whether there was anything."""
+        """Reads new records; returns whether there were any."""
         has_new = [self._find(table) for table in SCHEMAS]
         has_new += [file.read() for files in self._files.values() for file in files]
         if any(has_new) or not self._columns:
@@ -77,7 +77,7 @@ class RunLog:
         return any(has_new)
 
     def record(self, row: int) -> dict[str, Any]:
-        """Returns all that is known of a line of `summaries`; columns of updates are None where it was in none."""
+        """Returns all columns of a line of `summaries`; those of updates are None without an update."""
         line = self.summaries.slice(row, 1).to_pylist()[0]
         record = self._at("trajectories", line, "")
         if line["update_file"] is None:
@@ -127,7 +127,7 @@ class RunLog:
 
 @dataclass(kw_only=True)
 class _File:
-    """One file, as far as it has been read."""
+    """A file with its read position."""
 
     path: Path
     table: str
@@ -136,7 +136,7 @@ class _File:
     """One of `SUMMARY` per batch."""
 
     def read(self) -> bool:
-        """Reads what was written since; tells whether there was anything."""
+        """Reads new records; returns whether there were any."""
         size = self.path.stat().st_size if self.path.exists() else self.size
         if size == self.size:
             return False
@@ -148,16 +148,16 @@ class _File:
         return len(self.summaries) > before
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yields the batches, with some columns only; what the end of its process has cut off is left out."""
+        """Yields the batches, with some columns only; skips an incomplete last batch."""
         if not self.path.exists():
-            return  # removed to make room, since it was found
+            return  # removed to limit the size of the log
         schema = SCHEMAS[self.table]
         included = None if columns is None else [schema.get_field_index(name) for name in columns]
         with pa.memory_map(str(self.path)) as source:
             try:
                 stream = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=included))
             except (pa.ArrowInvalid, EOFError):
-                return  # not even its head has been written
+                return  # its header is not written yet
             _check(stream.schema, self.path)
             while True:
                 try:
@@ -168,7 +168,7 @@ class _File:
                     return
 
     def batch(self, wanted: int) -> pa.RecordBatch:
-        """Returns one batch, whole; those before it are not unpacked."""
+        """Returns one batch with all columns, without decoding the batches before it."""
         with pa.memory_map(str(self.path)) as source:
             reader = pa.ipc.MessageReader.open_stream(source)
             schema = pa.ipc.read_schema(reader.read_next_message())
@@ -185,7 +185,7 @@ def write_run(
     metrics: Sequence[tuple[int, Mapping[str, float]]] = (),
     rows_per_batch: int = 64,
 ) -> Path:
-    """Writes a run from plain records, as a run would have; returns its folder. Columns that a record lacks are empty.
+    """Writes a log from plain records; returns its folder. Missing columns are empty.
 
     Raises:
         ValueError: a record has a key that is no column.
@@ -206,10 +206,10 @@ def write_run(
 
 
 def _joined(trajectories: pa.Table, updates: pa.Table) -> pa.Table:
-    """Returns trajectories with the columns of each row's last update, null where there is none."""
+    """Returns trajectories with the columns of each row's last update, null without one."""
     if updates.num_rows:
         updates = updates.take(_last_of_each(updates))
-    # Arrow joins no nested columns: places are joined, and columns taken.
+    # Arrow cannot join nested columns, so only row numbers are joined.
     left, right = _keys(trajectories), _keys(updates)
     where = pc.call_function("index_in", [left], pc.SetLookupOptions(value_set=right))
     added = [name for name in updates.column_names if name not in KEY]

@@ -1,4 +1,4 @@
-"""What stands in a run's folder once: its configuration and its tokenizer; and whether it has ended."""
+"""Files of a run that are written once: configuration, tokenizer, and the record of its end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verl_agentic.trajectory_log.secrets import own_secrets
 
 logger = logging.getLogger(__name__)
 ENDED = "ended.jsonl"
-"""When the trainer began (`"ended": false`) and returned (`true`), a line each; its last line holds."""
+"""File with a line when the trainer begins (`"ended": false`) and returns (`true`); the last line counts."""
 _SECRET_KEY = re.compile(r"api_?key|token$|secret|passw", re.IGNORECASE)
 
 
 def write_config(folder: Path, config: Any) -> None:
-    """Writes `config.yaml`, without secrets: what is named like one, and what the environment holds as one."""
+    """Writes `config.yaml` without secrets: keys with names of secrets, and secrets of the environment."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(_without_secrets(own_secrets().removed(config)), sort_keys=False, allow_unicode=True)
@@ -29,10 +29,10 @@ def write_config(folder: Path, config: Any) -> None:
 
 
 def write_tokenizer(folder: Path, tokenizer: Any) -> None:
-    """Writes `tokenizer/`, from which the viewer knows the text of single tokens."""
+    """Writes `tokenizer/`, with which the viewer decodes single tokens."""
     try:
         tokenizer.save_pretrained(str(folder / "tokenizer"))
-    except Exception as cause:  # some tokenizers of the user's own cannot be saved
+    except Exception as cause:  # some custom tokenizers cannot be saved
         logger.warning("the tokenizer is not in %s, got %s: %s", folder, type(cause).__name__, cause)
 
 

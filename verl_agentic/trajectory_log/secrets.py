@@ -1,4 +1,4 @@
-"""What must not reach a log: values of environment variables that are named like secrets."""
+"""Removes secrets from logs: values of environment variables that are named like secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 _NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 _NOT_SECRET = re.compile(r"TOKENIZERS?_|_PATH$|_FILE$|_DIR$|AUTHORITY|AUTH_SOCK", re.IGNORECASE)
 _MIN_CHARS = 8
-"""Shorter values would be found in innocent text."""
+"""Minimum length; shorter values would match ordinary text."""
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -27,19 +27,19 @@ class Secrets:
             for name, value in found.items()
             if _NAME.search(name) and not _NOT_SECRET.search(name) and len(value) >= _MIN_CHARS
         }
-        # Within JSON, quotes and line breaks are written otherwise.
+        # JSON escapes quotes and line breaks.
         values |= {json.dumps(value)[1:-1]: mark for value, mark in values.items()}
         self._marks = values
-        # Longer ones first: one may be part of another.
+        # Longer ones first, because one may be part of another.
         escaped = "|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))
         self._pattern = re.compile(escaped) if escaped else None
 
     def __bool__(self) -> bool:
-        """Tells whether there are any."""
+        """Returns whether there are any."""
         return self._pattern is not None
 
     def occur_in(self, text: str) -> bool:
-        """Tells whether a text holds one."""
+        """Returns whether a text contains a secret."""
         return self._pattern is not None and self._pattern.search(text) is not None
 
     def removed(self, value: Any) -> Any:
@@ -57,16 +57,16 @@ class Secrets:
 
 @functools.cache
 def own_secrets() -> Secrets:
-    """Returns those of this process."""
+    """Returns the secrets of this process."""
     return Secrets()
 
 
 WITHHELD = -1
-"""Stands for a token that would spell a secret."""
+"""Replaces a token of a secret."""
 
 
 def withhold(ids: Sequence[int], spans: Sequence[tuple[int, int]], *, decode: Decode, secrets: Secrets) -> list[int]:
-    """Returns token ids with `WITHHELD` in every span `[start, end)` whose text holds a secret."""
+    """Returns token ids with `WITHHELD` in every span `[start, end)` whose text contains a secret."""
     kept = list(ids)
     for start, end in spans:
         if secrets.occur_in(decode(kept[start:end])):

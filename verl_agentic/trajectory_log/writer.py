@@ -1,4 +1,4 @@
-"""Writes a table of a run's log beside what the process really does."""
+"""Writer of a table of a run's log, in a background thread."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from verl_agentic.trajectory_log.secrets import Secrets, own_secrets
 
 logger = logging.getLogger(__name__)
 FOLDER = "trajectories"
-"""Of a run's folder."""
+"""Subfolder of a run's folder."""
 _MAX_WAITING = {"trajectories": 1024, "updates": 8}
-"""What may wait to be written: episodes, or whole batches of the trainer, which a slow disk must not keep in memory."""
+"""Maximum number of waiting items: episodes, or whole batches of the trainer. Bounds the memory if the disk is slow."""
 _MAX_PER_BATCH, _CLOSE_S = 256, 60.0
 _GATHER_S = 0.5
-"""How long the first record of a batch waits for others; the cost of a batch hardly depends on its size."""
+"""Time that the first record of a batch waits for others, in seconds."""
 _OLD_S = 600.0
-"""A file that nobody has written for so long is finished, or its process is gone."""
+"""A file without writes for longer than this is finished."""
 Record = Mapping[str, Any]
 Records = Callable[[], Sequence[Record]]
 """Makes records in the writer's thread; runs once."""
@@ -40,7 +40,7 @@ Records = Callable[[], Sequence[Record]]
 
 @functools.cache
 def log_writer(table: str, options: LogOptions) -> LogWriter:
-    """Returns this process's writer of a table; whatever is left to write is written before the process ends."""
+    """Returns this process's writer of a table; waiting records are written before the process ends."""
     writer = LogWriter(table, options)
     atexit.register(writer.close)
     return writer
@@ -49,12 +49,12 @@ def log_writer(table: str, options: LogOptions) -> LogWriter:
 class LogWriter:
     """The files of this process in a table of a run; a thread writes them.
 
-    A record is on disk as soon as the thread has come to it; a process that dies loses those it has not come to. What
-    goes wrong there (a full disk, a record that does not fit) is logged, and never the caller's problem.
+    If the process dies, waiting records are lost. Errors (a full disk, a record that does not match the schema) are
+    logged and never raised to the caller.
     """
 
     def __init__(self, table: str, options: LogOptions, *, secrets: Secrets | None = None) -> None:
-        """Writes nothing yet; another process never gets the same files."""
+        """Opens nothing yet; every process has its own files."""
         assert options.dir is not None
         self._folder, self._table, self._options = Path(options.dir) / FOLDER, table, options
         self._schema = SCHEMAS[table]
@@ -69,10 +69,10 @@ class LogWriter:
         self._stream: Any = None
         self._number = 0
         self.num_lost = 0
-        """Records that could not be written."""
+        """Number of lost records."""
 
     def append(self, make: Records) -> None:
-        """Has the records that a function makes written soon; returns at once. Where too many wait, they are lost."""
+        """Queues a function that makes records; returns at once. If too many wait, the records are lost."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write_all, name=f"{self._table} log", daemon=True)
@@ -83,7 +83,7 @@ class LogWriter:
             self._lose(1, "the disk is too slow")
 
     def close(self) -> None:
-        """Returns when all is written, or after a minute of a disk that hangs."""
+        """Waits until all records are written, at most a minute."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -119,7 +119,7 @@ class LogWriter:
         except Exception as cause:
             if len(records) == 1 or isinstance(cause, OSError):
                 self._lose(len(records), f"{type(cause).__name__}: {cause}")
-            else:  # one that does not fit must not take the others with it
+            else:  # a record that does not match must not lose the others
                 for record in records:
                     self._write([lambda record=record: [record]])
 
@@ -150,9 +150,9 @@ class LogWriter:
         return self._file
 
     def _abandon(self, end: int) -> None:
-        """Gives up the file, cut after its last whole batch."""
+        """Abandons the file after its last complete batch."""
         self._stream = None
-        with contextlib.suppress(OSError):  # closing writes what did not fit
+        with contextlib.suppress(OSError):  # closing writes the rest
             if self._file is not None:
                 self._file.close()
         self._file = None
@@ -190,6 +190,6 @@ class LogWriter:
 
     def _lose(self, count: int, why: str) -> None:
         self.num_lost += count
-        # The first, and then ever more rarely: a full disk stays full.
+        # The first loss, then less and less often.
         if (self.num_lost & (self.num_lost - 1)) == 0:
             logger.warning("%d records of %s are lost so far: %s", self.num_lost, self._folder / self._name, why)

@@ -445,7 +445,7 @@ def test_repairs_are_counted_in_the_action(families: dict[str, Any]) -> None:
 
 def test_a_schema_that_is_none_is_refused_with_the_prompt(families: dict[str, Any]) -> None:
     broken = tool("python", code={"type": "text"})
-    with pytest.raises(DataError, match="no JSON schema"):
+    with pytest.raises(DataError, match="not a JSON schema"):
         asyncio.run(families["chatml"].codec.encode_prompt([Message("user", "Hi")], [broken]))
 
 

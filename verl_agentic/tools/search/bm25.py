@@ -26,18 +26,18 @@ from verl_agentic.tools.search.retriever import Passage
 
 logger = logging.getLogger(__name__)
 _FORMAT = 1
-"""Raised whenever the words or what is saved change, so that no older index is taken for a fresh one."""
+"""Version of the index format; increase it if words or saved data change."""
 _FOLDER = ".bm25"
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"  # written without spaces between words
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"  # scripts without spaces between words
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
-# Words that nearly every passage has: they cost most of the time and decide nothing.
+# Words of nearly every passage, which cost time and do not affect the ranking.
 _STOP_WORDS = frozenset(
     re.findall(r"\w+", "a an and are as at be by for from has in is it of on or that the this to was which with")
 )
 
 
 def words_of(text: str) -> list[str]:
-    """Returns what is indexed of a text: words in lower case, a name with underscores also in its parts."""
+    """Returns the indexed words of a text in lower case; a name with underscores also gives its parts."""
     words: list[str] = []
     for word in _WORD.findall(text.lower()):
         if word in _STOP_WORDS:
@@ -49,14 +49,14 @@ def words_of(text: str) -> list[str]:
 
 
 class Bm25Index:
-    """Finds passages by the words they share with a query; read by any number of threads at a time."""
+    """Finds passages by the words they share with a query; thread-safe."""
 
     def __init__(self, scorer: Any, read: Callable[[int], Passage], *, fingerprint: str) -> None:
-        """Takes a `bm25s.BM25`, and what returns a passage by its number; see `from_passages` and `open_index`."""
+        """Takes a `bm25s.BM25`, and a function number -> passage; see `from_passages` and `open_index`."""
         self._scorer = scorer
         self._read = read
         self.fingerprint = fingerprint
-        """Stands for the content of the corpus."""
+        """Hash of the content of the corpus."""
 
     @classmethod
     def from_passages(cls, passages: Sequence[Passage], *, fingerprint: str = "") -> Bm25Index:
@@ -72,9 +72,9 @@ class Bm25Index:
         return int(self._scorer.scores["num_docs"])
 
     def search(self, query: str, *, top_k: int) -> list[Passage]:
-        """Returns the passages that fit best, at most `top_k`; of equals the earlier one is first.
+        """Returns the passages that fit best, at most `top_k`; ties go to the earlier one.
 
-        A word that comes several times in a query counts once.
+        A repeated word of a query counts once.
         """
         known = [word for word in dict.fromkeys(words_of(query)) if word in self._scorer.vocab_dict]
         if not known:
@@ -84,11 +84,11 @@ class Bm25Index:
 
 
 def open_index(folder: Path) -> Bm25Index:
-    """Returns the index of a corpus folder, built first where none is saved for just this content.
+    """Returns the index of a corpus folder; builds it if none is saved for its content.
 
     It is saved in the folder itself (`.bm25/<content hash>`) and memory-mapped, so that the processes of a machine
-    share its pages; of several processes that need it at once, one builds. An index of earlier content is removed.
-    Where the folder cannot be written, every process builds its own in memory.
+    share its pages; only one process builds at a time. An index of earlier content is removed. If the folder is not
+    writable, every process builds its own index in memory.
 
     Raises:
         DataError: the corpus is missing or cannot be read.
@@ -100,20 +100,20 @@ def open_index(folder: Path) -> Bm25Index:
     try:
         if not saved.is_dir():
             with _locked(folder / _FOLDER):
-                if not saved.is_dir():  # another process may have built it meanwhile
+                if not saved.is_dir():  # another process may have built it
                     _save(corpus, saved)
     except OSError as error:
         logger.warning("the index of %s cannot be saved (%s): it is kept in memory, once per process", folder, error)
         return Bm25Index.from_passages([passage for _, passage in corpus.passages()], fingerprint=fingerprint)
     scorer = _bm25s().BM25.load(saved, mmap=True, show_progress=False)
-    # The same memory without the class `memmap`, whose slices cost more than what is done with them.
+    # The same memory without the class `memmap`, whose slices are slow.
     scorer.scores.update({name: np.asarray(scorer.scores[name]) for name in ("data", "indices", "indptr")})
     locations = np.load(saved / "locations.npy", mmap_mode="r")
     return Bm25Index(scorer, lambda i: corpus.read(tuple(locations[i].tolist())), fingerprint=fingerprint)
 
 
 def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
-    """Returns the numbers of the `top_k` best of those above 0; ties are broken by number, on every machine alike."""
+    """Returns the numbers of the `top_k` best of those above 0; ties are broken by number."""
     found = np.flatnonzero(scores > 0)
     if len(found) > top_k:
         values = scores[found]
@@ -122,7 +122,7 @@ def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
 
 
 def _save(corpus: Corpus, target: Path) -> None:
-    """Builds the index and saves it: the folder appears whole or not at all. What else is beside it is removed."""
+    """Builds the index and saves it atomically; removes other indexes beside it."""
     for stale in target.parent.iterdir():
         if stale.is_dir():
             shutil.rmtree(stale)
@@ -156,7 +156,7 @@ def _build(passages: Iterable[Passage]) -> Any:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder of indexes: a lock of the system, which ends with the process that holds it."""
+    """Holds the lock of a folder of indexes; the lock ends with its process."""
     folder.mkdir(exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:

@@ -1,4 +1,4 @@
-"""A corpus on disk: a folder of JSON lines, one passage each, of which any can be read without the others."""
+"""A corpus on disk: a folder of JSON lines with random access to passages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CHUNK_BYTES = 2**20
 class Corpus:
     """All `*.jsonl` files of a folder, in the order of their names, opened for reading.
 
-    Files that are replaced later are still read as they were; files that are changed in place are not supported.
+    Files may be replaced later, but not changed in place.
     """
 
     def __init__(self, folder: Path) -> None:
         """Opens the files.
 
         Raises:
-            DataError: there are none.
+            DataError: there are no files.
         """
         self.folder = folder
         self.paths = sorted(path for path in folder.glob("*.jsonl") if path.is_file())
@@ -39,7 +39,7 @@ class Corpus:
             os.close(self._files.pop())
 
     def fingerprint(self) -> str:
-        """Returns 16 hexadecimal digits that stand for the bytes of all files."""
+        """Returns a hash of all files: 16 hexadecimal digits."""
         digest = hashlib.blake2b(digest_size=8)
         for file in self._files:
             size, offset = os.fstat(file).st_size, 0
@@ -53,7 +53,7 @@ class Corpus:
         """Yields (number of the file, offset, length in bytes) and passage, in order; empty lines are skipped.
 
         Raises:
-            DataError: a line is no passage; the message names file and line.
+            DataError: a line is not a passage.
         """
         for number, path in enumerate(self.paths):
             offset = 0
@@ -66,7 +66,7 @@ class Corpus:
                     offset += len(line)
 
     def read(self, location: tuple[int, int, int]) -> Passage:
-        """Returns the passage at a location; threads may read at the same time."""
+        """Returns the passage at a location; thread-safe."""
         number, offset, length = location
         where = f"{self.paths[number]}, byte {offset}"
         return passage_of(_json(os.pread(self._files[number], length, offset), where), where)
@@ -76,4 +76,4 @@ def _json(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as cause:
-        raise DataError(f"{where} is no JSON, got {line[:80]!r}; write one object per line") from cause
+        raise DataError(f"{where} is not JSON, got {line[:80]!r}; write one object per line") from cause

@@ -1,7 +1,6 @@
-"""A retriever behind HTTP, with the contract of Search-R1's retrieval server (`wire.py`).
+"""A retriever behind HTTP, with the contract of Search-R1's retrieval server (`search_wire.py`).
 
-Queries of all episodes that come within a few milliseconds travel in one request, equal ones are asked once, and what
-was found is kept.
+Queries of all episodes within a few milliseconds share one request. Equal queries are sent once. Results are cached.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ URL_VARIABLE = "VERL_AGENTIC_SEARCH_URL"
 _MAX_PAUSE_S = 8.0
 _BIG_ANSWER_BYTES = 2**17  # takes about a millisecond to read: in a thread
 _OVERLOADED = frozenset({429, 502, 503, 504})
-# What a single query can do to all others of its request: the request is halved until that query is alone.
+# Responses that one bad query may cause: the request is halved until that query is alone.
 _MAY_BE_ONE_QUERY = frozenset({400, 413, 422, 500})
 
 _Key = tuple[str, int]
@@ -47,22 +46,22 @@ _Outcome = Found | AgenticError
 
 @dataclass(frozen=True, kw_only=True)
 class HttpConfig(Settings):
-    """Which server, and how it is used."""
+    """Options of the server and its client."""
 
     url: str = field(default_factory=lambda: os.environ.get(URL_VARIABLE, ""))
     """Address, with or without `/retrieve`; by default of the environment variable `VERL_AGENTIC_SEARCH_URL`."""
     deadline_s: float = setting(60.0, above=0)
     """Time for a query with all its waiting and repetitions, in seconds."""
     max_attempts: int = setting(6, min=1)
-    """Requests for one query, when the server is overloaded, fails or cannot be reached."""
+    """Maximum requests for one query, if the server is overloaded, fails or cannot be reached."""
     max_requests: int = setting(8, min=1)
-    """Requests at one time."""
+    """Maximum parallel requests."""
     max_batch: int = setting(64, min=1)
-    """Queries of one request."""
+    """Maximum queries of one request."""
     batch_wait_s: float = setting(0.003, min=0)
-    """How long a query waits for others, in seconds."""
+    """Time that a query waits for others, in seconds."""
     cache_size: int = setting(16_384, min=0)
-    """Queries whose results are kept; the one that was not used for longest goes first. 0 keeps none."""
+    """Maximum number of cached queries; the least recently used is evicted first. 0: no cache."""
 
     def check_together(self) -> None:
         parts = urlsplit(self.url)
@@ -73,7 +72,7 @@ class HttpConfig(Settings):
 
 
 class HttpRetriever:
-    """A client for one event loop; `shared.http_retriever` gives one that can be used from any."""
+    """A client for one event loop; `shared_client.http_retriever` returns one for all loops."""
 
     def __init__(self, config: HttpConfig) -> None:
         self.config = config
@@ -82,7 +81,7 @@ class HttpRetriever:
         """`queries`, of them `cached` and `joined` (another was asking for the same), `requests`, `repeated` ones."""
         self._address, self._where = addresses(config.url)
         limits = httpx.Limits(max_connections=config.max_requests, max_keepalive_connections=config.max_requests)
-        # Reading the certificates takes 0.1 s of the event loop; without TLS nothing looks at them.
+        # Reading the certificates blocks the event loop for 0.1 s, and only TLS needs them.
         has_tls = urlsplit(config.url).scheme == "https"
         self._client = httpx.AsyncClient(limits=limits, timeout=None, verify=has_tls)
         self._cache: OrderedDict[_Key, Found] = OrderedDict()
@@ -92,24 +91,24 @@ class HttpRetriever:
         self._serving: set[asyncio.Task[None]] = set()
 
     async def ready(self) -> None:
-        """Returns at once: whether the server answers is seen by the first search."""
+        """Returns at once; the first search shows whether the server answers."""
 
     async def search(self, queries: Sequence[str], *, top_k: int) -> list[list[Passage]]:
         """Returns the passages of each query; see `Retriever.search`.
 
         Raises:
             SearchUnavailableError: the server could not be reached, or was overloaded, until the deadline.
-            QueryRefusedError: it refused a query, and has answered another one.
+            QueryRefusedError: it refused one query but answered another.
             SearchError: it refuses all queries, or its answer cannot be read.
         """
         if self._client.is_closed:
             raise SearchError("the retriever is closed, got a search; make a new one")
         answers = [self._ask((_sendable(query), top_k)) for query in queries]
-        # Shielded: an episode that is cancelled leaves the queries that others wait for.
+        # Shielded: a cancelled episode must not cancel queries of others.
         return [list(found) for found in await asyncio.gather(*map(asyncio.shield, answers))]
 
     async def close(self) -> None:
-        """Ends all requests and closes the connections; who still waits is told so."""
+        """Ends all requests and closes the connections; waiting callers get an error."""
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
@@ -119,7 +118,7 @@ class HttpRetriever:
             self._settle({query: _closed()}, top_k)
 
     def _ask(self, key: _Key) -> asyncio.Future[Found]:
-        """Returns the answer to come: kept, already asked for, or part of the next request."""
+        """Returns a future of the result: cached, in flight, or part of the next request."""
         self.counts["queries"] += 1
         if key in self._asked:
             self.counts["joined"] += 1
@@ -142,7 +141,7 @@ class HttpRetriever:
         return answer
 
     def _flush(self, top_k: int) -> None:
-        """Sends what waits; nothing when a full batch went before its time."""
+        """Sends the waiting queries, if any."""
         queries = self._waiting.pop(top_k, [])
         if queries:
             task = asyncio.get_running_loop().create_task(self._serve(queries, top_k))
@@ -150,13 +149,13 @@ class HttpRetriever:
             task.add_done_callback(self._serving.discard)
 
     async def _serve(self, queries: list[str], top_k: int) -> None:
-        """Answers all who wait for these queries, with passages or with what went wrong."""
+        """Sets the results of these queries: passages or errors."""
         outcomes: Mapping[str, _Outcome] = dict.fromkeys(queries, _closed())
         try:
             outcomes = await asyncio.wait_for(self._retrieve_guarded(queries, top_k), self.config.deadline_s)
         except asyncio.TimeoutError:
             late = SearchUnavailableError(
-                f"{self._where} must answer within {self.config.deadline_s:g} s, got nothing; is it overloaded?"
+                f"{self._where} must answer within {self.config.deadline_s:g} s, got nothing; check its load"
             )
             outcomes = dict.fromkeys(queries, late)
         except AgenticError as error:
@@ -169,7 +168,7 @@ class HttpRetriever:
             answer = self._asked.pop((query, top_k))
             if isinstance(outcome, AgenticError):
                 answer.set_exception(outcome)
-                answer.exception()  # counts as retrieved: all who waited may have been cancelled
+                answer.exception()  # marks it as retrieved: all callers may have been cancelled
                 continue
             answer.set_result(outcome)
             self._cache[query, top_k] = outcome
@@ -181,7 +180,7 @@ class HttpRetriever:
             return await self._retrieve(queries, top_k)
 
     async def _retrieve(self, queries: list[str], top_k: int) -> Mapping[str, _Outcome]:
-        """Asks until there is an answer, or no sense in asking again; returns query -> passages or failure."""
+        """Repeats the request until it succeeds or a retry cannot help; returns query -> passages or failure."""
         body = request_body(queries, top_k=top_k)
         for attempt in range(1, self.config.max_attempts + 1):
             pause_s = min(_MAX_PAUSE_S, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
@@ -190,7 +189,8 @@ class HttpRetriever:
                 response = await self._client.post(self._address, json=body)
             except httpx.TransportError as cause:
                 failure: AgenticError = SearchUnavailableError(
-                    f"{self._where} must be reachable, got {type(cause).__name__}: {cause}; is the server running?"
+                    f"{self._where} must be reachable, got {type(cause).__name__}: {cause}; check that the server is "
+                    "running"
                 )
             else:
                 if response.status_code == 200:
@@ -227,8 +227,8 @@ class HttpRetriever:
         if response.status_code >= 500:
             return SearchError(f"{self._where} failed, got {said}; see its log")
         if self._has_answered and response.status_code in _MAY_BE_ONE_QUERY:
-            return QueryRefusedError(f"{self._where} refused the query, got {said}; ask another one")
-        return SearchError(f"{self._where} refused the request, got {said}; is the url right?")
+            return QueryRefusedError(f"{self._where} refused the query, got {said}; try another one")
+        return SearchError(f"{self._where} refused the request, got {said}; check the url")
 
 
 def _closed() -> AgenticError:
@@ -236,7 +236,7 @@ def _closed() -> AgenticError:
 
 
 def _sendable(text: str) -> str:
-    """Returns text that can be sent: a policy may write what is none."""
+    """Returns valid UTF-8; a policy may write invalid text."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -20,16 +20,17 @@ class LocalRetriever:
     """Searches an index in a thread; can be called from any event loop."""
 
     def __init__(self, load: Callable[[], Bm25Index]) -> None:
-        """Takes what returns the index; it runs in a thread of its own, when the index is first needed."""
+        """Takes a function that returns the index; it runs in its own thread, at the first use."""
         self._load = load
         self._lock = threading.Lock()
         self._loading: concurrent.futures.Future[Bm25Index] | None = None
-        # One thread: a search hardly ever gives up the interpreter's lock, so that more threads would be no faster, and
-        # each would take the lock from the event loop for a while.
+        # One thread: a search holds the interpreter's lock, so more threads would not be faster and would block the
+        # event
+        # loop.
         self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="bm25-search")
 
     async def ready(self) -> None:
-        """Returns when the index is loaded; see `Retriever.ready`. A load that fails is tried anew by the next call."""
+        """Loads the index; see `Retriever.ready`. After a failure, the next call tries again."""
         await self.index()
 
     async def index(self) -> Bm25Index:
@@ -46,12 +47,12 @@ class LocalRetriever:
             )
 
     def _begin(self) -> concurrent.futures.Future[Bm25Index]:
-        """Returns the load that is under way or done; begins it if there is none."""
+        """Returns the running or finished load; starts it if there is none."""
         with self._lock:
             if self._loading is None:
                 self._loading = concurrent.futures.Future()
-                self._loading.set_running_or_notify_cancel()  # a caller that gives up does not cancel it for the others
-                # Not a thread of the loop's own pool: building takes minutes, and tokenizers wait for that pool.
+                self._loading.set_running_or_notify_cancel()  # a cancelled caller must not cancel it for others
+                # Not in the loop's own pool: building takes minutes, and tokenizers use that pool.
                 threading.Thread(target=self._run, args=(self._loading,), name="bm25-index", daemon=True).start()
             return self._loading
 
@@ -68,9 +69,9 @@ class LocalRetriever:
 
 
 def local_retriever(folder: str | Path) -> LocalRetriever:
-    """Returns the retriever of this process over a corpus folder (`bm25.open_index`), the same one every time.
+    """Returns the retriever of this process over a corpus folder (`bm25.open_index`), always the same one.
 
-    A corpus that changes later is seen by new processes only.
+    Only new processes see later changes of the corpus.
     """
     path = Path(folder).resolve()
     with _lock:

@@ -1,4 +1,4 @@
-"""What search is: passages, the records that they are read from, and the retriever that finds them."""
+"""Interface of search: passages, their records, and retrievers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from verl_agentic.errors import DataError, SearchError
 
 @dataclass(frozen=True, kw_only=True)
 class Passage:
-    """One piece of text that can be found."""
+    """A piece of text of a corpus."""
 
     title: str
     text: str
     id: str = ""
     score: float = 0.0
-    """How well it fits the query; comparable within the results of one query only."""
+    """Relevance to the query; comparable within the results of one query only."""
 
     @property
     def contents(self) -> str:
@@ -26,25 +26,25 @@ class Passage:
 
 
 class QueryRefusedError(SearchError):
-    """The retriever refused a query, and has answered others: the query is at fault."""
+    """The retriever refused one query but answered others, so the query is the cause."""
 
 
 class Retriever(Protocol):
     """Finds passages; one is shared by all episodes of a process."""
 
     async def ready(self) -> None:
-        """Returns when searches are quick: loads or builds what they need, which may take minutes.
+        """Loads or builds the index, which may take minutes.
 
         Raises:
-            ConfigError, DataError: there is no corpus, or it cannot be read.
+            ConfigError, DataError: the corpus is missing or cannot be read.
         """
         ...
 
     async def search(self, queries: Sequence[str], *, top_k: int) -> list[list[Passage]]:
-        """Returns the passages of each query, the best one first, at most `top_k` of them; none when nothing fits.
+        """Returns the passages of each query, the best one first, at most `top_k` of them.
 
         Raises:
-            SearchError: the retriever failed; never told as an empty result.
+            SearchError: the retriever failed; a failure is never an empty result.
         """
         ...
 
@@ -53,7 +53,7 @@ def passage_of(record: Any, where: str, *, score: float = 0.0) -> Passage:
     """Returns the passage of a JSON object: one with `title` and `text`, or with Search-R1's `contents`.
 
     Raises:
-        DataError: it has neither; the message begins with `where`.
+        DataError: both are missing; the message begins with `where`.
     """
     if isinstance(record, Mapping):
         name, text, contents = record.get("id", ""), record.get("text"), record.get("contents")

@@ -1,4 +1,4 @@
-"""A retrieval server with Search-R1's contract over a BM25 index; `http.py` is a client for it.
+"""A retrieval server with Search-R1's contract over a BM25 index; `http_retriever.py` has a client.
 
 python -m verl_agentic.tools.search.search_server CORPUS_FOLDER --port 8000
 """
@@ -26,7 +26,7 @@ except ImportError as cause:
 
 
 class RetrieveRequest(BaseModel):
-    """What `POST /retrieve` takes."""
+    """The body of `POST /retrieve`."""
 
     queries: list[str] = Field(max_length=4_096)
     topk: int | None = Field(default=None, ge=1, le=1_000)
@@ -37,8 +37,8 @@ def make_app(retriever: Retriever, *, default_top_k: int = 3) -> FastAPI:
     """Returns the ASGI application.
 
     Args:
-        retriever: what is served.
-        default_top_k: passages of each query where a request names no `topk`.
+        retriever: to serve.
+        default_top_k: passages of each query if a request has no `topk`.
     """
 
     @contextlib.asynccontextmanager
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("corpus", type=Path, help="folder with *.jsonl files, one passage per line")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at; default: %(default)s")
     parser.add_argument("--port", type=int, default=8000, help="default: %(default)d")
-    parser.add_argument("--top-k", type=int, default=3, help="where a request names no topk; default: %(default)d")
+    parser.add_argument("--top-k", type=int, default=3, help="passages per query without topk; default: %(default)d")
     args = parser.parse_args(arguments)
     app = make_app(local_retriever(args.corpus), default_top_k=args.top_k)
     uvicorn.run(app, host=args.host, port=args.port, access_log=False)

@@ -1,4 +1,4 @@
-"""The `search` tool: asks a retriever and shows the passages as Search-R1 does."""
+"""The `search` tool: queries a retriever and shows the passages in Search-R1's format."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class SearchTool:
 
         Args:
             retriever: finds the passages; shared by all episodes.
-            top_k: most passages that are shown.
-            max_passage_chars: characters that are shown of the text of a passage; the cut has a marker.
+            top_k: maximum number of shown passages.
+            max_passage_chars: maximum shown characters of a passage; a cut has a marker.
             deadline_s: a retriever that takes longer has failed. Must be shorter than the deadline of a tool call,
-                which would blame the policy.
+                which counts as the policy's error.
         """
         self._retriever = retriever
         self._top_k = top_k
@@ -56,7 +56,7 @@ class SearchTool:
         return SCHEMA
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers with the passages that fit, or that none does.
+        """Returns the matching passages, or a text that there are none.
 
         Raises:
             SearchError: the retriever failed.
@@ -81,7 +81,7 @@ class SearchTool:
 
 
 def render_passages(passages: Sequence[Passage], *, max_chars: int) -> str:
-    """Returns what the policy reads: `Doc 1(Title: "...") text`, one line for each passage that has one line."""
+    """Returns the passages as text: `Doc 1(Title: "...") text`, one line for each passage that has one line."""
     lines = [
         f'Doc {number}(Title: "{passage.title}") {_cut(passage.text, max_chars)}'
         for number, passage in enumerate(passages, start=1)

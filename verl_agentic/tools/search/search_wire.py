@@ -1,4 +1,4 @@
-"""The contract of Search-R1's retrieval server: what is asked, and how its answer is read.
+"""The contract of Search-R1's retrieval server: requests and responses.
 
 POST /retrieve  {"queries": [...], "topk": k, "return_scores": true}
 200             {"result": [[{"document": {"contents": "\\"title\\"\\ntext"}, "score": s}, ...], ...]}
@@ -20,7 +20,7 @@ Found = tuple[Passage, ...]
 
 
 def request_body(queries: Sequence[str], *, top_k: int) -> dict[str, Any]:
-    """Returns the request. Scores are always asked for: some servers fail when they are not."""
+    """Returns the request. It always asks for scores, because some servers fail otherwise."""
     return {"queries": list(queries), "topk": top_k, "return_scores": True}
 
 
@@ -28,7 +28,7 @@ def read_answer(body: bytes, *, count: int, top_k: int, where: str) -> list[Foun
     """Returns the passages of each of `count` queries.
 
     Raises:
-        SearchError: the answer is not what the contract says; the message begins with `where`.
+        SearchError: the response violates the contract; the message begins with `where`.
     """
     try:
         answer = json.loads(body)
@@ -38,7 +38,7 @@ def read_answer(body: bytes, *, count: int, top_k: int, where: str) -> list[Foun
     if not isinstance(results, list) or len(results) != count or not all(isinstance(found, list) for found in results):
         raise SearchError(
             f'{where} must answer {{"result": [...]}} with one list for each of {count} queries, got {body[:200]!r}; '
-            "is it a retrieval server of Search-R1's kind?"
+            "check that it is a server with Search-R1's contract"
         )
     try:
         return [tuple(_read_hit(hit, where) for hit in found[:top_k]) for found in results]
@@ -47,7 +47,7 @@ def read_answer(body: bytes, *, count: int, top_k: int, where: str) -> list[Foun
 
 
 def addresses(url: str) -> tuple[str, str]:
-    """Returns the address that is called, and how messages name it: without user and password."""
+    """Returns the address, and its form for messages: without user and password."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     path = path if path.endswith(ROUTE) else path + ROUTE

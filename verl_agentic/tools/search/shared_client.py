@@ -15,14 +15,14 @@ from verl_agentic.tools.search.retriever import Passage, Retriever
 class _Open:
     retriever: HttpRetriever
     closing: AsyncGenerator[None, None]
-    """Closes the retriever when it is closed itself, which the event loop does at its end."""
+    """Async generators that close the clients at the end of the event loop."""
 
 
 _open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[HttpConfig, _Open]] = WeakKeyDictionary()
 
 
 def http_retriever(config: HttpConfig) -> Retriever:
-    """Returns a retriever that can be used from any event loop; all that are made of equal configs share clients."""
+    """Returns a retriever that can be used from any event loop; equal configs share clients."""
     return _AnyLoop(config)
 
 
@@ -38,8 +38,8 @@ async def client_of_this_loop(config: HttpConfig) -> HttpRetriever:
 
 
 async def _closed_at_the_end(retriever: HttpRetriever, clients: dict[HttpConfig, _Open]) -> AsyncGenerator[None, None]:
-    # A loop closes the asynchronous generators that were begun in it (`shutdown_asyncgens`, as in `asyncio.run`): the
-    # one moment at which a client can still be closed properly, and nobody has to call anything.
+    # At its end, a loop closes its asynchronous generators (`shutdown_asyncgens`, as in `asyncio.run`). This closes the
+    # client without a call of the user.
     try:
         yield
     finally:
