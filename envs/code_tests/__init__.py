@@ -1,4 +1,4 @@
-"""Code with tests: write a program, run the public tests, mend it; hidden tests decide."""
+"""Code with tests: write a program, run the public tests, fix it; hidden tests score it."""
 
 from .env import make_env
 from .gold import gold

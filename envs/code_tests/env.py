@@ -1,19 +1,16 @@
-"""The environment `code_tests`: write a program, run the public tests, mend it; hidden tests decide."""
+"""The environment `code_tests`: write a program, run the public tests, fix it; hidden tests score it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError
+from verl_agentic import ConfigError, EnvRow, Reward, StopReason, Tool, ToolEnv, Transcript
 from verl_agentic.rewards.code.compare_outputs import TOLERANCE
 from verl_agentic.rewards.code.extract_program import extract_code
 from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, run_tests
 from verl_agentic.sandbox.interface import Limits, Runner
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.tools.python import PythonTool
-from verl_agentic.tools.tool import Tool
-from verl_agentic.types import Reward, StopReason
 
 from .tools import RunTestsTool
 
@@ -47,10 +44,10 @@ class CodeTestsEnv(ToolEnv):
         self._pass_rate_weight = pass_rate_weight
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the program of the final answer (see `extract_code`) passes all hidden tests, else 0.
+        """Returns outcome 1 if the program of the final answer (see `extract_code`) passes all hidden tests, else 0.
 
-        The share of tests that it passed is `info["pass_rate"]`, and a part of the reward where that has a weight. A
-        last turn that calls a tool is no answer, nor is one that a budget cut.
+        `info["pass_rate"]` is the share of passed tests, and a part of the reward if it has a weight. A last turn that
+        calls a tool or is truncated is not an answer.
         """
         is_answer = transcript.stop_reason is StopReason.ANSWERED
         code = extract_code(transcript.final_answer, fn_name=self._hidden.fn_name) if is_answer else None
@@ -84,18 +81,18 @@ def make_env(
     Args:
         row: statement, public tests (`extra["public_tests"]`) and hidden ones (`ground_truth`), both as
             `rewards.code.run_tests.CodeTests.from_json` takes them.
-        python: give the policy a tool `python`, too, that runs any code.
-        test_s: wall time of one test, in seconds; a program that takes longer has failed it.
-        memory_mb: addresses that one test may reserve, in MiB.
-        prelude: see `rewards.code.run_tests.CodeRules`, as the next two.
+        python: also give the policy a tool `python` that runs any code.
+        test_s: wall time of one test, in seconds.
+        memory_mb: address space of one test, in MiB.
+        prelude: see `rewards.code.run_tests.CodeRules`.
         checker: how outputs are compared.
-        tolerance: of numbers that are expected to be no integers.
+        tolerance: of expected numbers that are not integers.
         shown_failures: failed public tests that are shown after a run.
-        pass_rate_weight: what the share of passed hidden tests adds to the reward, 0 to 1.
+        pass_rate_weight: weight of the share of passed hidden tests in the reward, 0 to 1.
         sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
-        at_least: weakest isolation that is allowed. By default `auto` takes only what isolates (`landlock` or better),
-            and a backend that is named is taken at its word.
-        pool: whose sandboxes are used: those of this process, or one pool for all processes of a node.
+        at_least: weakest isolation that is allowed. By default `auto` uses `landlock` or stronger, and a named backend
+            is accepted without a check.
+        pool: `process` for a pool per process, `node` for one pool per node.
 
     Raises:
         DataError: the row has no tests.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import DataError, EnvRow, Message, ToolCall
 
 from .families import FAMILIES, reference_solution
 
@@ -16,7 +14,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     """Returns the policy that runs the public tests on the reference solution and then answers with it.
 
     Raises:
-        DataError: the row is of no family, so that its solution is not known.
+        DataError: the row has no family, so its solution is unknown.
     """
     family = FAMILIES.get(str(row.extra.get("family")))
     if family is None:

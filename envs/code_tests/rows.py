@@ -1,4 +1,4 @@
-"""Rows from families: a statement, a few tests to try a program on, and hidden tests that decide."""
+"""Rows from families: a statement, public tests, and hidden tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
+from verl_agentic import ConfigError, EnvRow, Message
 
 from .families import FAMILIES, Family, Parameters, reference_output
 
@@ -24,10 +22,10 @@ SYSTEM = (
     "the whole program in one fenced block:\n```python\n...\n```"
 )
 _TEST_SHARE = 5  # one task in five belongs to the test split
-_TRIES = 400  # for a task, or an input of a task, that is unlike all before
+_TRIES = 400  # attempts to find a new task, or a new input of a task
 _PUBLIC_SIZES, _HIDDEN_SIZES = (0, 1, 1, 2), (0, 1, 2, 3, 2, 3, 1, 3)
 _MOST_TESTS = 64
-_LEAST_OUTPUTS = 3  # different ones among the hidden tests, so that no constant passes
+_LEAST_OUTPUTS = 3  # minimum number of different outputs of the hidden tests, so that no constant passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,7 @@ def make_rows(
     public_tests: int = 3,
     hidden_tests: int = 10,
 ) -> list[EnvRow]:
-    """Returns `count` rows of different tasks; the same arguments give the same rows.
+    """Returns `count` rows of different tasks; equal arguments give equal rows.
 
     A task is a family and its parameters; a fifth of all tasks belongs to the test split, whatever the seed. The tests
     of a task depend on the task alone, and no input is both public and hidden.
@@ -60,10 +58,10 @@ def make_rows(
         seed: of the choice of tasks.
         families: names of some families; by default all.
         public_tests: tests of each task that the policy may run, 1 to 64.
-        hidden_tests: tests of each task that decide, 3 to 64.
+        hidden_tests: hidden tests of each task, 3 to 64.
 
     Raises:
-        ConfigError: an unknown split or family, an impossible number of tests, or not that many different tasks.
+        ConfigError: an unknown split or family, an invalid number of tests, or too few different tasks.
     """
     names = sorted(FAMILIES) if families is None else list(families)
     if split not in ("train", "test") or not names or not set(names) <= set(FAMILIES):
@@ -83,7 +81,7 @@ def make_rows(
         turns.rotate(-1)
         key, row = _new_row(family, rng, split=split, known=rows, counts=(public_tests, hidden_tests))
         if row is None:
-            turns.remove(family.name)  # it has given all it has
+            turns.remove(family.name)  # it has no more tasks
         else:
             rows[key] = row
     return list(rows.values())
@@ -92,7 +90,7 @@ def make_rows(
 def _new_row(
     family: Family, rng: random.Random, *, split: Split, known: Container[str], counts: tuple[int, int]
 ) -> tuple[str, EnvRow | None]:
-    """Returns a task that is not known yet, and its row; None when many tries have given none."""
+    """Returns a new task and its row; None after many failed attempts."""
     key = ""
     for _ in range(_TRIES):
         parameters = family.draw(rng)
@@ -111,7 +109,7 @@ def _split_of(key: str) -> Split:
 def _make_tests(
     family: Family, parameters: Parameters, *, counts: tuple[int, int], rng: random.Random
 ) -> tuple[_Tests, _Tests] | None:
-    """Returns public and hidden tests without a common input; None when the task has too few different ones."""
+    """Returns public and hidden tests without a common input; None if the task has too few different inputs."""
     sizes = [_PUBLIC_SIZES[i % len(_PUBLIC_SIZES)] for i in range(counts[0])]
     sizes += [_HIDDEN_SIZES[i % len(_HIDDEN_SIZES)] for i in range(counts[1])]
     inputs: list[str] = []

@@ -11,16 +11,24 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
-from verl_agentic.data.rows import read_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import (
+    Action,
+    ConfigError,
+    DataError,
+    EnvRow,
+    EpisodeLimits,
+    Message,
+    Reward,
+    StopReason,
+    ToolCall,
+    Transcript,
+    read_rows,
+    run_episode,
+    scripted,
+)
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.pool_owner import pool_of
 from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
 
 from . import env as env_module
 from .env import make_env

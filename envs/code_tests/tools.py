@@ -1,15 +1,14 @@
-"""The tool `run_tests`: what a program makes of the public tests."""
+"""The tool `run_tests`: runs a program on the public tests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.errors import ConfigError
+from verl_agentic import ConfigError, ToolResult
 from verl_agentic.rewards.code.run_tests import CodeRules, CodeTests, TestReport, run_tests
 from verl_agentic.sandbox.interface import Runner
 from verl_agentic.tools.python import read_code
-from verl_agentic.tools.tool import ToolResult
 
 SCHEMA: Mapping[str, Any] = {
     "type": "function",
@@ -32,7 +31,7 @@ _REASONS = {
 
 
 class RunTestsTool:
-    """Runs the argument `code` on public tests. Hidden tests are no part of it."""
+    """Runs the argument `code` on public tests only."""
 
     name = "run_tests"
 
@@ -59,7 +58,7 @@ class RunTestsTool:
         return SCHEMA
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers with how many tests passed, and with input, expected and found output of those that did not."""
+        """Returns the number of passed tests, and input, expected and actual output of failed tests."""
         code = read_code(arguments)
         if isinstance(code, ToolResult):
             return code
@@ -101,6 +100,6 @@ class RunTestsTool:
 
 
 def _own_frames(traceback: str) -> str:
-    """Returns the part of a traceback that speaks of the program, or its last line."""
+    """Returns the frames of the program in a traceback, or its last line."""
     _, place, own = traceback.partition('  File "solution.py"')
     return place + own if place else traceback.strip().rpartition("\n")[2]

@@ -1,4 +1,4 @@
-"""Function calling: each row brings tools as JSON schemas, a request, and the calls that it needs, or none."""
+"""Function calling: each row has tools as JSON schemas, a request, and the expected calls, if any."""
 
 from .bfcl import from_bfcl
 from .env import make_env

@@ -1,4 +1,4 @@
-"""Does an answer without a call say the right thing: that no tool fits, or what is missing?"""
+"""Checks of answers without a call: that no tool fits, or a question about missing values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TOPICS: Mapping[str, Sequence[str]] = {
     "path": ("path", "folder", "file", "where", "destination"),
     "text": ("text", "message", "say", "content"),
 }
-"""What may be missing in a request -> words of which a question about it has one."""
+"""Missing part of a request -> words, one of which a question about it contains."""
 
-_MOST_TOPICS = 4  # a question that names everything asks for nothing
+_MOST_TOPICS = 4  # a question that names all topics does not count
 _MOST_WORDS = 60
 _REFUSAL = re.compile(
     r"\b(can(?:'t|not| not)|unable|not able|none of|no (?:\w+ ){0,2}(?:tools?|functions?)|not possible"
@@ -27,25 +27,25 @@ _REFUSAL = re.compile(
 
 
 def refuses(answer: str, *, prompt: Iterable[str]) -> bool:
-    """Tells whether an answer says that the request cannot be done, and asks nothing.
+    """Returns whether an answer says that the request cannot be done, without a question.
 
     Args:
-        answer: what the policy said.
-        prompt: texts of the conversation before; what only repeats them does not count.
+        answer: of the policy.
+        prompt: earlier texts of the conversation; repetitions of them do not count.
     """
     said = _own_words(answer, prompt)
     return "?" not in said and _is_short(said) and _REFUSAL.search(said) is not None
 
 
 def asks_for(topic: str, answer: str, *, prompt: Iterable[str]) -> bool:
-    """Tells whether an answer is a question about one of `TOPICS`; see `refuses`."""
+    """Returns whether an answer is a question about one of `TOPICS`; see `refuses`."""
     said = _own_words(answer, prompt)
     named = {name for name, words in TOPICS.items() if any(_has_word(said, word) for word in words)}
     return "?" in said and _is_short(said) and topic in named and len(named) <= _MOST_TOPICS
 
 
 def says_something(answer: str, *, prompt: Iterable[str]) -> bool:
-    """Tells whether an answer is more than a repetition of the prompt."""
+    """Returns whether an answer is more than a repetition of the prompt."""
     return _own_words(answer, prompt) != ""
 
 

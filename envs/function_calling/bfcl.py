@@ -15,16 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
+from verl_agentic import DataError, EnvRow, Message
 from verl_agentic.tools.schema_check import argument_schema
-from verl_agentic.types import Message
 
 from .imported import make_row, read_records, to_rows
 from .rows import SYSTEM
 
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
-_OMITTED = ""  # how BFCL writes that a value may be left out
+_OMITTED = ""  # BFCL's mark of an optional value
 _MOST_VALUES = 4096
 
 
@@ -33,18 +31,18 @@ def from_bfcl(
 ) -> list[EnvRow]:
     """Returns the rows of one question file.
 
-    Texts are compared as BFCL does, without case, spaces and punctuation. Of the schemas only the names of types that
-    JSON schema does not have are changed (`dict`, `float`, `tuple`, `any`).
+    Texts are compared as in BFCL, without case, spaces and punctuation. Type names that JSON schema does not have are
+    replaced (`dict`, `float`, `tuple`, `any`).
 
     Args:
         path: the question file.
         answers: the file with its answers; by default that of the same name in the folder `possible_answer` beside it.
             Irrelevance files have none.
-        system: what comes first in conversations without a system message.
+        system: system message for conversations without one.
         skip_bad_records: leave out, with a warning, records that cannot become rows.
 
     Raises:
-        DataError: a record is of several turns or has no answer, or its answer does not fit its schema.
+        DataError: a record has several turns or no answer, or its answer does not fit its schema.
     """
     path = Path(path)
     answered = Path(answers) if answers is not None else path.parent / "possible_answer" / path.name

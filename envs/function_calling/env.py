@@ -1,4 +1,4 @@
-"""The environment `function_calling`: every row brings its own tools, and the calls that its request needs."""
+"""The environment `function_calling`: every row has its own tools and expected calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import ConfigError, DataError, EnvRow, Reward, StopReason, ToolEnv, ToolResult, Transcript
 from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema, explain
-from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Reward, StopReason
 
 from .answers import TOPICS, asks_for, refuses, says_something
 from .apis import APIS
@@ -28,13 +25,13 @@ Case = Literal[
     "missing_parameter",
     "irrelevance",
 ]
-"""What a row is about. The last three want an answer and no call: one that says that no tool fits, a question about
-what is missing, and any answer."""
+"""Kind of a row. The last three need an answer and no call: that no tool fits, a question about missing values, and
+any answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionRow:
-    """A dataset row, read."""
+    """A parsed dataset row."""
 
     case: Case
     tools: Sequence[Mapping[str, Any]]
@@ -43,16 +40,16 @@ class FunctionRow:
     asks: str | None
     """Topic (see `answers.TOPICS`) that a question must be about; of `missing_parameter` rows."""
     strings: Strings
-    """How texts in arguments are compared."""
+    """Comparison of texts in arguments."""
     schemas: Mapping[str, ArgumentSchema] = field(repr=False)
     """Name of a tool -> its compiled parameters."""
 
     @classmethod
     def read(cls, row: EnvRow) -> FunctionRow:
-        """Returns what stands in `row.ground_truth` and `row.extra`.
+        """Parses `row.ground_truth` and `row.extra`.
 
         Raises:
-            DataError: a field is missing or is not what it should be; the message names the row.
+            DataError: a field is missing or malformed; the message names the row.
         """
         try:
             return cls._read(row)
@@ -87,17 +84,17 @@ _WITHOUT_CALLS: tuple[Case, ...] = ("missing_function", "missing_parameter", "ir
 
 
 class SimulatedTool:
-    """Checks the arguments of a call and answers it; the same call always gets the same answer."""
+    """A tool that checks arguments and simulates an answer; equal calls get equal answers."""
 
     def __init__(self, schema: Mapping[str, Any], *, parameters: ArgumentSchema, made: list[MadeCall]) -> None:
-        """Takes the schema that the policy sees, and the list that calls which fit are written to."""
+        """Takes the schema for the policy, and the list that records valid calls."""
         self.schema = schema
         self.name = _name(schema)
         self._parameters = parameters
         self._made = made
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers with a JSON value, or with everything that is wrong with the arguments."""
+        """Returns a JSON value, or all faults of the arguments."""
         try:
             given = plain(arguments)
             mismatches = self._parameters.mismatches(given)
@@ -125,8 +122,8 @@ class FunctionCallingEnv(ToolEnv):
         super().__init__(row, tools, max_parallel_calls=max_parallel_calls)
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the calls that were carried out are the expected ones, each once; where none is
-        expected, when none was tried and the answer is right."""
+        """Returns outcome 1 if the executed calls are the expected ones, each once. If none is expected, the outcome is
+        1 for a right answer without any call."""
         task, tried = self._task, sum(len(action.tool_calls) for action in transcript.actions)
         if task.case in _WITHOUT_CALLS:
             is_answered = tried == 0 and transcript.stop_reason is StopReason.ANSWERED
@@ -156,13 +153,13 @@ def make_env(
 
     Args:
         row: a row of `make_rows`, `from_bfcl` or `from_toolrl`.
-        rejected_calls: whether a call that was refused (unknown tool, arguments that do not fit, no JSON) and put right
-            afterwards costs the outcome. `ignored`: it had no effect and costs nothing; `wrong`: it counts as a call.
-        max_parallel_calls: calls of one turn that run at the same time.
+        rejected_calls: treatment of invalid calls (unknown tool, wrong arguments, invalid JSON) that the policy
+            corrected later. `ignored`: they do not count; `wrong`: they count as wrong calls.
+        max_parallel_calls: maximum parallel calls of one turn.
 
     Raises:
-        DataError: the row is not what it should be.
-        ConfigError: an option is none of those above.
+        DataError: the row is malformed.
+        ConfigError: an option is invalid.
     """
     if rejected_calls not in ("ignored", "wrong"):
         raise ConfigError(f"rejected_calls must be 'ignored' or 'wrong', got {rejected_calls!r}")
@@ -170,8 +167,8 @@ def make_env(
 
 
 def respond(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Returns what a tool answers to arguments that fit, defaults included: its own answer where the tool is one of
-    `apis.APIS`, else a receipt. Another tool may have the name of one of them."""
+    """Returns the answer of a tool to valid arguments, defaults included: simulated for the tools of `apis.APIS`, else
+    a receipt."""
     name = _name(tool)
     if name in APIS and APIS[name].schema == tool:
         return APIS[name].respond(arguments)

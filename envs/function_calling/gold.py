@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import EnvRow, Message, ToolCall
 
 from .answers import TOPICS
 from .env import FunctionRow
@@ -17,8 +16,8 @@ _REFUSAL = "I cannot do this: none of the tools that I have fits."
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the policy that makes the expected calls, those that do not depend on each other in one turn, and then
-    answers; where no call is expected, it says that no tool fits or asks for what is missing."""
+    """Returns the policy that makes the expected calls, independent ones in one turn, and then answers. If no call is
+    expected, it says that no tool fits, or asks for the missing value."""
     task = FunctionRow.read(row)
     calls = [ToolCall(call.name, needed_arguments(call, task)) for call in task.expected]
     turns = [[call] for call in calls] if task.case == "sequential" else [calls] if calls else []
@@ -32,7 +31,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
 
 
 def needed_arguments(call: ExpectedCall, task: FunctionRow) -> Mapping[str, Any]:
-    """Returns the arguments of a call without those that may be left out and are not required."""
+    """Returns the arguments of a call without optional ones."""
     required = task.schemas[call.name].schema.get("required", ())
     return {k: v for k, v in call.arguments.items() if k not in call.optional or k in required}
 

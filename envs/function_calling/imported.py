@@ -1,4 +1,4 @@
-"""What importers of published data sets share: files in, checked rows out."""
+"""Common code of importers of published datasets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
-from verl_agentic.types import Message
+from verl_agentic import DataError, EnvRow, Message
 
 from .env import Case, FunctionRow
 from .gold import needed_arguments
@@ -22,7 +20,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """Returns the objects of a JSON list, or of a file with one JSON object per line.
 
     Raises:
-        DataError: no such file, or something else stands in it.
+        DataError: the file is missing or malformed.
     """
     if not path.is_file():
         raise DataError(f"no such data file, got {path}; name a local one")
@@ -42,8 +40,8 @@ def to_rows(
     """Returns the rows of all records, each checked: its tools are JSON schemas, and its expected calls fit them.
 
     Raises:
-        DataError: a record cannot become a row; the message names file and number. With `skip` such records are left
-            out and a warning counts them, unless none is left.
+        DataError: a record cannot become a row. With `skip` such records are left out with a warning, unless none is
+            left.
     """
     rows, bad = [], []
     for number, record in enumerate(records):
@@ -71,7 +69,7 @@ def make_row(
     calls: Sequence[Mapping[str, Any]],
     strings: str,
 ) -> EnvRow:
-    """Returns a row; its case follows from how many tools and calls there are."""
+    """Returns a row; its case follows from the number of tools and calls."""
     names = {call["name"] for call in calls}
     many = "parallel" if len(names) == 1 else "parallel_multiple"
     case: Case = "irrelevance" if not calls else many if len(calls) > 1 else "single" if len(tools) == 1 else "multiple"

@@ -1,4 +1,4 @@
-"""Are the calls that were made the calls that were expected?"""
+"""Comparison of made and expected calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from verl_agentic.errors import DataError
+from verl_agentic import DataError
 from verl_agentic.tools.schema_check import ArgumentSchema
 
 Strings = Literal["exact", "lenient"]
@@ -18,7 +18,7 @@ _KEYS = {"name", "arguments", "alternatives", "optional"}
 
 @dataclass(frozen=True, kw_only=True)
 class MadeCall:
-    """A call that a tool carried out."""
+    """A call that a tool executed."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -31,16 +31,16 @@ class ExpectedCall:
     name: str
     arguments: Mapping[str, Any]
     alternatives: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Argument -> other values that are right, too."""
+    """Argument -> other accepted values."""
     optional: Sequence[str] = ()
-    """Arguments that may be left out."""
+    """Optional arguments."""
 
     @classmethod
     def from_json(cls, value: Any) -> ExpectedCall:
         """Returns the call of a row's ground truth.
 
         Raises:
-            DataError: it is no object with `name`, `arguments` and maybe `alternatives` and `optional`.
+            DataError: it is not an object with `name`, `arguments` and maybe `alternatives` and `optional`.
         """
         is_call = isinstance(value, Mapping) and {"name", "arguments"} <= set(value) <= _KEYS
         if not is_call or not isinstance(value["name"], str) or not isinstance(value["arguments"], Mapping):
@@ -56,7 +56,7 @@ class ExpectedCall:
         )
 
     def is_made_by(self, made: MadeCall, *, schema: ArgumentSchema, strings: Strings) -> bool:
-        """Tells whether a call says the same, once the defaults stand in both."""
+        """Returns whether a call is equivalent, defaults included."""
         if made.name != self.name:
             return False
         found, wanted = schema.with_defaults(made.arguments), schema.with_defaults(self.arguments)
@@ -80,10 +80,10 @@ def same_calls(
     is_ordered: bool,
     strings: Strings = "exact",
 ) -> bool:
-    """Tells whether every expected call was made exactly once, and no other.
+    """Returns whether every expected call was made exactly once, and no other.
 
     Args:
-        made: the calls in the order they were carried out.
+        made: the calls in the order of execution.
         expected: what the request needs.
         schemas: by name of the tool; every expected tool must be among them.
         is_ordered: the order counts, too.
@@ -100,7 +100,7 @@ def same_calls(
 
 
 def canonical(value: Any, *, strings: Strings = "exact") -> str:
-    """Returns one text for all JSON values that say the same: 1 is 1.0, the order of keys is nothing, true is not 1.
+    """Returns one text for all equivalent JSON values: 1 is 1.0, the order of keys does not count, true is not 1.
 
     Args:
         value: a JSON value.
@@ -124,7 +124,7 @@ def plain(value: Any, *, strings: Strings = "exact") -> Any:
 
 
 def _has_perfect_matching(fits: Sequence[Sequence[bool]]) -> bool:
-    """Tells whether each row can have a column of its own; `fits` is square, and a call may fit several."""
+    """Returns whether a square matrix `fits` has a perfect matching of rows and columns."""
     owner: dict[int, int] = {}
 
     def place(row: int, tried: set[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Rows from templates: requests over ten domains, with the calls that they need."""
+"""Rows from templates: requests over ten domains, with expected calls."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
+from verl_agentic import ConfigError, EnvRow, Message
 from verl_agentic.tools.schema_check import argument_schema
-from verl_agentic.types import Message
 
 from .apis import APIS, CHAINS, DOMAIN_OF, INTENTS, Draw, Intent, call
 from .apis.base import Slots, Split
@@ -38,7 +36,7 @@ _SEVERAL: Mapping[Split, tuple[str, ...]] = {
     "train": ("I need several things:", "Please take care of all of these:", "Here is my list:"),
     "test": ("A few tasks for you:", "Do the following for me:"),
 }
-_TRIES = 200  # for one row that is unlike all before
+_TRIES = 200  # attempts to find a new row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ def make_rows(
     cases: Sequence[Case] = CASES,
     distractors: int = 4,
 ) -> list[EnvRow]:
-    """Returns `count` rows with different requests; the same arguments give the same rows.
+    """Returns `count` rows with different requests; equal arguments give equal rows.
 
     The splits share neither wordings nor names, dates, ids and amounts; small numbers and enumerations they share.
 
@@ -66,10 +64,10 @@ def make_rows(
         count: how many rows; the cases take turns.
         seed: of every choice.
         cases: some of `CASES`.
-        distractors: tools beside those that are needed, where a row has such.
+        distractors: number of tools besides the needed ones.
 
     Raises:
-        ConfigError: an unknown case or split, or there are not that many different rows.
+        ConfigError: an unknown case or split, or too few different rows.
     """
     if split not in ("train", "test") or not cases or not set(cases) <= set(CASES) or not 0 <= distractors <= len(APIS):
         raise ConfigError(
@@ -146,7 +144,7 @@ _MAKERS: Mapping[Case, Callable[[Draw, int], _Task]] = {
 
 
 def _together(intents: Sequence[Intent], draw: Draw, distractors: int) -> _Task:
-    """Returns a request for several things that do not depend on each other."""
+    """Returns a request with several independent calls."""
     lines, calls = [draw.choice(_SEVERAL[draw.split])], []
     for number, intent in enumerate(intents, start=1):
         slots = intent.draw(draw)
@@ -167,7 +165,7 @@ def _call(intent: Intent, slots: Slots) -> dict[str, Any]:
 
 
 def _among(draw: Draw, needed: Sequence[str], distractors: int) -> list[str]:
-    """Returns the tools that are needed between others, in random order."""
+    """Returns the needed tools and distractors, in random order."""
     names = list(dict.fromkeys(needed))
     others = [name for name in APIS if name not in names]
     names += draw.rng.sample(others, min(len(others), distractors))

@@ -13,15 +13,21 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
-from verl_agentic.data.rows import read_rows
-from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import (
+    Action,
+    ConfigError,
+    DataError,
+    EnvRow,
+    EpisodeLimits,
+    Message,
+    ToolCall,
+    Transcript,
+    read_rows,
+    run_episode,
+    scripted,
+)
 from verl_agentic.testing import tiny_codecs
 from verl_agentic.tools.schema_check import argument_schema
-from verl_agentic.types import Action, Message, ToolCall
 
 from . import rows
 from .answers import TOPICS, asks_for, refuses, says_something
@@ -372,7 +378,7 @@ async def test_equal_calls_are_answered_equally_and_a_tool_of_the_same_name_only
         ({"asks": "place"}, "asks must be one of"),
         (
             {"tools": json.dumps([{"type": "function", "function": {"name": "f", "parameters": {"type": "dict"}}}])},
-            "no JSON schema",
+            "not a JSON schema",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 The instruction lists the tools (`1. Name: ...`, `Description: ...`, `Parameters: {...}`), the input is a dialogue in
 tags (`<user>`, `<think>`, `<tool_call>`, `<obs>`, `<response>`), the output is the next turn. Its calls are the
-expected ones; a turn without a call is a row that wants an answer.
+expected ones; a turn without a call is a row that needs an answer.
 
 Paper: https://arxiv.org/abs/2504.13958, data: https://github.com/qiancheng0/ToolRL
 """
@@ -15,10 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
+from verl_agentic import DataError, EnvRow, Message, ToolCall
 from verl_agentic.tools.schema_check import argument_schema
-from verl_agentic.types import Message, ToolCall
 
 from .imported import make_row, read_records, to_rows
 from .rows import SYSTEM
@@ -39,9 +37,9 @@ _TYPES = {
 def from_toolrl(path: Path | str, *, system: str = SYSTEM, skip_bad_records: bool = False) -> list[EnvRow]:
     """Returns the rows of a file.
 
-    The dialogue becomes messages, so that the protocol of the run writes it; ToolRL's own system prompt, which
-    describes its output format, is left out. Where the expected value of a parameter does not have the parameter's type
-    (the data give many numbers as texts), the parameter of that row takes any type.
+    The dialogue becomes messages, which the protocol of the run writes. ToolRL's own system prompt, which describes its
+    output format, is left out. If an expected value does not have the parameter's type (many numbers are texts), the
+    parameter of that row accepts any type.
 
     Args:
         path: a JSON list or JSON lines.
@@ -49,7 +47,7 @@ def from_toolrl(path: Path | str, *, system: str = SYSTEM, skip_bad_records: boo
         skip_bad_records: leave out, with a warning, records that cannot become rows.
 
     Raises:
-        DataError: a record has another form, or calls a tool that it does not list.
+        DataError: a record is malformed, or calls a tool that it does not list.
     """
     path = Path(path)
     return to_rows(
@@ -139,7 +137,7 @@ def _call(line: str, tools: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(dialogue: str) -> Iterator[Message]:
-    """Yields the dialogue as messages; what the assistant thought is left out."""
+    """Yields the dialogue as messages, without the assistant's thoughts."""
     dialogue = dialogue.strip().removeprefix(_HEADING)
     rest = _PART.sub("", dialogue).strip()
     if rest:
@@ -160,7 +158,7 @@ def _messages(dialogue: str) -> Iterator[Message]:
 
 
 def _observations(text: str, calls: list[ToolCall]) -> Iterator[Message]:
-    """Yields one message per call where the results can be told apart, else one."""
+    """Yields one message per call if the results can be separated, else one message."""
     try:
         results = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Arithmetic that is too large to do in one's head, with a `python` tool."""
+"""Multiplications of large numbers, with a `python` tool."""
 
 from .demos import demonstrator, gold
 from .env import make_env

@@ -1,7 +1,7 @@
-"""The solution, and demonstrations of mixed quality: enough of every move for RL to tell the good from the bad.
+"""The solution, and demonstrations of mixed quality.
 
-Most demonstrations guess, a few call the tool with a broken call or copy an operand wrongly. A model that imitates
-them all can do everything that the task needs and mostly does not, which is what a policy gradient can mend.
+Most demonstrations guess, and a few make a malformed call or copy an operand wrongly. A model that imitates them solves
+only some of the tasks, which GRPO can improve.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import EnvRow, Message, ToolCall
 
 from .tasks import Task, to_task
 
@@ -43,7 +42,7 @@ def demonstrator(row: EnvRow, *, rng: random.Random, kind: Kind | None = None) -
     Args:
         row: the question.
         rng: source of every choice.
-        kind: what is demonstrated; drawn from `MIXTURE` when None.
+        kind: of the demonstration; None: drawn from `MIXTURE`.
     """
     task = to_task(row)
     kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
@@ -89,5 +88,5 @@ def _miscopied(task: Task, rng: random.Random) -> str:
 
 
 def _broken(call: str, rng: random.Random) -> str:
-    """Returns a call that is no valid JSON, in one of the ways that models break them."""
+    """Returns a call with invalid JSON, as models write it."""
     return rng.choice([call.replace(')"}}', ")}}"), call.replace('"}}', '"}'), call.replace('"arguments": {', "")])

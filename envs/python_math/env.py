@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic import EnvRow, Reward, StopReason, ToolEnv, Transcript
 from verl_agentic.rewards.answers.boxed_math import last_boxed, math_answer
 from verl_agentic.sandbox.interface import Limits
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
-from verl_agentic.types import Reward, StopReason
 
-# A session holds its sandbox while the policy thinks, so there must be one for every episode that is under way.
+# A session keeps its sandbox for the whole episode, so every parallel episode needs one.
 _SESSIONS = PoolConfig(size=256, warm=2)
 _SHOWN_CHARS = 80
 _UNANSWERED = r"An earlier attempt gave no complete answer in a \boxed{}."
@@ -28,17 +27,17 @@ class PythonMathEnv(ToolEnv):
         self._tool = tool
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the last boxed answer that the policy wrote is right, else 0.
+        """Returns outcome 1 if the last boxed answer of the policy is right, else 0.
 
-        A product of numbers, or another step that is left to the reader, is the question again, and no answer. So is
-        a box in the reasoning, beside a call, or in a turn that a budget cut.
+        The answer must be fully evaluated. A box in the reasoning, beside a call, or in a truncated turn does not
+        count.
         """
         if transcript.stop_reason is not StopReason.ANSWERED:
             return Reward(0.0)
         return Reward(await math_answer(transcript.final_answer, self.row.ground_truth, must_be_evaluated=True))
 
     async def guidance(self, transcript: Transcript) -> str:
-        """Returns what a failed attempt did wrong, without the right answer; used with `guidance: true`."""
+        """Returns feedback on a failed attempt, without the right answer; used with `guidance: true`."""
         boxed = last_boxed(transcript.final_answer)
         has_run = any(message.role == "tool" and not message.is_error for message in transcript.messages)
         parts = [f"An earlier attempt answered {boxed[:_SHOWN_CHARS]}, which is wrong." if boxed else _UNANSWERED]
@@ -46,7 +45,7 @@ class PythonMathEnv(ToolEnv):
         return " ".join(parts)
 
     async def close(self) -> None:
-        """Ends the interpreter, where there is one."""
+        """Ends the interpreter, if there is one."""
         if isinstance(self._tool, PythonSessionTool):
             await self._tool.close()
 
@@ -65,16 +64,16 @@ def make_env(
 
     Args:
         row: question and ground truth.
-        stateful: True gives the episode one interpreter, whose variables live from call to call and which shows the
-            value of a last expression; False runs every call in a fresh process, which costs less.
+        stateful: True gives the episode one interpreter, which keeps variables between calls and shows the value of a
+            last expression. False runs every call in a fresh process, which costs less.
         code_timeout_s: wall time of one tool call, in seconds.
         memory_mb: memory of one tool call, or of the interpreter, in MiB.
         sandbox: backend that runs the code: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
-        at_least: weakest isolation that is allowed. By default `auto` takes only what isolates (`landlock` or better),
-            and a backend that is named is taken at its word.
-        pool: whose sandboxes are used: those of this process, or one pool for all processes of a node.
+        at_least: weakest isolation that is allowed. By default `auto` uses `landlock` or stronger, and a named backend
+            is accepted without a check.
+        pool: `process` for a pool per process, `node` for one pool per node.
     """
-    cpu_s = int(code_timeout_s) + 1  # a second more, so that the wall limit speaks first
+    cpu_s = int(code_timeout_s) + 1  # a second more, so that the wall limit acts first
     limits = Limits(
         wall_s=code_timeout_s,
         cpu_s=cpu_s * (_CALLS_OF_CPU_TIME if stateful else 1),

@@ -1,4 +1,4 @@
-"""Multiplications that a tiny model cannot do in its head; train and test never share an operand."""
+"""Multiplications that a tiny model cannot do without a tool; train and test never share an operand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message
+from verl_agentic import EnvRow, Message
 
 Split = Literal["train", "test"]
-# All products have six digits: the length of an answer gives nothing away, and no length is rare.
+# All products have six digits, so that the length of an answer has no information.
 _LOW, _HIGH = 317, 999
 _TEST_SHARE = 0.2
 _OPERAND_SEED = 20240  # which numbers are held out is part of the task, not of a run
@@ -26,7 +25,7 @@ class Task:
 
     @property
     def question(self) -> str:
-        """What the policy is asked."""
+        """The question for the policy."""
         return f"What is {self.expression}?"
 
     @property
@@ -41,7 +40,7 @@ class Task:
 
 
 def operands(split: Split) -> list[int]:
-    """Returns the numbers that tasks of a split are made of; the two splits are disjoint."""
+    """Returns the operands of a split; the two splits are disjoint."""
     numbers = list(range(_LOW, _HIGH + 1))
     random.Random(_OPERAND_SEED).shuffle(numbers)
     cut = int(len(numbers) * _TEST_SHARE)
@@ -49,7 +48,7 @@ def operands(split: Split) -> list[int]:
 
 
 def make_tasks(*, split: Split, count: int, seed: int) -> list[Task]:
-    """Returns `count` different tasks; the same arguments give the same tasks."""
+    """Returns `count` different tasks; equal arguments give equal tasks."""
     numbers, rng = operands(split), random.Random(f"{split}/{seed}")
     if not 0 <= count <= len(numbers) ** 2:
         raise ValueError(f"count must be 0 to {len(numbers) ** 2} for split {split!r}, got {count}")

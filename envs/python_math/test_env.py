@@ -9,14 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
-from verl_agentic.data.rows import read_rows
-from verl_agentic.env import EnvRow
+from verl_agentic import EnvRow, Episode, EpisodeLimits, Message, read_rows, run_episode, scripted
 from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import Message
 
 from .demos import MIXTURE, Kind, boxed, demonstrator, gold, tool_call
 from .env import make_env

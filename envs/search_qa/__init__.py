@@ -1,4 +1,4 @@
-"""Questions that one search or two in a row answer, over a corpus that a model cannot know."""
+"""Questions that need one or two searches in a corpus that a model cannot know."""
 
 from .demos import demonstrator
 from .env import make_env

@@ -1,7 +1,6 @@
-"""A corpus from the text that is on this machine: documentation of Python and of what is installed, with questions.
+"""A corpus from the documentation on this machine: Python and installed packages, with questions.
 
-It is built where it is used and never passed on, so that every text stays under its own licence. The same installed
-packages give the same corpus.
+It is built locally, so that no text is distributed. Equal installed packages give equal corpora.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import ConfigError, DataError
 from verl_agentic.tools.search.bm25 import open_index
 from verl_agentic.tools.search.corpus import Corpus
 from verl_agentic.tools.search.retriever import Passage
@@ -33,7 +32,7 @@ _QUESTIONS = "questions"
 def build_corpus(folder: Path) -> int:
     """Writes passages, index and questions into a new folder; returns the number of questions.
 
-    The folder appears whole or not at all.
+    The folder is written atomically.
 
     Raises:
         ConfigError: the folder exists already.
@@ -57,7 +56,7 @@ def read_questions(folder: Path) -> tuple[list[Question], str]:
     """Returns the questions of a corpus and its fingerprint.
 
     Raises:
-        DataError: there is no corpus, or it has no questions, or it was changed since they were made.
+        DataError: the corpus or its questions are missing, or the corpus has changed.
     """
     corpus = Corpus(folder)
     try:
@@ -74,7 +73,7 @@ def read_questions(folder: Path) -> tuple[list[Question], str]:
 
 
 def make_passages(docs: Iterable[PythonDoc], packages: Iterable[Package]) -> list[Passage]:
-    """Returns what the corpus says of all that was read; a name that is defined twice, under an `if`, is told once."""
+    """Returns the passages of all items; a name that is defined twice, under an `if`, gives one passage."""
     passages = [*(doc.passage() for doc in docs), *(p for package in packages for p in package.passages())]
     return list({passage.id: passage for passage in reversed(passages)}.values())[::-1]
 

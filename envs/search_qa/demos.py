@@ -1,4 +1,4 @@
-"""Demonstrations of mixed quality about the invented world, so that RL has something to tell apart."""
+"""Demonstrations of mixed quality about the synthetic world, so that RL gets different rewards."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import EnvRow, Message, ToolCall
 
 from .gold import gold
 from .synthetic import make_world
@@ -23,9 +22,9 @@ def demonstrator(
     """Returns the next message as a function of the conversation so far.
 
     Args:
-        row: a question about the invented world.
+        row: a question about the synthetic world.
         rng: source of every choice.
-        kind: what is demonstrated; drawn from `MIXTURE` when None.
+        kind: of the demonstration; None: drawn from `MIXTURE`.
     """
     kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
     solution, guess = gold(row), Message("assistant", _guess(row, rng))
@@ -43,7 +42,7 @@ def demonstrator(
 
 
 def _guess(row: EnvRow, rng: random.Random) -> str:
-    """Returns a name of the kind that is asked for."""
+    """Returns a random name of the right kind."""
     world = make_world()
     kind = str(row.extra["task_id"]).partition("-")[0]
     names = {"river": list(world.river.values()), "teacher": list(world.home)}.get(kind, list(world.river))

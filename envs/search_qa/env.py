@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError
+from verl_agentic import ConfigError, DelegateTool, EnvRow, Message, Reward, StopReason, ToolEnv, Transcript
 from verl_agentic.rewards.answers.short_answer_scores import (
     exact_match,
     f1,
@@ -13,22 +12,20 @@ from verl_agentic.rewards.answers.short_answer_scores import (
     has_research_form,
     research_reward,
 )
-from verl_agentic.tools.delegate import DelegateTool
 from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retriever
 from verl_agentic.tools.search.retriever import Retriever
 from verl_agentic.tools.search.search_tool import SearchTool
-from verl_agentic.types import Message, Reward, StopReason
 
 from .question import MAX_PASSAGE_CHARS, TOP_K
 from .synthetic import SYNTHETIC, synthetic_retriever
 
 Metric = Literal["em", "f1", "research"]
 _HELPER = "Search, then answer with what was asked for and nothing else."
-_SLACK_S = 5.0  # the HTTP client names what went wrong; the tool's own deadline is the second line
+_SLACK_S = 5.0  # the HTTP client has the better error, so the tool's own deadline is later
 
 
 class SearchQaEnv(ToolEnv):
-    """A question, a corpus to search, and one or several right answers (`row.ground_truth`)."""
+    """A question, a corpus, and one or several right answers (`row.ground_truth`)."""
 
     def __init__(
         self,
@@ -40,15 +37,15 @@ class SearchQaEnv(ToolEnv):
         tool_timeout_s: float,
         helper: DelegateTool | None = None,
     ) -> None:
-        # A call past the environment's deadline is told the policy; a slow search is the retriever's failure instead,
-        # and the tool says so first.
+        # A call past the environment's deadline is an error of the policy. A slow search is a failure of the retriever,
+        # so the tool's deadline is shorter.
         super().__init__(row, [tool] if helper is None else [tool, helper], tool_timeout_s=tool_timeout_s)
         self._retriever = retriever
         self._golden_answers = golden_answers_of(row.ground_truth)
         self._metric: Metric = metric
 
     async def start(self) -> tuple[Message, ...]:
-        """Returns the question when searches are quick; the first episode of a process waits for the index.
+        """Returns the prompt; the first episode of a process waits for the index.
 
         Raises:
             ConfigError: the row was made for another corpus.
@@ -65,7 +62,7 @@ class SearchQaEnv(ToolEnv):
         return self.row.prompt
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns how right the final answer is; an episode that ends without one scores 0."""
+        """Scores the final answer; without one the outcome is 0."""
         answer = transcript.final_answer
         if transcript.stop_reason is not StopReason.ANSWERED or not answer.strip():
             return Reward(0.0)
@@ -93,14 +90,14 @@ def make_env(
     Args:
         row: question and golden answers.
         corpus: `synthetic`, or a folder with `*.jsonl` files of passages, which is indexed in this process.
-        url: a server with Search-R1's contract that is searched instead of a corpus.
-        top_k: passages that a search shows.
+        url: a server with Search-R1's contract, instead of a corpus.
+        top_k: number of passages that a search shows.
         max_passage_chars: characters shown of a passage.
         metric: `em` (exact match), `f1`, or `research` (ReSearch's: F1, a broken form 0, an answer without a right word
             0.1).
-        deadline_s: time for a search, in seconds; past it the episode is void.
-        helper_turns: above 0, the policy also has the tool `delegate`: a helper with the tool `search` and this many
-            turns answers a part of the question. Needs a protocol that can call it, such as `chat`.
+        deadline_s: limit of a search, in seconds; after it the episode is void.
+        helper_turns: if above 0, the policy also has the tool `delegate`: a helper with the tool `search` and this many
+            turns. Needs a protocol that can call it, such as `chat`.
 
     Raises:
         ConfigError: an option is out of its range.

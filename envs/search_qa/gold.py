@@ -1,16 +1,15 @@
-"""The solution: the searches that lead to the answer, one after the other, and then the answer."""
+"""The solution: the searches of the hops, then the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_agentic.env import EnvRow
+from verl_agentic import EnvRow, Message, ToolCall
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
-from verl_agentic.types import Message, ToolCall
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution; for rows of others, which name no `queries`, the golden answer at once."""
+    """Returns the solution; for rows without `queries`, the golden answer at once."""
     queries = [str(query) for query in row.extra.get("queries", ())]
     answer = golden_answers_of(row.ground_truth)[0]
     turns_before = _turns(row.prompt)

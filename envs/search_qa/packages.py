@@ -30,14 +30,14 @@ class Package:
     summary: str
     homepage: str
     needs: tuple[str, ...]
-    """Names of the packages that it cannot do without."""
+    """Names of its dependencies."""
     provides: tuple[str, ...]
     description: str
-    """More text, in chunks of their own where it is long."""
+    """More text; long text gives several passages."""
 
     @property
     def passage_id(self) -> str:
-        """What its first passage is found by."""
+        """Id of its first passage."""
         return f"{self.system}:{self.name}"
 
     def passages(self) -> Iterator[Passage]:
@@ -57,18 +57,18 @@ class Package:
 
 
 def read_distributions() -> list[Package]:
-    """Returns the Python distributions that are installed, in the order of their names."""
+    """Returns the installed Python distributions, in the order of their names."""
     found: dict[str, Package] = {}
     for distribution in importlib.metadata.distributions():
         headers = cast("Headers", distribution.metadata)
         name = canonicalize_name(headers.get("Name") or "")
-        if name and name not in found:  # the first one on the path is the one that is imported
+        if name and name not in found:  # Python imports the first one on the path
             found[name] = _distribution(name, headers)
     return [found[name] for name in sorted(found)]
 
 
 def read_debian_packages(status: Path = DPKG_STATUS) -> list[Package]:
-    """Returns the Debian packages that are installed, in the order of their names; none on another system."""
+    """Returns the installed Debian packages, in the order of their names; empty on other systems."""
     if not status.is_file():
         return []
     paragraphs = [_fields(text) for text in status.read_text(encoding="utf-8").split("\n\n")]
@@ -94,7 +94,7 @@ def _distribution(name: str, headers: Headers) -> Package:
 
 
 def _needed(requirement: str) -> str:
-    """Returns the name of a requirement that holds here without extras, else nothing."""
+    """Returns the name of a requirement that applies here without extras, else nothing."""
     try:
         parsed = Requirement(requirement)
     except InvalidRequirement:
@@ -117,7 +117,7 @@ def _debian_package(fields: Mapping[str, str]) -> Package:
 
 
 def _names(relations: str) -> tuple[str, ...]:
-    """Returns the names in a field of relations; of alternatives the first."""
+    """Returns the names in a field of relations; for alternatives the first."""
     first = (relation.split("|")[0] for relation in relations.split(","))
     names = (re.sub(r"[\s(\[:].*", "", relation.strip()) for relation in first)
     return tuple(dict.fromkeys(filter(None, names)))
@@ -137,7 +137,7 @@ def _fields(paragraph: str) -> dict[str, str]:
 
 
 def _prose(text: str) -> str:
-    """Returns a README without what only a browser shows: images, tags, targets of links, rules."""
+    """Returns a README without images, tags, link targets and rules."""
     text = re.sub(r"<[^<>]*>|!\[[^\]]*\]\([^)]*\)|```.*?```", " ", text, flags=re.DOTALL)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return _line(re.sub(r"[-=#*_~^`|]{3,}|\.\. \S+::.*", " ", text))

@@ -1,4 +1,4 @@
-"""What the sources of Python's standard library say of its modules, classes and functions; nothing is imported."""
+"""Facts about the modules, classes and functions of Python's standard library, parsed from its sources."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class ClassDoc:
     name: str
     module: str
     bases: tuple[str, ...]
-    """Their names, without modules."""
+    """Names of its bases, without modules."""
     doc: str
 
     @property
     def passage_id(self) -> str:
-        """What its passage is found by."""
+        """Id of its passage."""
         return f"class:{self.module}.{self.name}"
 
     def passage(self) -> Passage:
-        """Returns what the corpus says of it. The module of a base class stands in that one's own passage only."""
+        """Returns what the corpus says of it. The module of a base class is only in the base's own passage."""
         bases = f" It is derived from {' and '.join(self.bases)}." if self.bases else ""
         text = f"The Python class {self.name} is defined in the module {self.module}.{bases} {self.doc}"
         return Passage(title=self.name, text=text.strip(), id=self.passage_id)
@@ -57,7 +57,7 @@ class FunctionDoc:
     """A public function, or a method of a public class."""
 
     name: str
-    """`dumps` of a function, `Queue.put` of a method."""
+    """Qualified name, such as `dumps` or `Queue.put`."""
     module: str
     parameters: tuple[str, ...]
     defaults: dict[str, str]
@@ -66,7 +66,7 @@ class FunctionDoc:
 
     @property
     def passage_id(self) -> str:
-        """What its passage is found by."""
+        """Id of its passage."""
         return f"function:{self.module}.{self.name}"
 
     def passage(self) -> Passage:
@@ -82,13 +82,13 @@ PythonDoc = ModuleDoc | ClassDoc | FunctionDoc
 
 
 def read_standard_library() -> list[PythonDoc]:
-    """Returns what is documented in the public modules, in the order of their names."""
+    """Returns the documented items of the public modules, in the order of their names."""
     root = Path(sysconfig.get_paths()["stdlib"])
     return [doc for name, path in _modules(root) for doc in read_module(name, path.read_bytes())]
 
 
 def read_module(name: str, source: bytes) -> Iterator[PythonDoc]:
-    """Yields the module where it is documented, and its public classes, methods and functions."""
+    """Yields the module if it is documented, and its public classes, methods and functions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in old sources
         tree = ast.parse(source)

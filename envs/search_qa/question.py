@@ -1,4 +1,4 @@
-"""A question with its answers and the way to them, and the check that the way is there."""
+"""Questions with answers and hops, and the check that they can be answered."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from verl_agentic.errors import DataError
+from verl_agentic import DataError
 from verl_agentic.rewards.text.normal_form import normalise
 from verl_agentic.tools.search.bm25 import Bm25Index
 from verl_agentic.tools.search.search_tool import render_passages
 
 TOP_K = 3
 MAX_PASSAGE_CHARS = 1_000
-"""What a search shows by default; questions are checked with it."""
+"""Default number of passages of a search; questions are checked with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +27,18 @@ class Hop:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question that searches answer."""
+    """A question that needs searches."""
 
     id: str
     kind: str
-    """Which facts it was made from."""
+    """Kind of its facts."""
     subject: str
-    """What it starts from; questions of train and test never share one."""
+    """Its subject; questions of train and test never share one."""
     text: str
     answers: tuple[str, ...]
-    """Any of them is right."""
+    """Accepted answers."""
     hops: tuple[Hop, ...]
-    """Searches in order; each is known from the question and what the ones before it found."""
+    """Searches in order; each follows from the question and the earlier results."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as plain JSON values."""
@@ -49,7 +49,7 @@ class Question:
         """Returns the question of a JSON object.
 
         Raises:
-            DataError: it is none; the message begins with `where`.
+            DataError: it is malformed; the message begins with `where`.
         """
         try:
             hops = tuple(Hop(**hop) for hop in record["hops"])
@@ -61,7 +61,7 @@ class Question:
 def is_answerable(
     question: Question, index: Bm25Index, *, top_k: int = TOP_K, max_chars: int = MAX_PASSAGE_CHARS
 ) -> bool:
-    """Tells whether the way leads to the answer, and nothing shorter does.
+    """Returns whether the hops lead to the answer, and fewer hops do not.
 
     Every hop's query must find its passage, the last observation must show an answer, and neither the question nor an
     earlier observation may.
@@ -78,6 +78,6 @@ def is_answerable(
 
 
 def shows(text: str, answers: Sequence[str]) -> bool:
-    """Tells whether one of the answers stands in a text, as words of its own after normalisation."""
+    """Returns whether a text contains one of the answers as separate words, after normalisation."""
     words = f" {normalise(text)} "
     return any(f" {normalise(answer)} " in words for answer in answers)

@@ -1,4 +1,4 @@
-"""Questions with one hop or two, made from facts: what Python's sources and the packages' own records say."""
+"""Questions with one or two hops, from facts about Python and installed packages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .question import Hop, Question, is_answerable
 
 _MAX_PER_KIND = 400
 _MAX_SHARE = 0.02
-"""Most questions of a kind that may have the same answer, as a share: else it could be guessed."""
+"""Maximum share of questions of a kind with the same answer, so that it cannot be guessed."""
 _MIN_ANSWER_CHARS = 2
 
 
 def make_questions(docs: Iterable[PythonDoc], packages: Iterable[Package], index: Bm25Index) -> list[Question]:
-    """Returns the questions whose way to the answer the index really has, in the order of their ids."""
+    """Returns the questions that the index can answer, in the order of their ids."""
     docs = list(docs)
     candidates = [*about_python(docs), *about_packages(list(packages))]
     kinds: dict[str, list[Question]] = defaultdict(list)
@@ -32,7 +32,7 @@ def make_questions(docs: Iterable[PythonDoc], packages: Iterable[Package], index
 
 
 def about_python(docs: Sequence[PythonDoc]) -> Iterator[Question]:
-    """Yields questions about classes and functions; those whose name several classes have are left out."""
+    """Yields questions about classes and functions with unique names."""
     classes = _unique([doc for doc in docs if isinstance(doc, ClassDoc)])
     functions = [doc for doc in docs if isinstance(doc, FunctionDoc)]
     methods: dict[tuple[str, str], list[FunctionDoc]] = defaultdict(list)
@@ -71,7 +71,7 @@ def about_packages(packages: Sequence[Package]) -> Iterator[Question]:
 
 
 def _about_base(found: ClassDoc, base: ClassDoc, hop: Hop, methods: Sequence[FunctionDoc]) -> Iterator[Question]:
-    yield Question(  # where both are in the same module, the first hop shows the answer and the question is dropped
+    yield Question(  # if both are in the same module, the first hop shows the answer and the question is dropped
         id=f"base_module-{found.name}",
         kind="base_module",
         subject=found.name,
@@ -103,7 +103,7 @@ def _defaults(function: FunctionDoc, what: str, *, subject: str, before: Hop | N
 
 
 def _about_virtual(packages: Sequence[Package], known: Mapping[tuple[str, str], Package]) -> Iterator[Question]:
-    """Yields questions about names that one package alone provides, and what that one depends on."""
+    """Yields questions about names that only one package provides, and its dependencies."""
     providers: dict[str, list[Package]] = defaultdict(list)
     for package in packages:
         for name in package.provides:
@@ -121,7 +121,7 @@ def _about_virtual(packages: Sequence[Package], known: Mapping[tuple[str, str], 
 
 
 def _last_need(package: Package, known: Mapping[tuple[str, str], Package]) -> Package | None:
-    """Returns the last of the packages that one depends on, where it is installed and has a homepage."""
+    """Returns the last dependency of a package, if it is installed and has a homepage."""
     needed = known.get((package.system, package.needs[-1])) if package.needs else None
     return needed if needed is not None and needed.homepage else None
 
@@ -146,7 +146,7 @@ def _package_hop(package: Package) -> Hop:
 
 
 def _told(default: str) -> str:
-    """Returns a default value as an answer; nothing for those that are no literal, or that anybody would guess."""
+    """Returns a default value as an answer; nothing for values that are not literals or easy to guess."""
     try:
         value = ast.literal_eval(default)
     except ValueError:
@@ -162,7 +162,7 @@ def _unique(classes: Sequence[ClassDoc]) -> dict[str, ClassDoc]:
 
 
 def _spread(questions: Sequence[Question]) -> Iterator[Question]:
-    """Yields at most `_MAX_PER_KIND` of a kind, no answer more often than its share, chosen by hash: not by name."""
+    """Yields at most `_MAX_PER_KIND` questions of a kind, chosen by hash, with a limit per answer."""
     chosen: Counter[str] = Counter()
     allowed = max(1, int(_MAX_SHARE * min(len(questions), _MAX_PER_KIND)))
     for question in sorted(questions, key=lambda q: hashlib.blake2b(q.id.encode()).digest()):

@@ -1,4 +1,4 @@
-"""Dataset rows: questions about the invented world, or about a corpus folder that has some."""
+"""Dataset rows: questions about the synthetic world, or about a corpus folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import random
 from pathlib import Path
 from typing import Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.types import Message
+from verl_agentic import ConfigError, EnvRow, Message
 
 from .corpus import build_corpus, read_questions
 from .question import Question
@@ -28,9 +26,9 @@ def make_rows(
     hops: int | None = None,
     build: bool = False,
 ) -> list[EnvRow]:
-    """Returns `count` different questions as dataset rows; the same arguments give the same rows.
+    """Returns `count` different questions as dataset rows; equal arguments give equal rows.
 
-    What a test question starts from, no training question starts from.
+    Test and training questions start from different subjects.
 
     Args:
         split: `train` or `test`.
@@ -38,10 +36,10 @@ def make_rows(
         seed: of the choice and the order.
         corpus: `synthetic`, or a folder that `corpus.build_corpus` has made.
         hops: searches that an answer needs, 1 or 2; None takes both kinds alike.
-        build: makes the folder first, from the documentation on this machine, if there is none.
+        build: makes the folder from the documentation on this machine, if it does not exist.
 
     Raises:
-        ConfigError: there are not that many, or no such folder.
+        ConfigError: there are too few questions, or the folder does not exist.
     """
     if corpus == SYNTHETIC:
         questions, fingerprint = make_questions(), SYNTHETIC
@@ -66,7 +64,7 @@ def _split_of(subject: str) -> Split:
 
 
 def _alternating(questions: list[Question]) -> list[Question]:
-    """Returns questions of one hop and of two in turn, as long as there are both."""
+    """Returns questions of one and two hops in turn, while there are both."""
     kinds = [[q for q in questions if len(q.hops) == number] for number in (1, 2)]
     return [question for pair in zip(*kinds, strict=False) for question in pair]
 

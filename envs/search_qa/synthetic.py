@@ -1,6 +1,6 @@
-"""A small invented world: people, the towns they live in, their teachers, and the rivers the towns lie on.
+"""A small synthetic world: people, their towns and teachers, and the rivers of the towns.
 
-Nothing in it can be known or guessed, every passage is one line, and it is the same on every machine.
+Its facts cannot be known or guessed. It is the same on every machine.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class World:
     teacher: dict[str, str]
     """Person -> person."""
     river: dict[str, str]
-    """Town -> river; no two lie on the same one."""
+    """Town -> river; every town has its own."""
 
 
 @functools.lru_cache(maxsize=1)
 def make_world() -> World:
-    """Returns the world, the same one always."""
+    """Returns the world, which is always the same."""
     rng = random.Random(_SEED)
     names = _names(rng, "CVCVC", _PEOPLE), _names(rng, "CVCCVC", _TOWNS), _names(rng, "VCVC", _TOWNS)
     people, towns, rivers = names
-    # Every person teaches one other: a search for a name never finds a crowd of students.
+    # Every person teaches one other, so that a search for a name finds few passages.
     students = people[1:] + people[:1]
     homes = towns * (_PEOPLE // _TOWNS)
     rng.shuffle(homes)
@@ -88,7 +88,7 @@ def _about(person: str, student: str, world: World) -> Iterator[Question]:
     yield ask("teacher", f"Who is the teacher of {person}?", teacher, person)
     yield ask("river", f"On which river lies the town where {person} lives?", world.river[home], person, home)
     their_home = world.home[teacher]
-    if their_home not in (home, world.home[student]):  # a search for the person shows these two
+    if their_home not in (home, world.home[student]):  # a search for the person finds these two
         yield ask("home2", f"In which town does the teacher of {person} live?", their_home, person, teacher)
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from verl_agentic.types import Message
+from verl_agentic import Message
 
 from .demos import MIXTURE, Kind, demonstrator
 from .rows import make_rows

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.agent_loops.run_episode import run_episode
-from verl_agentic.data.datasets.collect import scripted
-from verl_agentic.data.rows import read_rows
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import (
+    ConfigError,
+    DataError,
+    EnvRow,
+    Episode,
+    EpisodeLimits,
+    Message,
+    StopReason,
+    read_rows,
+    run_episode,
+    scripted,
+)
 from verl_agentic.testing import tiny_codecs
-from verl_agentic.types import Message, SegmentKind, StopReason
+from verl_agentic.types import SegmentKind
 
 from .env import make_env
 from .gold import gold

@@ -1,4 +1,4 @@
-"""The tool `act`: plays actions of a game, one or several a turn."""
+"""The tool `act`: executes actions of a game, one or several per turn."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError
-from verl_agentic.tools.tool import ToolResult
+from verl_agentic import ConfigError, EnvRow, ToolResult
 
 from .games.game import STYLES, Game, Style
 
 SEPARATOR = "||"
-"""What stands between the actions of one turn."""
+"""Separator of the actions of one turn."""
 _LISTED_ACTIONS = 40
 
 
@@ -24,7 +22,7 @@ class Presentation:
 
     style: Style = "full"
     actions_per_turn: int = 1
-    """Most actions that are carried out in one turn."""
+    """Maximum actions per turn."""
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -38,16 +36,16 @@ class Presentation:
 
     @classmethod
     def of(cls, row: EnvRow) -> Presentation:
-        """Returns what the row's `extra` says; what it leaves out has the default.
+        """Returns the presentation from the row's `extra`, with defaults.
 
         Raises:
-            ConfigError: a value makes no sense.
+            ConfigError: a value is invalid.
         """
         return cls(**{name: row.extra[name] for name in ("style", "actions_per_turn") if name in row.extra})
 
 
 class ActTool:
-    """Plays the argument `action`; keeps the state of the game."""
+    """Executes the argument `action`; keeps the state of the game."""
 
     name = "act"
 
@@ -83,20 +81,20 @@ class ActTool:
         return self.game.status(self.state) == "open"
 
     def begin_turn(self) -> None:
-        """Lets the policy act again."""
+        """Resets the number of actions of the turn."""
         self._left = self._presentation.actions_per_turn
 
     def take_counts(self) -> Counter[str]:
-        """Returns what was counted since the last time."""
+        """Returns the counts since the last call."""
         counts, self._counts = self._counts, Counter()
         return counts
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answers with the new position; see `play`."""
+        """Returns the new position; see `play`."""
         return self.play(arguments)
 
     def play(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carries out the actions in order, up to the first that is not possible, and answers with the new position."""
+        """Executes the actions in order, up to the first impossible one, and returns the new position."""
         text = arguments.get("action")
         if not isinstance(text, str) or set(arguments) != {"action"}:
             return ToolResult('Error: the arguments must be {"action": "<text>"}', True, "wrong_arguments")
@@ -115,7 +113,7 @@ class ActTool:
         return ToolResult("\n".join([*told, *shown]), error_kind is not None, error_kind)
 
     def view(self) -> str:
-        """Returns the position as it is shown."""
+        """Returns the position as text."""
         return self.game.view(self.state, self._presentation.style)
 
     def possible(self) -> str:
@@ -124,17 +122,17 @@ class ActTool:
         return ", ".join(legal[:_LISTED_ACTIONS]) + (", ..." if len(legal) > _LISTED_ACTIONS else "")
 
     def _try(self, text: str, told: list[str]) -> str | None:
-        """Carries out one action; returns the kind of error when it cannot. What is told goes into `told`."""
+        """Executes one action and appends its text to `told`; returns the kind of error, if any."""
         if not self._left:
             most = self._presentation.actions_per_turn
             told.append(f"Error: only {most} action{'s' * (most > 1)} a turn; the rest was not done")
             self._counts["surplus_actions"] += 1
             return "too_many"
-        # Every attempt counts, so that a turn cannot try out what is possible.
+        # Every attempt counts, so that a turn cannot test many actions.
         self._left -= 1
         action = self.game.read(self.state, text)
         if action is None:
-            # What the policy wrote is not repeated: it may hold anything, also tags of the protocol.
+            # The policy's text is not repeated, because it may contain tags of the protocol.
             told.append(f"Error: this action is not possible; possible actions: {self.possible()}")
             self._counts["invalid_actions"] += 1
             return "wrong_arguments"

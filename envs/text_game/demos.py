@@ -1,18 +1,17 @@
-"""Demonstrations of mixed quality: some play well, the others move at random."""
+"""Demonstrations of mixed quality: some follow the solution, others move at random."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import EnvRow, Message, ToolCall
 
 from .act import SEPARATOR, Presentation
 from .games import load_game
 
 SKILLED = 0.5
-"""Share of the demonstrations that are played well."""
+"""Share of demonstrations that follow the solution."""
 
 
 def demonstrator(
@@ -23,7 +22,7 @@ def demonstrator(
     Args:
         row: the game.
         rng: source of every choice.
-        skilled: chance that every move is the best one; else all moves are drawn from those that are possible.
+        skilled: probability that all moves are the best ones; otherwise all moves are random legal ones.
     """
     game, separator = load_game(row.ground_truth), f" {SEPARATOR} "
     per_turn = Presentation.of(row).actions_per_turn

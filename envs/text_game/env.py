@@ -1,20 +1,29 @@
-"""The environment `text_game`: one tool, `act`, which plays a game to its goal or its dead end."""
+"""The environment `text_game`: one tool, `act`, to play a game until its goal or a dead end."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
-from verl_agentic.env import EnvRow, ToolEnv, Transcript
-from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic import (
+    Action,
+    ConfigError,
+    DataError,
+    EnvRow,
+    Message,
+    Observation,
+    Reward,
+    StopReason,
+    ToolEnv,
+    Transcript,
+)
 
 from .act import ActTool, Presentation
 from .games import load_game
 
 
 class TextGameEnv(ToolEnv):
-    """A game (`row.ground_truth`) that the policy plays by acting in every turn."""
+    """A game (`row.ground_truth`) in which the policy acts in every turn."""
 
     def __init__(self, row: EnvRow, tool: ActTool, *, dense_reward: float, no_action_turns: int) -> None:
         # One call after the other: the order of actions matters.
@@ -27,10 +36,10 @@ class TextGameEnv(ToolEnv):
         self._progress = 0.0
 
     async def start(self) -> tuple[Message, ...]:
-        """Returns the prompt of the row, once the game can be played.
+        """Returns the prompt of the row, after the game is prepared.
 
         Raises:
-            DataError: it cannot be won, or is over before it begins.
+            DataError: it cannot be won, or is already over.
         """
         game = self._tool.game
         await asyncio.to_thread(game.prepare)
@@ -41,7 +50,7 @@ class TextGameEnv(ToolEnv):
         return self.row.prompt
 
     async def step(self, action: Action) -> Observation:
-        """Plays the calls in order; a turn without any is answered or ends the episode."""
+        """Executes the calls in order; a turn without calls gets a reminder or ends the episode."""
         if not action.tool_calls:
             return self._no_action()
         self._silent_turns = 0
@@ -59,11 +68,11 @@ class TextGameEnv(ToolEnv):
         )
 
     def state_key(self) -> str:
-        """Returns the position as it is shown: the same however it was reached."""
+        """Returns the position as text."""
         return self._tool.view()
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns outcome 1 when the goal is reached, else 0."""
+        """Returns outcome 1 if the goal is reached, else 0."""
         return Reward(float(self._tool.game.status(self._tool.state) == "goal"))
 
     def _no_action(self) -> Observation:
@@ -75,7 +84,7 @@ class TextGameEnv(ToolEnv):
         return Observation(messages=(Message("user", text),), info=info)
 
     async def _reward(self) -> float:
-        """Returns the turn's share of `dense_reward`: by how much the goal has come closer."""
+        """Returns the turn's share of `dense_reward`, from its progress towards the goal."""
         if not self._dense_reward:
             return 0.0
         left = await asyncio.to_thread(self._tool.game.distance, self._tool.state)
@@ -91,17 +100,16 @@ def make_env(
 
     Args:
         row: the game, as `make_rows` writes it.
-        dense_reward: what the turns of an episode that reaches the goal earn together, beside its outcome of 1; 0 is
-            the sparse reward. Progress is `max(0, 1 - d / d0)`, with `d` and `d0` the lengths of the shortest solution
-            now and at the start, and 0 where there is no solution any more. A turn earns `dense_reward` times the
-            progress it made, so that the turns of any episode sum to `dense_reward` times its last progress: what is
-            gained and lost again earns nothing.
-        no_action_turns: how many turns in a row without an action end the episode; those before are answered.
-        max_actions_per_turn: rows that allow more actions in one turn are refused; None: rows may allow any number.
+        dense_reward: sum of the turn rewards of an episode that reaches the goal, besides its outcome of 1; 0: none.
+            Progress is `max(0, 1 - d / d0)`, with `d` and `d0` the lengths of the shortest solution now and at the
+            start, and 0 without a solution. A turn earns `dense_reward` times the progress it made, so that the turns
+            of any episode sum to `dense_reward` times its last progress.
+        no_action_turns: number of consecutive turns without an action that ends the episode.
+        max_actions_per_turn: maximum that rows may allow; None: no maximum.
 
     Raises:
         ConfigError: an argument out of range, also in the row's `extra`.
-        DataError: the row holds no game, or allows too many actions in one turn.
+        DataError: the row has no valid game, or allows too many actions per turn.
     """
     if not 0 <= dense_reward <= 1:
         raise ConfigError(f"dense_reward must be 0 to 1, so that the outcome counts most, got {dense_reward!r}")

@@ -1,23 +1,22 @@
-"""The solution of every game: the fewest actions, from wherever the conversation has led."""
+"""The solution of every game: the fewest actions from the present position."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message, ToolCall
+from verl_agentic import EnvRow, Message, ToolCall
 
 from .act import SEPARATOR, ActTool, Presentation
 from .games import load_game
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the optimal policy; it gives as many actions a turn as the row allows.
+    """Returns the optimal policy; it uses as many actions per turn as the row allows.
 
-    The game is replayed from the calls of the conversation, so that it also goes on from what another policy played.
+    It replays the game from the calls of the conversation, so that it can continue another policy's episode.
 
     Raises:
-        DataError: the row holds no game, or one that cannot be won.
+        DataError: the row has no valid game, or one that cannot be won.
     """
     game, presentation = load_game(row.ground_truth), Presentation.of(row)
     game.prepare()

@@ -1,11 +1,10 @@
-"""Hindsight: the quest that an episode happened to solve."""
+"""Hindsight: the quest that a failed episode solved."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from verl_agentic.env import EnvRow
-from verl_agentic.rewards.sample import Sample
+from verl_agentic import EnvRow, Sample
 
 from .act import ActTool, Presentation
 from .games import load_game
@@ -17,12 +16,12 @@ from .rows import prompt_of
 def describe(sample: Sample) -> str | None:
     """Returns the prompt of a quest in the same world that the episode's last turn has solved; None without one.
 
-    Only quests can be told again, because their goal stands in the prompt and nowhere else: lakes and levels show it in
-    every position, and the arms of a bandit are right or wrong. What was reached before the last turn is no such
-    quest: there the episode would have ended.
+    Only quests can be relabelled, because only their prompt shows the goal: lakes and levels show it in every position,
+    and the arms of a bandit are right or wrong. Only the last turn counts, because an earlier goal would have ended the
+    episode.
 
     Raises:
-        DataError: the sample's ground truth is no game.
+        DataError: the sample's ground truth is not a game.
     """
     game = load_game(sample.ground_truth)
     presentation = Presentation.of(EnvRow(prompt=sample.prompt, extra=sample.extra))
@@ -40,7 +39,7 @@ def describe(sample: Sample) -> str | None:
 def _replay(
     game: Game[Any], sample: Sample, presentation: Presentation, *, num_turns: int | None = None
 ) -> ActTool | None:
-    """Returns the game after the first turns; None where it answers otherwise than it did."""
+    """Returns the game after the first turns; None if its observations differ from the recorded ones."""
     tool = ActTool(game, presentation)
     turns = sample.turns[:num_turns]
     for turn in turns:

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
-from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, boundary
-from verl_agentic.types import Message
+from verl_agentic import ConfigError, EnvRow, Message
+from verl_agentic.errors import boundary
 
 from .act import SEPARATOR, Presentation
 from .games import GAMES
@@ -18,7 +17,7 @@ from .games.game import Game, Style
 
 Split = Literal["train", "test"]
 _TEST_PART = 5  # every fifth seed, and every fifth board, is for tests
-_MAX_MISSES = 2_000  # games in a row that bring nothing new
+_MAX_MISSES = 2_000  # maximum consecutive games without a new one
 
 
 def make_rows(
@@ -31,20 +30,20 @@ def make_rows(
     actions_per_turn: int = 1,
     **options: Any,
 ) -> list[EnvRow]:
-    """Returns `count` different games; the same arguments give the same ones.
+    """Returns `count` different games; equal arguments give equal games.
 
     Args:
         split: the games of the two splits are disjoint, whatever the other arguments.
         count: how many rows.
         seed: which games.
         game: a name of `GAMES`, several of them in turn, or `mix` for all.
-        style: `full` tells rules and symbols; `compact` shows the bare position.
-        actions_per_turn: most actions that are carried out in one turn.
-        options: of `FrozenLakeOptions`, `SokobanOptions`, `QuestOptions` and `BanditOptions`; each goes to all chosen
-            games that have it.
+        style: `full` explains rules and symbols; `compact` shows only the position.
+        actions_per_turn: maximum actions per turn.
+        options: of `FrozenLakeOptions`, `SokobanOptions`, `QuestOptions` and `BanditOptions`; each applies to all
+            chosen games that have it.
 
     Raises:
-        ConfigError: an unknown game or option, a value out of range, or more rows than there are games.
+        ConfigError: an unknown game or option, a value out of range, or too few games.
     """
     if split not in ("train", "test"):
         raise ConfigError(f"split must be 'train' or 'test', got {split!r}")
@@ -69,7 +68,7 @@ def to_row(name: str, number: int, game: Game[Any], presentation: Presentation) 
         name: the kind of game.
         number: the seed it was generated with.
         game: the game.
-        presentation: how it is shown and played.
+        presentation: style and actions per turn.
     """
     return EnvRow(
         prompt=(Message("user", prompt_of(game, presentation)),),
@@ -86,7 +85,7 @@ def to_row(name: str, number: int, game: Game[Any], presentation: Presentation) 
 
 
 def prompt_of(game: Game[Any], presentation: Presentation) -> str:
-    """Returns what the policy is told at the start of a game."""
+    """Returns the prompt at the start of a game."""
     most = presentation.actions_per_turn
     several = f"You may give up to {most} actions in one turn, separated by {SEPARATOR}."
     parts = (

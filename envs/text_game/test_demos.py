@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from verl_agentic.env import EnvRow
-from verl_agentic.types import Message
+from verl_agentic import EnvRow, Message
 
 from .act import ActTool, Presentation
 from .demos import demonstrator

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import ConfigError, DataError
 
 from .games import GAMES, load_game
 from .games.bandit import Bandit

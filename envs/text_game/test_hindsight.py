@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.rewards.sample import Call, Sample, Turn
-from verl_agentic.types import Message, Reward, StopReason
+from verl_agentic import Message, Reward, Sample, StopReason
+from verl_agentic.rewards.sample import Call, Turn
 
 from .act import ActTool, Presentation
 from .games import load_game

@@ -1,4 +1,4 @@
-"""A family of tasks, and what its reference solution prints or returns."""
+"""Families of tasks, and the outputs of their reference solutions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Family:
     draw: Callable[[random.Random], dict[str, Any]]
     """Random numbers -> parameters; their names are those of constants in `body`."""
     statement: Callable[[Parameters], str]
-    """What the policy reads of the task."""
+    """The statement for the policy."""
     body: str
     """The reference solution below its constants: a program, or with `fn_name` a function of that name."""
     inputs: Callable[[random.Random, Parameters, int], Any]
@@ -43,7 +43,7 @@ def reference_solution(family: Family, parameters: Parameters) -> str:
 
 
 def reference_output(family: Family, parameters: Parameters, text: str) -> str:
-    """Returns what the solution prints for an input, or returns, as JSON."""
+    """Returns the solution's output for an input, or its return value as JSON."""
     lines = iter(text.split("\n"))
     printed: list[str] = []
 
@@ -73,5 +73,5 @@ def numbers(rng: random.Random, count: int, low: int, high: int) -> list[int]:
 
 
 def by_size(size: int, counts: Sequence[int]) -> int:
-    """Returns how large an input of a size from 0 to 3 is."""
+    """Returns the length of an input of a size from 0 to 3."""
     return counts[min(size, len(counts) - 1)]

@@ -70,7 +70,7 @@ def _nodes_and_edges(rng: random.Random, p: Parameters, size: int) -> list[Any]:
 def _forward(rng: random.Random, p: Parameters, size: int) -> list[Any]:
     nodes, edges = _edges(rng, size)
     if rng.random() < 0.2:
-        return [nodes, edges]  # there may be circles
+        return [nodes, edges]  # there may be cycles
     rank = rng.sample(range(nodes), nodes)
     return [nodes, [sorted(edge, key=lambda job: rank[job]) for edge in edges]]
 

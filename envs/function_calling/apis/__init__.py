@@ -1,4 +1,4 @@
-"""The simulated interfaces: what can be called, what it answers, and what users want from it."""
+"""The simulated APIs: tools, their answers, and users' requests."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,8 @@ DOMAIN_OF: Mapping[str, str] = {
 }
 """Name of a tool -> name of its domain."""
 INTENTS: tuple[Intent, ...] = tuple(intent for domain in _DOMAINS for intent in domain.INTENTS)
-"""What one call does."""
+"""Requests for one call."""
 CHAINS: tuple[Chain, ...] = tuple(chain for domain in _DOMAINS for chain in domain.CHAINS)
-"""What takes a call whose arguments stand in the answer to another."""
+"""Requests for two calls; the second uses the answer to the first."""
 
 __all__ = ["APIS", "CHAINS", "DOMAIN_OF", "INTENTS", "Api", "Chain", "Draw", "Intent", "call"]

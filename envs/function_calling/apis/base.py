@@ -1,4 +1,4 @@
-"""What a simulated tool is, and how requests for it are worded."""
+"""Simulated tools, and the wordings of requests for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HELD_OUT = 4  # every fourth value belongs to the test split
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
-    """A tool that is simulated: the same arguments always get the same answer."""
+    """A simulated tool: equal arguments get equal answers."""
 
     name: str
     description: str
@@ -43,13 +43,13 @@ class Api:
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """Something that one call does, and how users ask for it."""
+    """A request for one call, with its wordings."""
 
     tool: str
     draw: Callable[[Draw], Slots]
-    """What the wordings speak of."""
+    """Values of the wordings."""
     arguments: Callable[[Slots], dict[str, Any]] = dict
-    """Slots -> arguments of the right call; by default they are the same."""
+    """Slots -> arguments of the right call; by default equal."""
     train: Sequence[str]
     """Wordings of the training split; `{slot}` stands for a slot."""
     test: Sequence[str]
@@ -60,11 +60,11 @@ class Intent:
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Something that takes two calls, the second with what the first one answered."""
+    """A request for two calls; the second uses the first one's answer."""
 
     draw: Callable[[Draw], Slots]
     calls: Callable[[Slots, Respond], list[dict[str, Any]]]
-    """Slots, and what tools answer -> the right calls, in order."""
+    """Slots and tool answers -> the right calls, in order."""
     train: Sequence[str]
     test: Sequence[str]
 

@@ -1,4 +1,4 @@
-"""What requests speak of; every fourth value is held out for the test split."""
+"""Values of requests; every fourth value is held out for the test split."""
 
 
 def _words(*lines: str) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from verl_agentic.errors import DataError, boundary
+from verl_agentic import DataError
+from verl_agentic.errors import boundary
 
 from .bandit import Bandit
 from .frozen_lake import FrozenLake

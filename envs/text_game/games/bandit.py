@@ -1,4 +1,4 @@
-"""A bandit: try arms that pay by chance, then choose the one that pays most often."""
+"""A bandit: try arms with random payoffs, then choose the best arm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import ConfigError, DataError
 
 from .game import Move, Status, Style
 
@@ -30,14 +30,14 @@ _PULL, _CHOOSE = "pull", "choose"
 
 @dataclass(frozen=True, kw_only=True)
 class BanditOptions:
-    """What can be chosen of a bandit."""
+    """Options of a bandit."""
 
     arms: int = 2
-    """How many arms."""
+    """Number of arms."""
     pulls: int = 10
-    """How often arms may be tried before one is chosen."""
+    """Number of pulls before the choice."""
     gap: float = 0.4
-    """By how much the best arm's chance to pay is above that of each other one, at least."""
+    """Minimum gap between the best arm's probability and all others."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.arms <= len(_NAMES):
@@ -49,10 +49,10 @@ class BanditOptions:
 
 
 class BanditState(NamedTuple):
-    """What is known, and what was chosen."""
+    """The results so far, and the choice."""
 
     results: tuple[tuple[int, ...], ...]
-    """What each arm has paid, 0 or 1 a pull."""
+    """Results of each arm, 0 or 1 per pull."""
     chosen: str | None
 
 
@@ -65,9 +65,9 @@ class Bandit:
         """Makes the game of arms.
 
         Args:
-            chances: each arm's chance to pay.
-            pulls: how often arms may be tried.
-            seed: source of what they pay: the n-th pull of an arm always pays alike.
+            chances: each arm's probability of a payoff.
+            pulls: number of pulls.
+            seed: of the payoffs: the n-th pull of an arm always has the same result.
 
         Raises:
             DataError: no arm is better than all others.
@@ -96,7 +96,7 @@ class Bandit:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The arms, and their luck."""
+        """The arms and the seed."""
         return {"game": "bandit", "chances": dict(self._chances), "pulls": self._pulls, "seed": self._seed}
 
     @property
@@ -108,7 +108,7 @@ class Bandit:
         """Nothing."""
 
     def start(self) -> BanditState:
-        """Returns that nothing is known."""
+        """Returns the first state, without pulls."""
         return BanditState(((),) * len(self._chances), None)
 
     def legal(self, state: BanditState) -> Sequence[str]:
@@ -116,7 +116,7 @@ class Bandit:
         return self.actions if self._pulls_left(state) else self.actions[len(self._chances) :]
 
     def read(self, state: BanditState, text: str) -> str | None:
-        """Returns the action that is named, whatever its case."""
+        """Returns the action of a text, in any case."""
         meant = " ".join(text.casefold().split())
         return next((action for action in self.legal(state) if action == meant), None)
 
@@ -131,13 +131,13 @@ class Bandit:
         return Move(state._replace(results=results), f"You pull {name}: it pays {paid}.")
 
     def status(self, state: BanditState) -> Status:
-        """Returns `dead` when a worse arm was chosen."""
+        """Returns `dead` if a worse arm was chosen."""
         if state.chosen is None:
             return "open"
         return "goal" if state.chosen == self._best else "dead"
 
     def distance(self, state: BanditState) -> int | None:
-        """Returns 1 before the choice: who knows the chances needs no pulls."""
+        """Returns 1 before the choice: the solution needs no pulls."""
         return {"open": 1, "goal": 0, "dead": None}[self.status(state)]
 
     def solution(self, state: BanditState) -> list[str]:
@@ -154,7 +154,7 @@ class Bandit:
         )
 
     def view(self, state: BanditState, style: Style) -> str:
-        """Returns what each arm has paid so far."""
+        """Returns the results of each arm so far."""
         paid = [
             f"{name}: {' '.join(map(str, results)) or '-'}"
             for name, results in zip(self._chances, state.results, strict=True)

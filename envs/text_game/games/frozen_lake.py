@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import ConfigError, DataError
 
 from .game import Move, Status, Style
 from .grid import NAMES, Cell, after, cells, draw, read_board, read_direction
@@ -22,18 +22,18 @@ _MIN_RANDOM_DISTANCE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenLakeOptions:
-    """What can be chosen of a lake."""
+    """Options of a lake."""
 
     size: int = 4
     """Rows and columns."""
     hole_probability: float = 0.2
-    """Chance of each free cell to be a hole; boards without a way are drawn again."""
+    """Probability of a hole in each free cell; boards without a path are drawn again."""
     slip: float = 0.0
-    """Chance that a move goes sideways, half to each side. 2/3 is the slippery lake of gymnasium."""
+    """Probability that a move goes sideways, half to each side. 2/3 is the slippery lake of gymnasium."""
     placement: Literal["corners", "random"] = "corners"
-    """Where start and goal are: top left and bottom right, or anywhere with at least two steps between them."""
+    """Positions of start and goal: top left and bottom right, or random with at least two steps between them."""
     coordinates: bool = False
-    """Whether positions are also told as (row,column)."""
+    """Whether positions are also given as (row,column)."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 32:
@@ -47,11 +47,11 @@ class FrozenLakeOptions:
 
 
 class LakeState(NamedTuple):
-    """Where the player stands."""
+    """The position of the player."""
 
     cell: Cell
     moves: int
-    """Moves so far, on which the luck of the next one depends; always 0 on ice that is not slippery."""
+    """Number of moves so far, which determines the next slip; always 0 without slips."""
 
 
 class FrozenLake:
@@ -65,12 +65,12 @@ class FrozenLake:
 
         Args:
             board: lines of `_` ice, `O` hole, one `P` (start) and one `G` (goal).
-            slip: chance that a move goes sideways.
-            seed: source of the slips: the same moves always slip alike.
-            coordinates: whether the view tells positions too.
+            slip: probability that a move goes sideways.
+            seed: of the slips: equal moves always slip alike.
+            coordinates: whether the view also gives positions.
 
         Raises:
-            DataError: the board is none, or has no way to the goal.
+            DataError: the board is invalid, or has no path to the goal.
         """
         self._board = read_board(board, symbols=_PLAYER + _ICE + _HOLE + _GOAL)
         self._slip, self._seed, self._coordinates = slip, seed, coordinates
@@ -104,7 +104,7 @@ class FrozenLake:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The board, and luck and looks where they are not the default."""
+        """The board, and options that are not the default."""
         spec: dict[str, Any] = {"game": "frozen_lake", "board": list(self._board)}
         if self._slip:
             spec |= {"slip": self._slip, "seed": self._seed}
@@ -116,7 +116,7 @@ class FrozenLake:
         return "/".join(self._board)
 
     def prepare(self) -> None:
-        """Nothing: a lake is small."""
+        """Does nothing."""
 
     def start(self) -> LakeState:
         """Returns the start, before the first move."""
@@ -127,11 +127,11 @@ class FrozenLake:
         return NAMES
 
     def read(self, state: LakeState, text: str) -> str | None:
-        """Returns the direction that is named."""
+        """Returns the direction of a text."""
         return read_direction(text)
 
     def move(self, state: LakeState, action: str) -> Move[LakeState]:
-        """Moves one cell, maybe sideways; stays at the border."""
+        """Moves one cell, possibly sideways; stays at the border."""
         direction = self._slipped(action, state.moves)
         cell = after(state.cell, direction)
         if not self._is_inside(cell):
@@ -148,15 +148,15 @@ class FrozenLake:
         return "open" if state.cell in self._distances else "dead"
 
     def distance(self, state: LakeState) -> int | None:
-        """Returns the length of the shortest way; None in a hole."""
+        """Returns the length of the shortest path; None in a hole."""
         return self._distances.get(state.cell)
 
     def solution(self, state: LakeState) -> list[str]:
-        """Returns the shortest way; on slippery ice, the actions that slip into it."""
+        """Returns the shortest path; on slippery ice, the actions whose slips follow it."""
         actions: list[str] = []
         while left := self._distances.get(state.cell, 0):
             moves = {action: self.move(state, action).state for action in NAMES}
-            # A slip turns all four actions alike: one of them always leads where it should.
+            # A slip rotates all four actions alike, so one of them always reaches the next cell.
             action = next(name for name in NAMES if self._distances.get(moves[name].cell, left) < left)
             actions.append(action)
             state = moves[action]
@@ -181,7 +181,7 @@ class FrozenLake:
 
     @cached_property
     def _distances(self) -> dict[Cell, int]:
-        """Steps to the goal from every cell that has a way to it."""
+        """Steps to the goal from every cell with a path to it."""
         found, ends = {self._goal: 0}, deque([self._goal])
         while ends:
             cell = ends.popleft()

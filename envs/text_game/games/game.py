@@ -1,4 +1,4 @@
-"""What a game is: pure functions of a state, so that playing, replaying and solving are the same code."""
+"""The interface of games: pure functions of a state, for playing, replaying and solving."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ Status = Literal["open", "goal", "dead"]
 
 @dataclass(frozen=True)
 class Move(Generic[State]):
-    """What an action led to."""
+    """The result of an action."""
 
     state: State
     text: str = ""
-    """What happened, in a sentence; empty where the new position says it all."""
+    """A sentence on the result; empty if the new position shows it."""
     is_effective: bool = True
-    """False when everything is as it was before."""
+    """False if nothing changed."""
 
 
 class Game(Protocol[State]):
-    """One position to start from, with its rules; states are immutable and luck is a function of the state."""
+    """A start position with rules; states are immutable, and randomness is a function of the state."""
 
     options: ClassVar[type]
-    """A dataclass of what can be chosen of a new game."""
+    """Dataclass of the options of a new game."""
 
     @classmethod
     def generate(cls, seed: int, options: Any) -> Game[Any]:
-        """Returns the game of a seed; always one that can be won.
+        """Returns the game of a seed, which can be won.
 
         Raises:
-            ConfigError: hardly any game is as the options want it.
+            ConfigError: hardly any game matches the options.
         """
         ...
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Game[Any]:
-        """Returns the game that `spec` was written of.
+        """Returns the game of a `spec`.
 
         Raises:
-            DataError: it is no game of this kind.
+            DataError: it is not a game of this kind.
         """
         ...
 
@@ -55,16 +55,16 @@ class Game(Protocol[State]):
 
     @property
     def identity(self) -> str:
-        """A text that two games share exactly when they are the same puzzle, whatever their luck and looks."""
+        """A text that identifies the puzzle, independent of seed and presentation."""
         ...
 
     @property
     def actions(self) -> Sequence[str] | None:
-        """All actions there are, where they are always the same; None where they are free text."""
+        """All actions, if they are constant; None for free text."""
         ...
 
     def prepare(self) -> None:
-        """Computes what playing needs; everything else is quick afterwards. May be called from any thread."""
+        """Does slow computations in advance. May be called from any thread."""
         ...
 
     def start(self) -> State:
@@ -72,37 +72,37 @@ class Game(Protocol[State]):
         ...
 
     def legal(self, state: State) -> Sequence[str]:
-        """Returns the actions that are possible now."""
+        """Returns the possible actions."""
         ...
 
     def read(self, state: State, text: str) -> str | None:
-        """Returns the legal action that a text means; None when it means none."""
+        """Returns the legal action of a text; None without one."""
         ...
 
     def move(self, state: State, action: str) -> Move[State]:
-        """Carries out a legal action."""
+        """Executes a legal action."""
         ...
 
     def status(self, state: State) -> Status:
-        """Returns whether the goal is reached, or cannot be reached any more."""
+        """Returns whether the goal is reached, open, or unreachable."""
         ...
 
     def distance(self, state: State) -> int | None:
-        """Returns the length of the solution; None when the goal cannot be reached any more."""
+        """Returns the length of the solution; None if the goal is unreachable."""
         ...
 
     def solution(self, state: State) -> list[str]:
-        """Returns the fewest actions that reach the goal, foreseeing all luck; empty at the end of the game.
+        """Returns the fewest actions that reach the goal, with known randomness; empty at the end of the game.
 
         Raises:
-            DataError: there are none.
+            DataError: there is no solution.
         """
         ...
 
     def rules(self, style: Style) -> str:
-        """Returns what the policy is told before the first position; may be empty in the compact style."""
+        """Returns the rules for the policy; may be empty in the compact style."""
         ...
 
     def view(self, state: State, style: Style) -> str:
-        """Returns the position as the policy sees it."""
+        """Returns the position as text for the policy."""
         ...

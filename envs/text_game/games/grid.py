@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from verl_agentic.errors import DataError
+from verl_agentic import DataError
 
 from .game import Style
 
@@ -18,7 +18,7 @@ _BY_TEXT = {name.casefold(): name for name in NAMES}
 
 
 def read_direction(text: str) -> str | None:
-    """Returns the direction that a text names, whatever its case; None when it names none."""
+    """Returns the direction of a text, in any case; None without one."""
     return _BY_TEXT.get(text.strip().casefold())
 
 
@@ -49,9 +49,9 @@ def read_board(board: Any, *, symbols: str) -> tuple[str, ...]:
 
 
 def draw(board: Iterable[str], *, style: Style, legend: Mapping[str, str]) -> str:
-    """Returns the board as the policy sees it, and the positions of what `legend` names, where it names any."""
+    """Returns the board as text, and the positions of the symbols in `legend`."""
     lines = list(board)
-    # Spaces keep tokenizers from merging neighbours; the compact style has no tokens to spare.
+    # Spaces keep tokenizers from merging neighbours; the compact style saves tokens.
     drawn = [line if style == "compact" else " ".join(line) for line in lines]
     return "\n".join([*drawn, *_positions(lines, legend)])
 

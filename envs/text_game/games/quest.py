@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from verl_agentic.errors import DataError
+from verl_agentic import DataError
 
 from .game import Move, Status, Style
 from .quest_maker import QuestOptions, goals, make_world
@@ -29,7 +29,7 @@ _WORDS = (
     (r"\binto\b", "in"),
     (r"\bonto\b", "on"),
 )
-"""What players write for the same command; applied in this order."""
+"""Synonyms of commands; applied in this order."""
 
 
 class Quest:
@@ -63,7 +63,7 @@ class Quest:
         return repr(self._world.to_spec())
 
     def prepare(self) -> None:
-        """Makes sure that the quest can be won.
+        """Checks that the quest can be won.
 
         Raises:
             DataError: it cannot.
@@ -75,28 +75,28 @@ class Quest:
         return self._world.first()
 
     def legal(self, state: QuestState) -> Sequence[str]:
-        """Returns all commands that are possible now."""
+        """Returns all possible commands."""
         return [*(command for command, _ in self._world.successors(state)), _LOOK]
 
     def read(self, state: QuestState, text: str) -> str | None:
-        """Returns the possible command that is meant, with or without articles and by the usual synonyms."""
+        """Returns the possible command of a text, with or without articles, and with synonyms."""
         meant = _plain(text)
         return next((command for command in self.legal(state) if _plain(command) == meant), None)
 
     def move(self, state: QuestState, action: str) -> Move[QuestState]:
-        """Carries out a command."""
+        """Executes a command."""
         if action == _LOOK:
             return Move(state, is_effective=False)
         following = next(after for command, after in self._world.successors(state) if command == action)
         return Move(following, f"You {_with_articles(action)}.")
 
     def status(self, state: QuestState) -> Status:
-        """Returns `goal` or `open`: whatever was done can be undone."""
+        """Returns `goal` or `open`; every action can be undone."""
         thing, place = self._world.goal
         return "goal" if self._world.place(state, thing) == place else "open"
 
     def distance(self, state: QuestState) -> int | None:
-        """Returns the commands of the shortest solution."""
+        """Returns the length of the shortest solution."""
         found = solve(self._world, state)
         return None if found is None else len(found)
 
@@ -108,13 +108,13 @@ class Quest:
         return found
 
     def others_reached(self, state: QuestState) -> Iterator[Quest]:
-        """Yields the quests in the same world that are solved in a state."""
+        """Yields other quests in the same world that a state solves."""
         for thing, place in goals(self._world):
             if self._world.place(state, thing) == place and (thing, place) != self._world.goal:
                 yield Quest(replace(self._world, goal=(thing, place)))
 
     def rules(self, style: Style) -> str:
-        """Returns the quest, and the commands there are."""
+        """Returns the quest and the commands."""
         thing, place = self._world.goal
         goal = f"get the {thing}" if place == CARRIED else _with_articles(self._world.put(thing, place))
         if style == "compact":
@@ -126,7 +126,7 @@ class Quest:
         )
 
     def view(self, state: QuestState, style: Style) -> str:
-        """Returns the room with all that can be seen in it, and what is carried."""
+        """Returns the room with its visible things, and the inventory."""
         world = self._world
         exits = [way + self._door(state, door) for way, (_, door) in world.exits[state.room].items()]
         seen = [self._piece(state, name) for name in world.nearby(state)] + world.contents(state, state.room)
@@ -156,7 +156,7 @@ def _plain(text: str) -> str:
 
 
 def _with_articles(command: str) -> str:
-    """Returns a command as a sentence says it: `put the apple in the chest`."""
+    """Returns a command with articles: `put the apple in the chest`."""
     verb, _, rest = command.partition(" ")
     if verb == "go":
         return command

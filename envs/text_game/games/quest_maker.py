@@ -1,4 +1,4 @@
-"""Draws the world of a quest, with a goal whose shortest solution has exactly the length that is wanted."""
+"""Draws the world of a quest, with a goal whose shortest solution has a given length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from verl_agentic.errors import ConfigError
+from verl_agentic import ConfigError
 
 from .grid import DIRECTIONS, Cell
 from .quest_solver import solve
@@ -30,14 +30,14 @@ _DOOR_SHARE = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class QuestOptions:
-    """What can be chosen of a quest; the size knobs of TextWorld's games (`w2-o3-q4`)."""
+    """Options of a quest; the sizes of TextWorld's games (`w2-o3-q4`)."""
 
     rooms: int = 2
-    """How many rooms."""
+    """Number of rooms."""
     objects: int = 3
-    """How many containers, supports, keys and other things; doors do not count."""
+    """Number of containers, supports, keys and other things; doors do not count."""
     quest_length: int = 4
-    """Commands of the shortest solution."""
+    """Number of commands of the shortest solution."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.rooms <= len(_ROOMS):
@@ -52,7 +52,7 @@ def make_world(seed: int, options: QuestOptions) -> World:
     """Returns the world of a seed.
 
     Raises:
-        ConfigError: rooms and objects hardly ever give a quest of that length.
+        ConfigError: these numbers of rooms and objects hardly ever give a quest of that length.
     """
     rng = random.Random(seed)
     for _ in range(_TRIES):
@@ -69,7 +69,7 @@ def make_world(seed: int, options: QuestOptions) -> World:
 
 
 def goals(world: World) -> list[tuple[str, str]]:
-    """Returns all (thing, place) that a quest in this world may be about: no key, and nothing that is so already."""
+    """Returns all possible goals (thing, place) in this world: no keys, and no goal that is already reached."""
     keys = {key for _, key in world.locks.values()}
     return [
         (thing, place)
@@ -80,7 +80,7 @@ def goals(world: World) -> list[tuple[str, str]]:
 
 
 def _draw(rng: random.Random, options: QuestOptions) -> World:
-    """Returns a world with a goal that is still to be chosen."""
+    """Returns a world without a goal."""
     rooms: list[str] = rng.sample(_ROOMS, options.rooms)
     colors = iter(rng.sample(_COLORS, len(_COLORS)))
     exits, doors = _map(rng, rooms, colors)
@@ -91,7 +91,7 @@ def _draw(rng: random.Random, options: QuestOptions) -> World:
     locks = _locks(rng, [*doors, *containers], max_keys=options.objects - len(furniture) - 1)
     keys = [key for _, key in locks.values() if key is not None]
     others = rng.sample(_THINGS, options.objects - len(furniture) - len(keys))
-    # Containers count twice: what lies in the open makes short quests only.
+    # Containers count twice, because open things give only short quests.
     places = [*rooms, *furniture, *containers]
     things = {name: rng.choice(places) for name in rng.sample([*keys, *others], len(keys) + len(others))}
     return World(
@@ -107,7 +107,7 @@ def _draw(rng: random.Random, options: QuestOptions) -> World:
 def _map(
     rng: random.Random, rooms: list[str], colors: Iterator[str]
 ) -> tuple[dict[str, dict[str, tuple[str, str | None]]], list[str]]:
-    """Returns the exits of rooms that stand on a grid, each beside one that stood there before; and the doors."""
+    """Returns the exits of rooms on a grid, each beside an earlier one, and the doors."""
     at: dict[Cell, str] = {(0, 0): rooms[0]}
     exits: dict[str, dict[str, tuple[str, str | None]]] = {room: {} for room in rooms}
     doors: list[str] = []
@@ -129,7 +129,7 @@ def _map(
 
 
 def _locks(rng: random.Random, lids: list[str], *, max_keys: int) -> dict[str, tuple[str, str | None]]:
-    """Returns status and key of each lid; as many are locked as there may be keys."""
+    """Returns status and key of each lid; the number of locked lids is the number of keys."""
     statuses = {lid: rng.choices(("open", "closed", "locked"), weights=(1, 4, 3))[0] for lid in lids}
     locked = [lid for lid in lids if statuses[lid] == "locked"]
     keys = {lid: f"{lid.removesuffix(' door')} key" for lid in rng.sample(locked, min(len(locked), max_keys))}

@@ -1,8 +1,7 @@
-"""The fewest commands of a quest: only what cannot be avoided is tried, which keeps large worlds solvable.
+"""The solver of quests: it searches only unavoidable commands, so that it solves large worlds.
 
-The rooms form a tree, so that whatever lies on the way to a thing that is needed must be opened, and the key of
-whatever is locked there is needed as well. To drop things, to put them elsewhere and to close lids never helps: nothing
-limits what can be carried.
+The rooms form a tree. So every lid on the path to a needed thing must be opened, and every locked one needs its key.
+Dropping things, putting them elsewhere and closing lids never helps, because the inventory has no limit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _MAX_STATES = 50_000
 
 
 def solve(world: World, state: QuestState, *, max_length: int | None = None) -> list[str] | None:
-    """Returns fewest commands that reach the goal; None when there are none, or none within `max_length`."""
+    """Returns the fewest commands that reach the goal; None without a solution within `max_length`."""
     thing, place = world.goal
     wanted = _unavoidable(world, state)
     if wanted is None or (max_length is not None and len(wanted) > max_length):
@@ -37,7 +36,7 @@ def solve(world: World, state: QuestState, *, max_length: int | None = None) -> 
 
 
 def _unavoidable(world: World, state: QuestState) -> set[str] | None:
-    """Returns every command but walking that a solution has exactly once; None when a key is missing."""
+    """Returns every command except walking that each solution has exactly once; None if a key is missing."""
     thing, place = world.goal
     if world.place(state, thing) == place:
         return set()
@@ -67,7 +66,7 @@ def _unavoidable(world: World, state: QuestState) -> set[str] | None:
 
 
 def _doors(world: World, start: str, end: str) -> list[str]:
-    """Returns the doors on the way from room to room."""
+    """Returns the doors on the path between two rooms."""
     ends: list[tuple[str, str | None, list[str]]] = [(start, None, [])]
     while ends:
         room, came_from, doors = ends.pop()
@@ -87,14 +86,14 @@ def _shortest(
     max_states: int,
     max_length: int | None = None,
 ) -> list[str] | None:
-    """Returns fewest actions from `start` to a goal; None when there are none within the bounds.
+    """Returns the fewest actions from `start` to a goal; None without a solution within the bounds.
 
     Args:
         start: the first state.
         moves: (action, next state) of a state.
-        is_goal: True at the states that are looked for.
-        max_states: states to look at before giving up.
-        max_length: longest solution that is of interest; None takes any.
+        is_goal: whether a state is a goal.
+        max_states: maximum number of states to search.
+        max_length: maximum length of a solution; None: no maximum.
     """
     came_from: dict[QuestState, tuple[QuestState, str] | None] = {start: None}
     ends, length = deque([start]), 0

@@ -1,4 +1,4 @@
-"""The world of a quest: rooms in a tree, doors, containers, keys and other things, and what may be done with them."""
+"""The world of a quest: rooms in a tree, doors, containers, keys and other things, and the possible commands."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from verl_agentic.errors import DataError
+from verl_agentic import DataError
 
 CARRIED = "you"
-"""Where things are that the player carries."""
+"""Place of things that the player carries."""
 OPPOSITE = {"north": "south", "east": "west", "south": "north", "west": "east"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What never changes, and the first state of what does; plain JSON inside."""
+    """The constant parts of a world, and its first state; plain JSON inside."""
 
     exits: Mapping[str, Mapping[str, tuple[str, str | None]]]
     """Room -> direction -> (room behind, door or None). The rooms form a tree."""
@@ -24,15 +24,15 @@ class World:
     locks: Mapping[str, tuple[str, str | None]]
     """Doors and containers -> their first status (`open`, `closed`, `locked`), and their key."""
     things: Mapping[str, str]
-    """What can be carried -> where it is first: a room, a container or a support."""
+    """Portable thing -> its first place: a room, a container or a support."""
     start: str
     """The first room."""
     goal: tuple[str, str]
-    """(thing, place): where the thing has to get; `you` means that it has to be carried."""
+    """(thing, place): the goal of the thing; `you` is the inventory."""
     names: tuple[str, ...] = field(init=False)
-    """The things, in the order in which states list them."""
+    """The things, in the order of states."""
     lids: tuple[str, ...] = field(init=False)
-    """Doors and containers, in the order in which states list them."""
+    """Doors and containers, in the order of states."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.things))
@@ -73,7 +73,7 @@ class World:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> World:
-        """Returns the world that `to_spec` wrote.
+        """Returns the world of a `to_spec`.
 
         Raises:
             DataError: it contradicts itself.
@@ -93,26 +93,26 @@ class World:
         )
 
     def first(self) -> QuestState:
-        """Returns the state in which the quest begins."""
+        """Returns the first state of the quest."""
         return QuestState(self.start, tuple(self.things.values()), tuple(status for status, _ in self.locks.values()))
 
     def place(self, state: QuestState, thing: str) -> str:
-        """Returns where a thing or a piece of furniture is."""
+        """Returns the place of a thing or a piece of furniture."""
         return self.furniture[thing] if thing in self.furniture else state.places[self.names.index(thing)]
 
     def room(self, state: QuestState, thing: str) -> str:
-        """Returns the room in which something is, also when it is carried, or in or on something."""
+        """Returns the room of a thing, also if it is carried, or in or on something."""
         place = self.place(state, thing)
         if place == CARRIED:
             return state.room
         return place if place in self.exits else self.furniture[place]
 
     def is_open(self, state: QuestState, lid: str | None) -> bool:
-        """Returns whether a door or container is open; what has no lid is."""
+        """Returns whether a door or container is open; True without a lid."""
         return lid not in self.locks or state.lids[self.lids.index(lid)] == "open"
 
     def contents(self, state: QuestState, place: str) -> list[str]:
-        """Returns the things that are at a place itself, in the order of the world."""
+        """Returns the things at a place itself, in the order of the world."""
         return [name for name, at in zip(self.names, state.places, strict=True) if at == place]
 
     def nearby(self, state: QuestState) -> list[str]:
@@ -120,7 +120,7 @@ class World:
         return [name for name, room in self.furniture.items() if room == state.room]
 
     def successors(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
-        """Yields every command that is possible now and changes something, with the state it leads to."""
+        """Yields every possible command that changes the state, with the next state."""
         yield from self._walks(state)
         yield from self._lids(state)
         yield from self._takes(state)
@@ -169,11 +169,11 @@ class World:
 
 
 class QuestState(NamedTuple):
-    """What changes while a quest is played."""
+    """The state of a quest."""
 
     room: str
     places: tuple[str, ...]
-    """Where each thing of `World.names` is."""
+    """Place of each thing of `World.names`."""
     lids: tuple[str, ...]
     """Status of each door and container of `World.lids`."""
 

@@ -1,4 +1,5 @@
-"""Sokoban: push all boxes onto targets. Levels are found by playing backwards, so that all of them can be solved."""
+"""Sokoban: push all boxes onto targets. Levels are generated backwards from solved positions, so that all can be
+solved."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic import ConfigError, DataError
 
 from .game import Move, Status, Style
 from .grid import NAMES, Cell, after, cells, draw, read_board, read_direction
 from .sokoban_solver import MAX_STATES, Layout, LevelState, Solutions, solutions, state_count
 
-# The symbols of the format XSB, but `_` for the floor: blanks are lost too easily.
+# The symbols of the format XSB, but `_` for the floor, because blanks may be stripped.
 _WALL, _FLOOR, _TARGET = "#", "_", "."
 _PLAYER, _PLAYER_ON_TARGET, _BOX, _BOX_ON_TARGET = "@", "+", "$", "*"
 _SYMBOLS = _WALL + _FLOOR + _TARGET + _PLAYER + _PLAYER_ON_TARGET + _BOX + _BOX_ON_TARGET
@@ -29,18 +30,18 @@ _TRIES = 300
 
 @dataclass(frozen=True, kw_only=True)
 class SokobanOptions:
-    """What can be chosen of a level."""
+    """Options of a level."""
 
     size: int = 6
     """Rows and columns, the outer wall included."""
     boxes: int = 1
-    """How many boxes, and targets."""
+    """Number of boxes and of targets."""
     min_moves: int = 4
-    """Fewest moves of the shortest solution."""
+    """Minimum moves of the shortest solution."""
     max_moves: int = 12
-    """Most moves of the shortest solution."""
+    """Maximum moves of the shortest solution."""
     coordinates: bool = False
-    """Whether positions are also told as (row,column)."""
+    """Whether positions are also given as (row,column)."""
 
     def __post_init__(self) -> None:
         if not 5 <= self.size <= 16:
@@ -49,7 +50,7 @@ class SokobanOptions:
             raise ConfigError(f"boxes must be 1 to 4, got {self.boxes}")
         if not 1 <= self.min_moves <= self.max_moves:
             raise ConfigError(f"min_moves must be 1 to max_moves ({self.max_moves}), got {self.min_moves}")
-        # 0.8: a level with so many inner walls is drawn often enough.
+        # 0.8: levels with so many inner walls are drawn often enough.
         if state_count(round((self.size - 2) ** 2 * (1 - _INNER_WALL_SHARE) * 0.8), self.boxes) > MAX_STATES:
             raise ConfigError(
                 f"levels of that size have too many positions to be solved, got size={self.size} with "
@@ -67,7 +68,7 @@ class Sokoban:
         """Makes the game of a board in XSB symbols, with `_` for the floor.
 
         Raises:
-            DataError: the board is none, is open to the outside, or has more positions than can be searched.
+            DataError: the board is invalid, open to the outside, or has too many positions.
         """
         self._board = read_board(board, symbols=_SYMBOLS)
         self._coordinates = coordinates
@@ -113,7 +114,7 @@ class Sokoban:
                 if options.min_moves <= moves <= options.max_moves and not state.boxes & layout.targets:
                     by_moves.setdefault(moves, []).append(state)
             if by_moves:
-                # First how hard, then which: otherwise nearly all levels would be of the commonest length.
+                # Choose the length first; otherwise nearly all levels would have the most frequent length.
                 start = rng.choice(by_moves[rng.choice(sorted(by_moves))])
                 level = cls(_board(layout, start, options.size), coordinates=options.coordinates)
                 level.prepare()
@@ -134,7 +135,7 @@ class Sokoban:
         return "/".join(self._board)
 
     def prepare(self) -> None:
-        """Solves all positions of the level, if no sibling has.
+        """Solves all positions of the level, unless a sibling did.
 
         Raises:
             DataError: the level cannot be won.
@@ -151,11 +152,11 @@ class Sokoban:
         return NAMES
 
     def read(self, state: LevelState, text: str) -> str | None:
-        """Returns the direction that is named."""
+        """Returns the direction of a text."""
         return read_direction(text)
 
     def move(self, state: LevelState, action: str) -> Move[LevelState]:
-        """Moves one cell and pushes the box there, if nothing is behind it."""
+        """Moves one cell and pushes a box if the cell behind it is free."""
         to = after(state.player, action)
         if to not in self._layout.floor:
             return Move(state, "A wall is in the way.", False)
@@ -167,13 +168,13 @@ class Sokoban:
         return Move(LevelState(to, state.boxes - {to} | {behind}))
 
     def status(self, state: LevelState) -> Status:
-        """Returns `dead` when no sequence of moves solves the level any more."""
+        """Returns `dead` if the level cannot be solved any more."""
         if state.boxes == self._layout.targets:
             return "goal"
         return "open" if state in self._moves_left else "dead"
 
     def distance(self, state: LevelState) -> int | None:
-        """Returns the moves of the shortest solution; None when there is none."""
+        """Returns the number of moves of the shortest solution; None without one."""
         return self._moves_left.get(state)
 
     def solution(self, state: LevelState) -> list[str]:
@@ -204,7 +205,7 @@ class Sokoban:
 
 
 def _random_layout(rng: random.Random, options: SokobanOptions) -> Layout | None:
-    """Returns a connected floor with targets; None when the walls left too little of it."""
+    """Returns a connected floor with targets; None if it is too small."""
     inner = [(r, c) for r in range(1, options.size - 1) for c in range(1, options.size - 1)]
     free = [cell for cell in inner if rng.random() >= _INNER_WALL_SHARE]
     floor = sorted(_largest_part(set(free)))

@@ -1,4 +1,4 @@
-"""All positions of a Sokoban level that can be won, found by playing backwards from the solved ones."""
+"""The solver of Sokoban: finds all winnable positions of a level backwards from the solved ones."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weakref import WeakValueDictionary
 from .grid import NAMES, Cell, after
 
 MAX_STATES = 200_000
-"""Most positions of a level; to solve so many takes about 1 s and 15 MB."""
+"""Maximum positions of a level, which take about 1 s and 15 MB to solve."""
 _OPPOSITE = dict(zip(NAMES, NAMES[2:] + NAMES[:2], strict=True))
 
 
 class LevelState(NamedTuple):
-    """Where player and boxes are."""
+    """Positions of player and boxes."""
 
     player: Cell
     boxes: frozenset[Cell]
 
 
 class Layout(NamedTuple):
-    """What never moves."""
+    """The floor and targets."""
 
     floor: frozenset[Cell]
     targets: frozenset[Cell]
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Solutions:
-    """All positions of a layout that can be won; a class because a dict cannot be referred to weakly."""
+    """The winnable positions of a layout; a class because a dict cannot have weak references."""
 
     moves_left: dict[LevelState, int]
 
@@ -40,7 +40,7 @@ _shared: WeakValueDictionary[Layout, Solutions] = WeakValueDictionary()
 
 
 def solutions(layout: Layout) -> Solutions:
-    """Returns the positions of a layout that can be won; all who hold those of a layout hold the same."""
+    """Returns the winnable positions of a layout; callers share one object per layout."""
     found = _shared.get(layout)
     if found is None:
         found = _shared[layout] = Solutions(_solve_backwards(layout))
@@ -48,12 +48,12 @@ def solutions(layout: Layout) -> Solutions:
 
 
 def state_count(floor: int, boxes: int) -> int:
-    """Returns how many positions a floor of so many cells has."""
+    """Returns the number of positions of a floor."""
     return comb(floor, boxes) * max(floor - boxes, 0)
 
 
 def _solve_backwards(layout: Layout) -> dict[LevelState, int]:
-    """Returns the moves of the shortest solution from every position that has one, by playing backwards."""
+    """Returns the moves of the shortest solution from every winnable position."""
     level = [LevelState(player, layout.targets) for player in sorted(layout.floor - layout.targets)]
     found = dict.fromkeys(level, 0)
     moves = 0
@@ -73,7 +73,7 @@ def _predecessors(layout: Layout, state: LevelState) -> Iterator[LevelState]:
         came_from = after(state.player, _OPPOSITE[direction])
         if came_from not in layout.floor or came_from in state.boxes:
             continue
-        if state.boxes != layout.targets:  # a solved position is the end: nobody walks on there
+        if state.boxes != layout.targets:  # the game ends at a solved position
             yield LevelState(came_from, state.boxes)
         pushed = after(state.player, direction)
         if pushed in state.boxes:
