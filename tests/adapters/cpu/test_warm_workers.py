@@ -25,7 +25,7 @@ _REPORT = """
 import json, os, signal, sys
 blocked = [number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
 print(json.dumps({"script": __file__, "name": __name__, "arguments": sys.argv[1:], "folder": os.getcwd(),
-    "is_forked": "torch" in sys.modules, "blocked": blocked,
+    "is_forked": "torch" in sys.modules, "blocked": blocked, "leads_group": os.getpgid(0) == os.getpid(),
     "variables": {name: value for name, value in os.environ.items() if name.startswith("FROM_")}}))
 print("an error", file=sys.stderr)
 """
@@ -88,6 +88,7 @@ def test_a_worker_is_forked_with_the_arguments_environment_folder_files_and_sign
         "is_forked": True,
         "variables": {"FROM_RAYLET": "a", "FROM_JOB": "c"},
         "blocked": ["SIGINT"],
+        "leads_group": True,
     }
 
 

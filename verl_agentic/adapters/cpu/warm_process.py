@@ -20,6 +20,8 @@ import torch
 from ray._private import utils
 from ray._private.runtime_env.context import RuntimeEnvContext
 
+from verl_agentic.adapters.monitoring import error_log
+
 _MODULES = (
     "verl.trainer.main_ppo",
     "verl.workers.engine_workers",
@@ -64,6 +66,8 @@ def _become_worker(connection: socket.socket) -> None:
         if not is_same or not is_plain or context.override_worker_entrypoint:
             connection.sendall(b"0")
             os._exit(0)
+        # The raylet ends the process group of a worker that has ended; others must not be in it.
+        os.setpgid(0, 0)
         connection.sendall(b"1")
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -72,6 +76,7 @@ def _become_worker(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked_signals"])
     numpy.random.seed()
+    error_log.begin_worker()
     _limit_threads()
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(script)

@@ -48,11 +48,16 @@ class FirstErrors:
 
     def __init__(self, folder: Path) -> None:
         """Writes nothing yet."""
-        self._path = folder / f"errors-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.jsonl"
-        self._records: dict[tuple[str, str], dict[str, Any]] = {}
+        self._folder = folder
         self._lock = threading.RLock()
-        self._pid = os.getpid()
         self._secrets = Secrets()
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts with no errors, in a file of this process."""
+        self._path = self._folder / f"errors-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.jsonl"
+        self._records: dict[tuple[str, str], dict[str, Any]] = {}
+        self._pid = os.getpid()
 
     def add(self, kind: str, message: str, *, trace: str, where: str) -> None:
         """Keeps an error; never raises.
@@ -130,6 +135,12 @@ def install(folder: Path) -> FirstErrors:
     when_imported("ray.exceptions", functools.partial(_watch_tasks, kept))
     atexit.register(kept.write)
     return kept
+
+
+def begin_worker() -> None:
+    """Keeps the errors of a worker that was forked after this module was imported."""
+    if _kept is not None:
+        _kept.begin()
 
 
 def _record_factory(original: Callable[..., logging.LogRecord], kept: FirstErrors) -> Callable[..., logging.LogRecord]:
