@@ -1,1 +1,1 @@
-"""Tensor maths only: advantages, policy losses, and what they share. Needs torch; knows nothing of verl."""
+"""Tensor maths without verl: advantages, policy losses, batch metrics."""

@@ -1,4 +1,4 @@
-"""What an advantage estimator is: a plain function of a batch with a decorator, and the registry that finds it by name.
+"""The type and the registry of advantage estimators. An estimator is a function of a batch with a decorator:
 
 @advantage()
 def group_baseline(batch: CreditBatch, *, scale: float = 1.0) -> Tensor:
@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch, first_tokens, first_valid_rows
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
-
-Tensor = torch.Tensor
 
 Step = Literal["token", "turn"]
 _SOURCES = {
@@ -42,49 +41,44 @@ OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) |
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageType:
-    """An estimator."""
+    """An advantage estimator."""
 
     name: str
     function: Callable[..., Any]
     needs: frozenset[str]
-    """Optional columns of `CreditBatch` without which it cannot work."""
+    """Optional columns of `CreditBatch` that the estimator requires."""
     needs_critic: bool
     accepts: frozenset[str] = frozenset()
-    """Optional columns that it works without, and otherwise with."""
+    """Optional columns that the estimator uses if they are there."""
     compares_siblings: bool = False
-    """Whether a session alone in its group teaches nothing: `rollout.n` must be above 1."""
+    """Whether a session alone in its group gets no signal, so that `rollout.n` must be above 1."""
     unless: Mapping[str, Any] = field(default_factory=dict)
-    """Option -> the value with which such a session teaches all the same."""
+    """Option -> the value with which such a session gets a signal."""
     discounts: Mapping[str, Step] = field(default_factory=dict)
-    """Option that is a discount -> what it discounts by: `token` or `turn`."""
+    """Name of a discount option -> its step: `token` or `turn`."""
 
     def discount_of(self, options: Mapping[str, Any], step: Step) -> float:
-        """Returns the discount of a step with these options; 1 where it does not discount by such steps."""
+        """Returns the discount per step of this kind; 1 if there is none."""
         named = [name for name, by in self.discounts.items() if by == step]
         defaults = inspect.signature(self.function).parameters
         return math.prod(float(options.get(name, defaults[name].default)) for name in named)
 
     def compares(self, options: Mapping[str, Any]) -> bool:
-        """Tells whether a session alone in its group teaches nothing with these options."""
+        """Returns whether a session alone in its group gets no signal with these options."""
         return self.compares_siblings and not any(options.get(name) == value for name, value in self.unless.items())
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises when the estimator has no such options.
-
-        Raises:
-            ConfigError: naming what it has.
-        """
+        """Raises ConfigError for unknown options; the message lists the known ones."""
         check_options(self.function, options, what=f"estimator {self.name!r}")
 
     def __call__(self, batch: CreditBatch, **options: Any) -> Advantages:
         """Returns the advantages of a batch; masked tokens and void rows get 0.
 
-        The estimator sees sessions as chains of their own rows (`CreditBatch.chain`). All tokens of a sub-agent's row
-        get one advantage, that of the first token that its session sampled: what was earned from there on, by the
-        sub-agent too. A critic learns nothing from these rows.
+        The estimator sees each session as a chain of its own rows (`CreditBatch.chain`). All tokens of a sub-agent's
+        row get one advantage: that of the first sampled token of the session. These rows do not train the critic.
 
         Raises:
-            ConfigError: unknown options, or the batch lacks what the estimator needs.
+            ConfigError: an option is unknown, or the batch lacks a required column.
         """
         self.check_options(options)
         if missing := sorted(name for name in self.needs if _is_missing(getattr(batch, name))):
@@ -109,11 +103,12 @@ def advantage(
     """Makes an estimator of a function `(batch, *, options) -> [B, T] advantages | Advantages`.
 
     Args:
-        needs: optional columns of `CreditBatch` without which it cannot work.
-        accepts: other columns it uses. `agentic.critic.target` is refused if nobody takes `target_values_BT`.
-        compares_siblings: whether a session alone in its group teaches nothing.
-        unless: options, and the values with which it teaches all the same.
-        discounts: options that are discounts, and what they discount by.
+        needs: optional columns of `CreditBatch` that the estimator requires.
+        accepts: optional columns that it uses if they are there. `agentic.critic.target` is refused for an estimator
+            that does not accept `target_values_BT`.
+        compares_siblings: whether a session alone in its group gets no signal.
+        unless: option -> the value with which such a session gets a signal.
+        discounts: name of a discount option -> its step.
     """
     assert {*needs, *accepts} <= OPTIONAL, (needs, accepts)
 
@@ -143,7 +138,7 @@ load_advantage, advantage_names, is_advantage = _REGISTRY.load, _REGISTRY.names,
 
 
 def columns_of_advantage(name: str) -> frozenset[str]:
-    """Returns the optional columns that an estimator needs or takes; none for estimators of verl's."""
+    """Returns the optional columns that an estimator needs or takes; empty for verl's estimators."""
     if not is_advantage(name):
         return frozenset()
     estimator = load_advantage(name)
@@ -160,7 +155,7 @@ def needs_our_trainer(name: str) -> bool:
 
 
 def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) -> Advantages:
-    """Returns the advantages of a chain, and those of the rows that are not in it."""
+    """Adds the advantages of the rows outside of the chain."""
     is_beside_BT = batch.mask_BT & (batch.valid_B & ~batch.is_chained_B).unsqueeze(-1)
     rows_N = first_valid_rows(chain)
     tokens_N = first_tokens(chain.mask_BT[rows_N])

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 
 def masked(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B, T]` float32: the values of sampled tokens, exactly 0 elsewhere, whatever stood there.
+    """Returns `[B, T]` float32: the values of sampled tokens, exactly 0 elsewhere.
 
-    A product with the mask would keep NaN and infinity; this also keeps them out of the gradient.
+    Unlike a product with the mask, this removes NaN and infinity, also from the gradient.
     """
     return torch.where(mask_BT, values_BT.float(), 0.0)
 
@@ -23,7 +22,7 @@ def row_sums(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def row_means(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B]` float32: means over the sampled tokens of every row; 0 for a row that has none."""
+    """Returns `[B]` float32: means over the sampled tokens of every row; 0 for a row without any."""
     return row_sums(values_BT, mask_BT) / mask_BT.sum(dim=-1).clamp(min=1)
 
 
@@ -35,11 +34,10 @@ def token_mean(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
 def weights_of_mean_one(scores_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Returns `[B, T]` float32: scores over the mean score of their row, without gradient; 0 where the mask is 0.
 
-    The mean is the row's own, so that a row weighs the same in every micro-batch; all 1 in a row of zero scores.
+    Each row has its own mean, so a row weighs the same in every micro-batch. A row of zero scores gets 1 everywhere.
 
     Args:
         scores_BT: `[B, T]` float, not negative.
-        mask_BT: `[B, T]` bool.
     """
     scores_BT = masked(scores_BT.detach(), mask_BT)
     means_B1 = row_means(scores_BT, mask_BT).unsqueeze(-1)
@@ -47,6 +45,6 @@ def weights_of_mean_one(scores_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def as_floats(scalars: Mapping[str, Tensor]) -> dict[str, float]:
-    """Returns scalars as numbers; the device is waited for once, not once for each."""
+    """Returns scalars as numbers, with one device synchronisation for all."""
     values = torch.stack([scalar.detach().float() for scalar in scalars.values()]).tolist()
     return dict(zip(scalars, values, strict=True))

@@ -1,4 +1,4 @@
-"""Estimates advantages: what holds for every estimator, ours or not.
+"""Runs an estimator, ours or verl's, with the checks that hold for all.
 
 Axes as in `verl_agentic.algorithms.credit.batch`.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import AdvantageType
 from verl_agentic.algorithms.credit.batch import (
@@ -25,8 +26,6 @@ from verl_agentic.algorithms.credit.group_statistics import group_means, group_s
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import Settings, setting
 
-Tensor = torch.Tensor
-
 _EPSILON = 1e-6
 
 
@@ -35,7 +34,7 @@ class CreditSettings(Settings):
     """Options of all advantage estimators: the section `agentic.credit`."""
 
     clip: float | None = setting(None, above=0)
-    """Advantages are clipped to `[-clip, clip]`. None: no clipping. 5 clips only rare outcomes of large groups."""
+    """Clips advantages to `[-clip, clip]`. None: no clipping. 5 affects only rare outcomes of large groups."""
     by_source: bool = False
     """Z-score outcomes over all sessions of their data source first; see `scaled_by_source`."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -43,17 +42,17 @@ class CreditSettings(Settings):
 
 
 def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSettings) -> Advantages:
-    """Returns the advantages of a batch, checked, bounded and counted.
+    """Returns the advantages of a batch, checked and clipped, with metrics.
 
-    Rewards are scaled by source first. What the estimator gives is set to 0 on masked tokens and void rows, must be
-    finite, and is clipped last. Returns that are the advantages themselves (no critic) are clipped with them.
+    Scales rewards by source first. Advantages are set to 0 on masked tokens and void rows, checked to be finite, and
+    clipped last. Without a critic the returns are the clipped advantages.
 
     Metrics, all under `credit/`: those of the estimator; those of `group_health`, on the rewards before scaling;
     `abs_advantage_mean` over sampled tokens of valid rows, and `clipped_token_frac` of them.
 
     Raises:
-        ConfigError: the estimator's options, or columns that the batch lacks.
-        DataError: the estimator gave something that is not finite, or of another shape; the message names it.
+        ConfigError: an option is unknown, or the batch lacks a column.
+        DataError: advantages or returns are not finite or have a wrong shape.
     """
     given = estimator(scaled_by_source(batch) if settings.by_source else batch, **settings.options)
     advantages_BT = _kept(given.advantages_BT, batch, f"advantages of {estimator.name!r}")
@@ -86,16 +85,14 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
 def scaled_by_source(batch: CreditBatch) -> CreditBatch:
     """Returns the batch with outcomes z-scored over all valid sessions of their data source.
 
-    `(outcome - mean) / (std + 1e-6)` of the source's outcomes in this batch, std with n - 1: tasks whose rewards have
-    different scales push equally hard. All rewards of a source are divided by the same number, turn rewards too; the
-    mean is taken off at one place, the last sampled token of the session's last valid row, so that the session's
-    rewards sum up to the z-score. A source without a spread is not scaled, only shifted. `baseline_B` is scaled alike.
-
-    Estimators that divide by the spread of a group do not change by it (but for their epsilon); those that compare
-    over the batch, or not at all, do.
+    The z-score is `(outcome - mean) / (std + 1e-6)` over the source's outcomes in this batch, with the sample's std. So
+    tasks whose rewards have different scales have equal effect. All rewards of a source are divided by the same number,
+    turn rewards too. The mean is subtracted at the last sampled token of the session's last valid row, so that the
+    session's rewards sum to the z-score. A source without a spread is only shifted. `baseline_B` is scaled alike.
+    Estimators that divide by the group's spread do not change, except for their epsilon.
 
     Raises:
-        ConfigError: the sources are not known.
+        ConfigError: the sources are unknown.
     """
     if batch.source_B is None:
         raise ConfigError(
@@ -129,7 +126,7 @@ def _kept(values_BT: Tensor, batch: CreditBatch, what: str) -> Tensor:
 
 
 def _targets(returns_BT: Tensor, batch: CreditBatch, name: str) -> Tensor:
-    """Returns a critic's targets: on rows that are not valid its own values, because 0 would be a lesson."""
+    """Returns the critic's targets; on invalid rows its own values, because 0 would train the critic."""
     targets_BT = _kept(returns_BT, batch, f"returns of {name!r}")
     if batch.values_BT is None or bool(batch.valid_B.all()):
         return targets_BT
@@ -138,7 +135,7 @@ def _targets(returns_BT: Tensor, batch: CreditBatch, name: str) -> Tensor:
 
 
 def _refuse_nonfinite(values_BT: Tensor, sums_B: Tensor, what: str) -> None:
-    # Sums are cheaper to look at; one that is not finite may also come of finite numbers that are too large.
+    # Checks the cheap sums first. A sum that is not finite may also come from large finite values.
     if bool(torch.isfinite(sums_B).all()) or bool((is_finite_BT := torch.isfinite(values_BT)).all()):
         return
     row = int((~is_finite_BT).any(dim=-1).nonzero()[0])

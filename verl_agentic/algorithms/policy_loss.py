@@ -1,4 +1,4 @@
-"""What a policy loss is: a plain function of a micro-batch with a decorator, and the registry that finds it by name."""
+"""The type and the registry of policy losses. A policy loss is a function of a micro-batch with a decorator."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import Registry
 from verl_agentic.settings import check_options
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +46,15 @@ class LossBatch:
     values_BT: Tensor | None = None
     """`[B, T]` float: the critic's values."""
     group_B: Tensor | None = None
-    """`[B]` int64: which rows are of one prompt."""
+    """`[B]` int64: number of the row's prompt."""
     session_B: Tensor | None = None
-    """`[B]` int64: which rows are of one session."""
+    """`[B]` int64: number of the row's session."""
     group_size_B: Tensor | None = None
-    """`[B]` int64: how many rows the row's group has in the whole batch."""
+    """`[B]` int64: number of rows of the row's group in the whole batch."""
     outcome_B: Tensor | None = None
     """`[B]` float: raw outcome (`acc`) of the row's session."""
     positive_share_B: Tensor | None = None
-    """`[B]` float: which share of the whole batch's sampled tokens lies in successes; the same for every row."""
+    """`[B]` float: share of the whole batch's sampled tokens that lie in successes; equal for all rows."""
     is_external_B: Tensor | None = None
     """`[B]` bool: rows that another policy wrote (demonstrations)."""
     turn_ids_BT: Tensor | None = None
@@ -64,19 +62,19 @@ class LossBatch:
     mean_log_ratio_BT: Tensor | None = None
     """`[B, T]` float: mean over the vocabulary of `log pi - log pi_old` at the position of the token."""
     teacher_log_prob_BT: Tensor | None = None
-    """`[B, T]` float: log-probs of the tokens under the policy that was told more (self-distillation)."""
+    """`[B, T]` float: log-probs of the tokens under the teacher (self-distillation)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What a policy loss gives back: one of the two matrices, and numbers for the metrics."""
+    """The result of a policy loss: one of the two tensors, and metrics."""
 
     per_token_BT: Tensor | None = None
     """`[B, T]` float: aggregated over sampled tokens as `actor.loss_agg_mode` says."""
     per_row_B: Tensor | None = None
     """`[B]` float: averaged over the rows of the whole mini-batch."""
     is_shared: bool = False
-    """Whether the rows of a session have shares of one loss, so that a session never weighs more for its rows."""
+    """Whether the rows of a session share one loss, so that sessions weigh the same whatever their number of rows."""
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -86,8 +84,6 @@ OPTIONAL = frozenset(f.name for f in fields(LossBatch) if f.default is None)
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyLossType:
-    """A policy loss."""
-
     name: str
     function: Callable[..., Loss]
     needs: frozenset[str]
@@ -96,22 +92,15 @@ class PolicyLossType:
     only_token_mean: bool = False
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises when the loss has no such options.
-
-        Raises:
-            ConfigError: naming what it has.
-        """
+        """Raises ConfigError for unknown options; the message lists the known ones."""
         check_options(self.function, options, what=f"policy loss {self.name!r}")
 
     def __call__(self, batch: LossBatch, **options: Any) -> Loss:
-        """Returns the loss of a micro-batch.
-
-        Raises:
-            ConfigError: unknown options, or the batch lacks what the loss needs.
-        """
+        """Returns the loss of a micro-batch. Raises ConfigError if an option is unknown or a column is missing."""
         self.check_options(options)
         if missing := sorted(name for name in self.needs if getattr(batch, name) is None):
-            raise ConfigError(f"policy loss {self.name!r} needs {missing}, got none; {_how_to_get(missing)}")
+            advice = "; ".join(_SOURCES.get(name, f"{name} comes from the trainers agentic_*") for name in missing)
+            raise ConfigError(f"policy loss {self.name!r} needs {missing}, got none; {advice}")
         return self.function(batch, **options)
 
 
@@ -121,10 +110,10 @@ def policy_loss(
     """Makes a policy loss of a function `(batch, *, options) -> Loss`.
 
     Args:
-        needs: optional columns of `LossBatch` without which it cannot work.
-        uses_advantages: False where advantages have no effect. Sections that change them are refused with the loss.
-        only_token_mean: it divides by tokens of the whole batch, so other `actor.loss_agg_mode` and `per_session` are
-            refused.
+        needs: optional columns of `LossBatch` that the loss requires.
+        uses_advantages: False if advantages have no effect. Sections that change them are refused with the loss.
+        only_token_mean: the loss divides by the tokens of the whole batch, so other `actor.loss_agg_mode` and
+            `per_session` are refused.
     """
     assert set(needs) <= OPTIONAL, needs
 
@@ -151,7 +140,7 @@ load_policy_loss, policy_loss_names, is_policy_loss = _REGISTRY.load, _REGISTRY.
 
 
 def needs_of_loss(name: str) -> frozenset[str]:
-    """Returns the columns without which a loss cannot work; none for losses of verl's."""
+    """Returns the optional columns that a loss requires; empty for verl's losses."""
     return load_policy_loss(name).needs if is_policy_loss(name) else frozenset()
 
 
@@ -161,7 +150,3 @@ _SOURCES = {
     "entropy_BT": "set actor.calculate_entropy=true",
     "values_BT": "set critic.enable=true",
 }
-
-
-def _how_to_get(missing: list[str]) -> str:
-    return "; ".join(_SOURCES.get(name, f"{name} comes from the trainers agentic_*") for name in missing)

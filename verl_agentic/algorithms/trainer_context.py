@@ -1,4 +1,4 @@
-"""What a trainer knows of a batch and its advantage estimator cannot be told by arguments: it holds for one call."""
+"""Passes extra batch columns from a trainer to the advantage estimator for one call, besides verl's arguments."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSetting
 
 @dataclass
 class TrainerContext:
-    """What a trainer hands over beside the arguments of verl's estimators."""
+    """Data that a trainer passes in addition to the arguments of verl's estimators."""
 
     columns: dict[str, Any] = field(default_factory=dict)
     """Optional columns of `CreditBatch`."""
     implicit_reward: ImplicitRewardSettings | None = None
-    """How token rewards of a model in the place of verl's reference are added to those of the task."""
+    """How implicit token rewards are added to the task's rewards."""
     metrics: dict[str, Any] = field(default_factory=dict)
-    """Where the metrics of credit go."""
+    """Receives the metrics of credit."""
     for_metrics: dict[str, Any] = field(default_factory=dict)
-    """Columns that metrics may know and estimators may not."""
+    """Columns for metrics only, not for estimators."""
 
 
 _current: ContextVar[TrainerContext | None] = ContextVar("context", default=None)
@@ -30,7 +30,7 @@ _current: ContextVar[TrainerContext | None] = ContextVar("context", default=None
 
 @contextlib.contextmanager
 def use_context(context: TrainerContext) -> Iterator[None]:
-    """Hands it to the estimators that are called inside of this context."""
+    """Passes it to the estimators that are called in this context."""
     token = _current.set(context)
     try:
         yield
@@ -40,11 +40,11 @@ def use_context(context: TrainerContext) -> Iterator[None]:
 
 @contextlib.contextmanager
 def metrics_only_context(metrics: dict[str, Any], columns: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Lets metrics of credit come out under a trainer that hands nothing over.
+    """Collects metrics of credit under a trainer that passes nothing.
 
     Args:
-        metrics: takes them.
-        columns: what they may know; called when nothing has been handed over.
+        metrics: receives the metrics.
+        columns: returns columns for metrics; called if the trainer has passed nothing.
     """
     if _current.get() is not None:
         yield
@@ -54,5 +54,5 @@ def metrics_only_context(metrics: dict[str, Any], columns: Callable[[], dict[str
 
 
 def current_context() -> TrainerContext:
-    """Returns what has been handed over; empty under a trainer that hands nothing over."""
+    """Returns the data that the trainer passed; empty under a trainer that passes nothing."""
     return _current.get() or TrainerContext()

@@ -94,7 +94,7 @@ def test_the_defaults_are_the_papers() -> None:
     [
         ({"model_path": "phi", "bta": 1}, r"unknown keys in algorithm.implicit_reward, got \['bta'\]"),
         ({"beta": 0.1}, r"must have \['model_path'\], got"),
-        ({"model_path": ""}, "implicit_reward.model_path names the reward model, got ''; set"),
+        ({"model_path": ""}, "implicit_reward.model_path must name the reward model, got ''; set"),
         ({"model_path": "phi", "beta": 0}, r"beta must be a number \(above 0\), got 0"),
         ({"model_path": "phi", "beta": "x"}, "beta must be a number .*, got 'x'"),
         ({"model_path": "phi", "outcome_coef": -1}, r"outcome_coef must be a number \(at least 0\), got -1"),

@@ -1,34 +1,27 @@
-"""ARPO: tokens that branches share are credited with what the branches earned on average."""
+"""ARPO: tokens that branches share get the mean advantage of the branches."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
 from verl_agentic.algorithms.credit.step_groups import Base, joint_ids, session_advantages
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
-
 
 @advantage(needs=("shared_BT",), compares_siblings=True)
 def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Base = "grpo") -> Advantages:
     """Returns `[B, T]`: the group advantage; in mode `hard`, tokens of a shared prefix get the mean of its branches.
 
-    `hard`: a token with an id in `shared_BT` gets the mean of the advantages of the rows of its group that have the
-    same id at the same position and sampled it; other tokens get the advantage of their session. `soft`: every copy of
-    a prefix keeps the advantage of its own branch. The advantages of all copies of a prefix sum to the same either way,
-    and so do the gradients while the copies have the same importance ratios.
-    Sessions alone in their group get 0; void rows neither count nor learn; rows of sub-agents get the advantage of
-    their session.
-
-    Args:
-        batch: see `CreditBatch`.
-        mode: `hard` or `soft`.
-        base: `grpo`, `dr_grpo` or `rloo`; see `step_groups.session_advantages`.
+    `hard`: a token with an id in `shared_BT` gets the mean advantage of the rows of its group that sampled the same id
+    at the same position. Other tokens get the advantage of their session. `soft`: every copy of a prefix keeps the
+    advantage of its own branch. Both modes give the same sum of advantages over all copies, and the same gradients
+    while the copies have equal importance ratios.
+    Sessions alone in their group and void rows get 0. Rows of sub-agents get the advantage of their session.
 
     Paper: https://arxiv.org/abs/2507.19849. To our knowledge it trains with `soft`.
     """
@@ -45,16 +38,14 @@ def arpo(batch: CreditBatch, *, mode: Literal["hard", "soft"] = "hard", base: Ba
 
 
 def shared_means(values_BT: Tensor, *, shared_BT: Tensor, is_shared_BT: Tensor, group_B: Tensor) -> Tensor:
-    """Returns `[B, T]`: the mean over the rows of a group that share a token; other tokens keep their value.
+    """Replaces values of shared tokens by their mean over the rows of the group that share them.
 
     Args:
-        values_BT: `[B, T]` float.
         shared_BT: `[B, T]` int64: rows share a token where they have the same id.
-        is_shared_BT: `[B, T]` bool: false where the id does not count.
-        group_B: `[B]` int64.
+        is_shared_BT: `[B, T]` bool: false where the id is ignored.
     """
     num_rows, num_tokens = values_BT.shape
-    # Ids hold for long runs of tokens: only runs are sorted, so that the whole stays linear in tokens.
+    # Ids stay the same over long runs of tokens. Sorting runs only keeps this linear in tokens.
     is_start_BT = torch.ones_like(is_shared_BT)
     is_start_BT[:, 1:] = shared_BT[:, 1:] != shared_BT[:, :-1]
     run_BT = (is_start_BT.flatten().cumsum(0) - 1).view(num_rows, num_tokens)

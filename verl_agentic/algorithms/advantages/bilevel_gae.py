@@ -1,8 +1,9 @@
-"""GAE over turns, and inside every turn GAE over tokens towards what the turn was worth."""
+"""GAE over turns, then GAE over the tokens of each turn towards the turn's return."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
@@ -10,31 +11,27 @@ from verl_agentic.algorithms.credit.explained_variance import critic_metrics
 from verl_agentic.algorithms.credit.gae import critic_targets, gae, scan, td_errors, where_known, whitened
 from verl_agentic.algorithms.credit.turn_states import TurnStates
 
-Tensor = torch.Tensor
-
 
 @advantage(needs=("turn_ids_BT", "values_BT"), discounts={"turn_gamma": "turn", "gamma": "token"})
 def bilevel_gae(
     batch: CreditBatch, *, turn_gamma: float = 0.95, gamma: float = 1.0, lam: float = 1.0, whiten: bool = True
 ) -> Advantages:
-    """Returns advantages of tokens inside turns, each turn ending in the turn's own lambda-return.
+    """Returns advantages of tokens inside turns; each turn ends in its own lambda-return.
 
-    First over turns, with the value at the last sampled token of each:
-    `A[k] = r[k] + turn_gamma * V[k+1] - V[k] + turn_gamma * lam * A[k+1]`, `R[k] = A[k] + V[k]`. Then over the tokens
-    of each turn on its own, where R[k] is the reward of its last token and 0 comes after it:
-    `A[t] = r[t] + gamma * V[t+1] - V[t] + gamma * lam * A[t+1]`. The critic is trained towards `A[t] + V[t]`.
+    The first pass goes over turns, with the value at the last sampled token of each turn:
+    `A[k] = r[k] + turn_gamma * V[k+1] - V[k] + turn_gamma * lam * A[k+1]`, `R[k] = A[k] + V[k]`. The second pass goes
+    over the tokens of each turn. R[k] is the reward of the last token, and the value after it is 0: `A[t] = r[t] +
+    gamma * V[t+1] - V[t] + gamma * lam * A[t+1]`. The critic is trained towards `A[t] + V[t]`.
 
-    A session of several rows is one chain of turns. Void rows get 0. Groups play no role.
+    A session of several rows is one chain of turns. Void rows get 0. Groups are not used.
 
-    Deviations from RAGEN: turns have explicit boundaries (there, a token with a reward other than 0 ends a turn, so
-    that a turn that earned 0 is no turn), rewards inside a turn count towards the turn, and rows of one session are
-    joined.
+    Deviations from RAGEN: turns have explicit boundaries (in RAGEN a non-zero reward ends a turn), rewards inside a
+    turn count for the turn, and the rows of a session are joined.
 
     Args:
-        batch: needs turn ids and values.
         turn_gamma: discount per turn.
         gamma: discount per token inside a turn.
-        lam: of both levels.
+        lam: lambda of both levels.
         whiten: over the sampled tokens of the batch.
 
     Paper: https://arxiv.org/abs/2504.20073 (its code: `high_level_gamma`)

@@ -1,18 +1,17 @@
-"""GiGPO: sessions against their siblings, and steps against those that started from the same state."""
+"""GiGPO: compares sessions with their siblings, and steps with steps from the same state."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
 from verl_agentic.algorithms.credit.group_statistics import group_centred, group_stds
 from verl_agentic.algorithms.credit.step_groups import EPSILON, SessionTurns, StepList, joint_ids, session_advantages
 from verl_agentic.errors import ConfigError
-
-Tensor = torch.Tensor
 
 
 @advantage(needs=("turn_ids_BT", "steps"), compares_siblings=True, discounts={"gamma": "turn"})
@@ -21,20 +20,17 @@ def gigpo(
 ) -> Advantages:
     """Returns `[B, T]`: A_session + omega * A_step.
 
-    A_session is the outcome less the mean of the group. A_step is G[k] less its mean over all steps of the group that
+    A_session is the outcome minus the mean of the group. A_step is G[k] minus its mean over all steps of the group that
     started from the same state, with G[k] = sum over j >= k of gamma^(j - k) * reward of turn j. `mean_std` divides
-    both by their standard deviation, with n - 1 under the root, + 1e-6.
+    both by their sample standard deviation + 1e-6.
 
-    A state that one step only started from gives that step 0, and so does a session that is alone to A_session. Every
-    visit of a state counts: a session that comes back to one is compared with itself, too, as in the original, so
-    here a session may have several votes. Turns without a step and rows of sub-agents get A_session; void rows neither
-    count nor learn.
+    A_step is 0 for a step whose state has no other step; A_session is 0 for a session alone in its group. Every visit
+    of a state counts, as in the original: a session that returns to a state is also compared with itself. Turns without
+    a step and rows of sub-agents get A_session. Void rows get 0 and do not count.
 
     Args:
-        batch: see `CreditBatch`.
-        gamma: discount a turn.
-        omega: weight of the steps.
-        norm: `mean` or `mean_std`.
+        gamma: discount per turn.
+        omega: weight of A_step.
 
     Paper: https://arxiv.org/abs/2505.10978
     """
@@ -53,12 +49,11 @@ def gigpo(
 
 
 def anchored(returns_N: Tensor, state_N: Tensor, *, norm: Literal["mean", "mean_std"]) -> Tensor:
-    """Returns `[N]`: returns of steps against those of all steps of the same state; 0 for one that is alone.
+    """Returns `[N]`: returns of steps minus the mean over all steps from the same state; 0 for a single step.
 
     Args:
-        returns_N: `[N]` float.
         state_N: `[N]` int64 from 0 without gaps.
-        norm: see `gigpo`.
+        norm: `mean_std` also divides by the standard deviation.
     """
     num_states = int(state_N.max()) + 1 if len(state_N) else 0
     among = {"group_N": state_N, "valid_N": torch.ones_like(state_N, dtype=torch.bool), "num_groups": num_states}

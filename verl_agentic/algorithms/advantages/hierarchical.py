@@ -1,8 +1,9 @@
-"""Subgoals and outcome as returns of turns, compared with the siblings at the same turn."""
+"""Returns of turns from subgoals and outcome, minus the siblings' mean at the same turn."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
@@ -10,24 +11,20 @@ from verl_agentic.algorithms.credit.gae import returns_to_go, sums_before
 from verl_agentic.algorithms.credit.group_statistics import group_means
 from verl_agentic.algorithms.credit.turn_states import TurnStates
 
-Tensor = torch.Tensor
-
 
 @advantage(needs=("turn_ids_BT",), compares_siblings=True, discounts={"gamma": "turn"})
 def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
     """Returns `G[k] - b[k]` on every sampled token of a session's k-th turn, not scaled.
 
-    `G[k] = r[k] + gamma * G[k+1]` over the turns of the session (of all of its rows): a subgoal that was reached counts
-    for its turn and those before it, not for later ones; the outcome, on the last turn, for all. `b[k]` is the mean of
-    G[k] over the sessions of the group that have a k-th turn, each with one vote. Where only one session has come that
-    far, there is nobody to compare it with, and the baseline stays that of the last turn that two have: a session that
-    goes on for longer than its siblings gains nothing by that.
+    `G[k] = r[k] + gamma * G[k+1]` over the turns of all rows of the session. A reached subgoal counts for its turn and
+    earlier turns; the outcome, on the last turn, counts for all. `b[k]` is the mean of G[k] over the sessions of the
+    group that have a k-th turn, each counted once. If only one session has a k-th turn, its baseline is that of the
+    last turn that two sessions have. So a session gains nothing by going on longer than its siblings.
 
-    A session alone in its group gets 0, void rows get 0. Rewards per turn come from the rubric (its turn rewards) or
-    the environment; those on any token of a turn count.
+    Void rows and sessions alone in their group get 0. Turn rewards come from the rubric or the environment, on any
+    token of a turn.
 
     Args:
-        batch: needs turn ids.
         gamma: discount per turn.
 
     No paper: our reading of "hierarchical rewards" of subgoals and outcome.
@@ -42,7 +39,7 @@ def hierarchical(batch: CreditBatch, *, gamma: float = 1.0) -> Tensor:
     mean_GK = torch.zeros_like(count_GK)
     cells = {"group_N": place_BK.flatten(), "valid_N": exists_BK.flatten(), "num_groups": mean_GK.numel()}
     mean_GK.view(-1)[cells["group_N"]] = group_means(returns_BK.flatten(), **cells)
-    # Every session has all turns up to its last, so turns that two have come before those that one has.
+    # Sessions have all turns up to their last one, so the turns that two sessions have come first.
     last_shared_G = (count_GK >= 2.0).sum(dim=1) - 1
     last_BK = last_shared_G[batch.group_B].unsqueeze(1)
     baseline_BK = mean_GK[batch.group_B.unsqueeze(1), torch.minimum(turn_BK, last_BK).clamp(min=0)]

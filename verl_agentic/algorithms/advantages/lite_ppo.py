@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.dr_grpo import centred_outcomes
@@ -10,28 +11,25 @@ from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.credit.group_statistics import group_stds
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
-
 
 @advantage(compares_siblings=True)
 def lite_ppo(batch: CreditBatch, *, std_of: str = "outcomes", epsilon: float = 1e-6) -> Tensor:
     """Returns `A = (r - mean of the group) / (std of the batch + epsilon)`, on all tokens that the session sampled.
 
-    Groups of nearly equal rewards are not blown up by their own small spread. Only valid sessions count, one vote each;
-    the standard deviation is the sample's (n - 1). A session without a valid sibling gets 0, as do void ones.
+    Groups with nearly equal rewards are not amplified by their own small standard deviation. Each valid session counts
+    once; the standard deviation is the sample's (n - 1). Void sessions and sessions without a valid sibling get 0.
 
-    The method has a second half: `actor.loss_agg_mode=token-mean`, plain clipping, no critic.
+    The method also needs `actor.loss_agg_mode=token-mean`, plain clipping and no critic.
 
     Args:
-        batch: rewards, groups and sessions.
-        std_of: `outcomes`, or `centred` for outcomes less the mean of their group, which is close to verl's
-            `reinforce_plus_plus_baseline`.
+        std_of: `outcomes`, or `centred` (outcomes minus the mean of their group, close to verl's
+            `reinforce_plus_plus_baseline`).
         epsilon: added to the divisor.
 
     Raises:
-        ConfigError: another `std_of`.
+        ConfigError: unknown `std_of`.
 
-    Paper: https://arxiv.org/abs/2508.08221 (which of the two standard deviations, it leaves open)
+    Paper: https://arxiv.org/abs/2508.08221 (does not say which of the two standard deviations)
     """
     if std_of not in ("outcomes", "centred"):
         raise ConfigError(f"lite_ppo takes std_of outcomes or centred, got {std_of!r}")

@@ -1,4 +1,4 @@
-"""REINFORCE: what was earned from each token on."""
+"""REINFORCE: rewards to go from each token."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from verl_agentic.algorithms.credit.gae import following_rows, returns_to_go, tr
 
 @advantage(discounts={"gamma": "token"})
 def monte_carlo(batch: CreditBatch, *, gamma: float = 1.0) -> Advantages:
-    """Returns discounted rewards to go, less the critic's values where there is a critic.
+    """Returns discounted rewards to go, minus the critic's values if there is a critic.
 
-    `G[t] = r[t] + gamma * G[t']`, `A[t] = G[t] - V[t]`, with t' the next sampled token of the session: observations
-    take no time, and a later row of the session counts for the earlier ones. Groups play no role, so sessions that are
-    alone in theirs are like any other. Nothing is whitened; verl's `reinforce_plus_plus` is the whitened one.
+    `G[t] = r[t] + gamma * G[t']`, `A[t] = G[t] - V[t]`, with t' the next sampled token of the session. Observations are
+    not discounted, and rewards of later rows of the session count for earlier rows. Groups are not used, so singletons
+    get a signal too. Nothing is whitened, unlike in verl's `reinforce_plus_plus`.
 
     Args:
-        batch: The critic is trained towards G.
-        gamma: discount per sampled token. Below 1, the start of a long episode gets next to nothing: with one reward at
-            the end, G falls as `gamma ** tokens_left`.
+        batch: if it has values, the critic is trained towards G.
+        gamma: discount per sampled token. Below 1, the start of a long episode gets almost no reward: with one reward
+            at the end, G falls as `gamma ** tokens_left`.
     """
     trained_BT = trained_tokens(batch)
     returns_BT = returns_to_go(batch.rewards_BT, trained_BT, next_B=following_rows(batch), gamma=gamma)

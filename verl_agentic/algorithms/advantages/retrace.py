@@ -1,8 +1,9 @@
-"""Retrace: targets for Q of whole turns, safe when an older policy took them."""
+"""Retrace: off-policy targets for Q of whole turns."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
@@ -10,11 +11,9 @@ from verl_agentic.algorithms.credit.explained_variance import critic_metrics
 from verl_agentic.algorithms.credit.gae import critic_targets, next_values, scan, where_known
 from verl_agentic.algorithms.credit.turn_states import TurnStates
 
-Tensor = torch.Tensor
-
 
 def trace_weights(ratios: Tensor, *, lam: float = 1.0) -> Tensor:
-    """Returns `lam * min(1, ratio)`: how much of what comes after an act counts for the acts before it."""
+    """Returns `lam * min(1, ratio)`: the weight with which later errors count for earlier actions."""
     return lam * ratios.clamp(max=1.0)
 
 
@@ -28,15 +27,12 @@ def retrace_targets(
     next_B: Tensor,
     gamma: float,
 ) -> Tensor:
-    """Returns `[B, N]` `Q + D`, `D = r + gamma * V' - Q + gamma * c' * D'`; 0 where nothing exists.
+    """Returns `[B, N]` `Q + D`, `D = r + gamma * V' - Q + gamma * c' * D'`; 0 where `exists_BN` is false.
 
     Args:
-        rewards_BN: `[B, N]` float.
-        q_BN: `[B, N]` float: Q of the state and the act of this place.
-        later_BN: `[B, N]` float: what the policy that is trained may expect of the next state, 0 after the end.
-        weights_BN: `[B, N]` float: c of this place (c' is that of the next).
-        exists_BN: `[B, N]` bool.
-        next_B: see `following_rows`.
+        q_BN: `[B, N]` float: Q of the state and action at this place.
+        later_BN: `[B, N]` float: value of the next state under the trained policy, 0 after the end.
+        weights_BN: `[B, N]` float: c at this place (c' at the next).
         gamma: discount per place.
     """
     q_BN, rewards_BN = where_known(q_BN, exists_BN), where_known(rewards_BN, exists_BN)
@@ -48,21 +44,20 @@ def retrace_targets(
 
 @advantage(needs=("turn_ids_BT", "values_BT", "old_log_probs_BT", "rollout_log_probs_BT"), discounts={"gamma": "turn"})
 def retrace(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 1.0) -> Advantages:
-    """Returns Retrace's targets of Q less V, on every sampled token of a turn, not whitened.
+    """Returns Retrace's Q targets minus V, on every sampled token of a turn, not whitened.
 
-    V of a turn is the critic's value at its first sampled token, Q that at its last (as in `archer`). The ratio of a
-    turn is the product of its tokens' ratios: probability before this step's updates over that at rollout. The critic
-    is trained at these two tokens: Q towards `retrace_targets`, V towards `V + min(1, ratio) * (target - V)`; elsewhere
-    towards its own value. A turn of one token trains Q. Sessions of several rows are one chain of turns. Void rows
-    get 0. Groups play no role.
+    V of a turn is the critic's value at its first sampled token, Q its value at the last one (as in `archer`). The
+    ratio of a turn is the product of its tokens' ratios: probability before this step's updates over probability at
+    rollout. The critic is trained at these two tokens: Q towards `retrace_targets`, V towards `V + min(1, ratio) *
+    (target - V)`. Other tokens are trained towards the critic's own value. A turn of one token trains Q. Sessions of
+    several rows are one chain of turns. Void rows get 0. Groups are not used.
 
     Args:
-        batch: needs turn ids, values, and log-probs of both policies.
         gamma: discount per turn.
-        lam: of the trace.
+        lam: lambda of the trace.
 
-    Paper: https://arxiv.org/abs/1606.02647 for Q alone. Deviations: turns for acts, one critic for both Q and V, V's
-    target and the advantage are ours; lambda 1 is the paper's.
+    Paper: https://arxiv.org/abs/1606.02647 for Q alone. Deviations: an action is a turn, one critic gives Q and V, V's
+    target and the advantage are ours. Lambda 1 is the paper's.
     """
     assert batch.values_BT is not None and batch.old_log_probs_BT is not None
     assert batch.rollout_log_probs_BT is not None

@@ -1,10 +1,11 @@
-"""GDPO: every part of the reward is compared in the group by itself."""
+"""GDPO: z-scores each part of the reward within the group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.safe_grpo import z_scores
@@ -12,43 +13,35 @@ from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.credit.group_statistics import group_stds
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
-
 
 @advantage(needs=("parts",), compares_siblings=True)
 def safe_gdpo(
-    batch: CreditBatch,
-    *,
-    keys: Sequence[str] = (),
-    weights: Sequence[float] | None = None,
-    epsilon: float = 1e-6,
+    batch: CreditBatch, *, keys: Sequence[str] = (), weights: Sequence[float] | None = None, epsilon: float = 1e-6
 ) -> Tensor:
     """Returns the weighted sum of the parts' z-scores in the group, whitened over the batch, on all sampled tokens.
 
     `z_k = (r_k - mean_k) / (std_k + epsilon)` of the group's valid sessions, then `A = sum_k w_k z_k / std of all such
-    sums`; both standard deviations are the sample's (n - 1). A part with a large scale does not drown the others. No
-    mean is taken off the sums: it is 0 by construction, as every session has one vote.
+    sums`; both standard deviations are the sample's (n - 1). So a part with a large scale does not dominate. The sums
+    need no centring: their mean is 0, because each session counts once.
 
-    A session without a valid sibling gets 0, as do void ones.
+    Void sessions and sessions without a valid sibling get 0.
 
     Args:
-        batch: its `parts` are read, not its rewards.
-        keys: the parts to take; none: all there are.
+        batch: its `parts` are read instead of its rewards.
+        keys: names of the parts; empty: all parts.
         weights: one per key; None: 1 each.
         epsilon: added to the divisor of a part.
 
     Raises:
-        ConfigError: a part that the batch lacks, or as many weights as there are no keys.
+        ConfigError: the batch lacks a part, or the numbers of weights and keys differ.
 
-    Deviations from verl's `gdpo`: validity, one vote per session (verl whitens over tokens, so that long sessions have
-    more), float64, singletons.
+    Deviations from verl's `gdpo`: void rows are excluded, each session counts once (verl whitens over tokens, so long
+    sessions count more), float64, singletons get 0.
     Paper: https://arxiv.org/abs/2601.05242
     """
     names = list(keys) or sorted(batch.parts)
     if missing := sorted(set(names) - set(batch.parts)):
-        raise ConfigError(
-            f"safe_gdpo's keys must be parts of the reward, got {missing}; there are {sorted(batch.parts)}"
-        )
+        raise ConfigError(f"safe_gdpo's keys must be parts of the reward, got {missing}; it has {sorted(batch.parts)}")
     factors = [1.0] * len(names) if weights is None else list(weights)
     if len(factors) != len(names):
         raise ConfigError(f"safe_gdpo takes one weight per key, got {len(factors)} for {names}")

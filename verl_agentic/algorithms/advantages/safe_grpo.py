@@ -1,46 +1,37 @@
-"""GRPO over sessions, safe against void rows, sessions of several rows and groups without a spread."""
+"""GRPO over sessions. Handles void rows, sessions of several rows and constant groups."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.credit.group_statistics import group_centred, group_counts, group_stds
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
-
 
 @advantage(compares_siblings=True, unless={"singleton": "raw"})
 def safe_grpo(
-    batch: CreditBatch,
-    *,
-    ddof: int = 1,
-    epsilon: float = 1e-6,
-    std_floor: float = 0.0,
-    singleton: str = "zero",
+    batch: CreditBatch, *, ddof: int = 1, epsilon: float = 1e-6, std_floor: float = 0.0, singleton: str = "zero"
 ) -> Tensor:
     """Returns `A = (r - mean) / (max(std, std_floor) + epsilon)` of the session's group, on all tokens it sampled.
 
-    Mean and standard deviation are those of the outcomes of the group's valid sessions, one vote each, in float64: the
-    advantage of a constant group is exactly 0, with and without a floor. A floor damps groups that are almost
-    constant, where rounding or a last decimal would decide; it does nothing for constant ones, whatever is said of it.
-    Void sessions get 0.
+    Mean and standard deviation are taken over the outcomes of the group's valid sessions, each counted once, in
+    float64. So the advantage of a constant group is exactly 0, with or without a floor. A floor damps groups that are
+    almost constant, where rounding would decide. Void sessions get 0.
 
     Args:
-        batch: rewards, groups and sessions.
         ddof: 1 for the sample's standard deviation (verl), 0 for the population's.
-        epsilon: verl's; its effect is greatest where rewards are nearly equal.
+        epsilon: added to the divisor; the default is verl's.
         std_floor: 0.1 is a usual value.
-        singleton: what a session gets that has no valid sibling: `zero`, as a group of one has nothing to compare
-            with; or `raw`, verl's convention `A = r / (1 + epsilon)`, for groups that were made of one.
+        singleton: advantage of a session without a valid sibling: `zero`, or `raw` for verl's `A = r / (1 + epsilon)`.
 
     Raises:
-        ConfigError: options that cannot work.
+        ConfigError: an option is out of range.
 
-    Deviations from verl's `grpo`: the four above (validity, one vote per session, float64, singletons).
-    Paper: https://arxiv.org/abs/2402.03300
+    Deviations from verl's `grpo`: void rows are excluded, each session counts once, float64, singletons get 0. Paper:
+    https://arxiv.org/abs/2402.03300
     """
     if ddof not in (0, 1) or epsilon < 0 or std_floor < 0 or singleton not in ("zero", "raw"):
         raise ConfigError(
@@ -77,11 +68,10 @@ def z_scores(
     Args:
         values_S: `[S]` float, finite.
         group_S: `[S]` int64 in `[0, num_groups)`.
-        valid_S: `[S]` bool: who has a vote.
-        num_groups: G.
+        valid_S: `[S]` bool: sessions that count.
         ddof: 1 for the sample's standard deviation, 0 for the population's.
         epsilon: added to the divisor.
-        std_floor: least standard deviation to divide by.
+        std_floor: minimum standard deviation to divide by.
     """
     centred_S = group_centred(values_S, group_S, valid_N=valid_S, num_groups=num_groups)
     stds_S = group_stds(values_S, group_S, valid_N=valid_S, num_groups=num_groups, ddof=ddof)

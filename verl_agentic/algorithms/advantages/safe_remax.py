@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
-
-Tensor = torch.Tensor
 
 
 @advantage(needs=("baseline_B",))
 def safe_remax(batch: CreditBatch) -> Tensor:
     """Returns `A = r - outcome of the greedy session of the same prompt`, on all tokens that the session sampled.
 
-    Void sessions get 0, as do sessions whose baseline is NaN (the greedy session was void itself). Siblings play no
-    part, so that groups of one are as good as any.
+    Void sessions get 0, and so do sessions whose baseline is NaN (the greedy session was void). Groups are not used.
 
-    Deviation from verl's `remax`: it credits a token with the rewards after it only; here, as in the paper, a reward is
-    one outcome. The two are the same where rewards lie on the last token.
+    Deviations from verl's `remax`: verl credits a token only with later rewards. Here, as in the paper, the reward is
+    one outcome. Both are equal if all rewards are on the last token.
     Paper: https://arxiv.org/abs/2310.10505
     """
     baseline_S = batch.per_session(torch.as_tensor(batch.baseline_B).float())

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.advantages.dr_grpo import centred_outcomes
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.credit.group_statistics import group_counts
 
-Tensor = torch.Tensor
-
 
 @advantage(compares_siblings=True)
 def safe_rloo(batch: CreditBatch) -> Tensor:
     """Returns `A_i = r_i - mean of r_j over j != i = K / (K - 1) (r_i - mean)`, on all tokens that the session sampled.
 
-    K is the number of valid sessions of the group, one vote each. A session without a valid sibling gets 0, as do void
-    ones.
+    K is the number of valid sessions of the group. Void sessions and sessions without a valid sibling get 0.
 
-    Deviations from verl's `rloo`: validity, one vote per session, float64, and singletons, whose
-    bare reward verl takes.
+    Deviations from verl's `rloo`: void rows are excluded, each session counts once, float64, and singletons get 0 (in
+    verl, their raw reward).
     Paper: https://arxiv.org/abs/2402.14740
     """
     counts_S = group_counts(batch.group_S, valid_N=batch.valid_S, num_groups=batch.num_groups)

@@ -1,8 +1,9 @@
-"""SALT: what a step is worth, by the sessions that share it."""
+"""SALT: a step gets the mean advantage of the sessions that share it."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
@@ -17,26 +18,22 @@ from verl_agentic.algorithms.credit.step_groups import (
 )
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
-
 
 @advantage(needs=("turn_ids_BT", "steps"), compares_siblings=True)
 def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Advantages:
-    """Returns `[B, T]`: the group advantage; a step that several sessions of a group share gets the mean of theirs.
+    """Returns `[B, T]`: the group advantage, averaged over sessions for steps that several sessions share.
 
-    A step is an edge (state, action, next state) of the graph of all sessions of a group; after the last turn of a
-    session stands an end that is like no state. With A[i] the `base` advantage of session i, every step gets the mean
-    of A[i] over the sessions i that contain its edge, each counted once however often it takes it. A step of one
-    session only keeps A[i], so that without shared steps this is `base`, to the bit; and so do turns without a step and
-    rows of sub-agents. Sessions alone in their group get 0; void rows neither count nor learn.
+    A step is an edge (state, action, next state) in the graph of all sessions of a group. The last turn of a session
+    leads to an end state that equals no other state. With A[i] the `base` advantage of session i, a step gets the mean
+    of A[i] over the sessions that contain its edge. Each session counts once, however often it takes the edge. A step
+    of one session keeps A[i], as do turns without a step and rows of sub-agents. So without shared steps the result
+    equals `base` bit for bit. Void rows and sessions alone in their group get 0.
 
     Args:
-        batch: see `CreditBatch`.
-        base: `grpo`, `dr_grpo` or `rloo`; see `step_groups.session_advantages`.
-        history: how many steps before it must be the same, too, for a step to be shared.
+        history: how many preceding steps must also be equal for a step to be shared.
 
-    What makes two steps the same is ours (the keys of `agent_loops.records.step_keys`), and so is `history` with its
-    default: the paper's own were not to be read.
+    Our own choices, because the paper was not available: when two steps are equal (`agent_loops.records.step_keys`),
+    and `history` with its default.
 
     Paper: https://arxiv.org/abs/2510.20022
     """
@@ -51,7 +48,7 @@ def salt(batch: CreditBatch, *, base: Base = "grpo", history: int = 0) -> Advant
 
 
 def _edges(steps: StepList, *, history: int) -> Tensor:
-    """Returns `[N]` numbers of edges, from 0 without gaps; edges of two groups are never the same."""
+    """Returns `[N]` edge numbers, from 0 without gaps; edges of different groups differ."""
     if history < 0:
         raise ConfigError(f"history must not be negative, got {history}; it is a number of steps")
     columns, place_N = [], steps.before_N
@@ -63,11 +60,11 @@ def _edges(steps: StepList, *, history: int) -> Tensor:
 
 
 def _means(values_N: Tensor, *, edge_N: Tensor, session_N: Tensor) -> Tensor:
-    """Returns `[N]` means over the sessions of every edge, of values that are the same for all steps of a session."""
+    """Returns `[N]`: the mean over the sessions of each edge. All steps of a session have one value."""
     num_edges = int(edge_N.max()) + 1 if len(edge_N) else 0
     pair_N = joint_ids(edge_N, session_N)
     num_pairs = int(pair_N.max()) + 1 if len(pair_N) else 0
-    # One step of every pair of edge and session stands for all of them: their values are the same.
+    # One step per pair of edge and session is enough, because their values are equal.
     value_P = values_N.new_zeros(num_pairs).scatter_(0, pair_N, values_N)
     edge_P = edge_N.new_zeros(num_pairs).scatter_(0, pair_N, edge_N)
     sums_E = values_N.new_zeros(num_edges).index_add_(0, edge_P, value_P)

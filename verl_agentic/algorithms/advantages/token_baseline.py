@@ -1,20 +1,14 @@
-"""A baseline of its own for every sampled token: the siblings' mean, weighted by how noisy their gradients are."""
+"""A baseline per sampled token: the siblings' mean return, weighted by the size of their gradients."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
-from verl_agentic.algorithms.credit.gae import (
-    following_rows,
-    returns_to_go,
-    sums_before,
-    trained_tokens,
-)
+from verl_agentic.algorithms.credit.gae import following_rows, returns_to_go, sums_before, trained_tokens
 from verl_agentic.algorithms.credit.group_statistics import group_means
-
-Tensor = torch.Tensor
 
 _EPSILON = 1e-8
 
@@ -22,9 +16,8 @@ _EPSILON = 1e-8
 def score_norms(log_probs_BT: Tensor, sum_pi_squared_BT: Tensor | None) -> Tensor:
     """Returns `[B, T]` float64 squared norms of the gradient of a token's log-prob with respect to the logits.
 
-    `1 - 2 * pi + sum(pi ** 2)`, the sum being over the vocabulary; 0 where rounding makes it negative. Where it is not
-    known: `(1 - pi) ** 2`, the token's own part of it. What is left out lies between 0 and as much again, so that the
-    weights are right within a factor of 2.
+    `1 - 2 * pi + sum(pi ** 2)`, the sum being over the vocabulary; 0 where rounding makes it negative. If the sum is
+    unknown: `(1 - pi) ** 2`, which is right within a factor of 2.
     """
     pi_BT = log_probs_BT.double().clamp(max=0.0).exp()
     if sum_pi_squared_BT is None:
@@ -39,23 +32,20 @@ def score_norms(log_probs_BT: Tensor, sum_pi_squared_BT: Tensor | None) -> Tenso
     unless={"keep_alone": True},
 )
 def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantages:
-    """Returns `G[n] - b[n]` of every sampled token, n counting the sampled tokens of the session.
+    """Returns `G[n] - b[n]` for every sampled token; n counts the sampled tokens of the session.
 
     `b[n] = sum(W[n] * G[n]) / sum(W[n])` over the sessions of the group with an n-th sampled token; G are rewards to
-    go, and W the sums of `score_norms` over the session's tokens up to this one. Every session is one chain of its
-    rows. Void rows have no part in b and get 0.
+    go, and W the sums of `score_norms` over the session's tokens so far. Every session is one chain of its rows. Void
+    rows do not count in b and get 0.
 
-    The same numbers as verl's `tir_optimal_token_baseline`, and as `optimal_token_baseline` where there are no
-    observations (with them, that one compares tokens at the same position of the row, whichever turn they are in);
-    verl's V1 trainer can run neither, as it asks for `sum_pi_squared` that it does not hand over. Deviations: 1e-8 is
-    added to every weight, not to their sum, so that where no token so far had any noise b is the plain mean, not 0; and
+    Equals verl's `tir_optimal_token_baseline`, and without observations `optimal_token_baseline` (which compares tokens
+    at equal positions of the row). verl's V1 trainer can run neither, because it does not pass `sum_pi_squared`.
+    Deviations: 1e-8 is added to every weight instead of their sum, so b is the plain mean if all weights are 0; and
     `keep_alone`.
 
     Args:
-        batch: needs log-probs; `sum_pi_squared_BT` where it is known.
-        keep_alone: tokens that no sibling has a counterpart of (those of a session alone in its group, and of the
-            longest session past the second longest) get their whole return, as in verl; else 0, since b is their own
-            return.
+        keep_alone: whether tokens without a counterpart in a sibling get their whole return, as in verl. Otherwise they
+            get 0. They are the tokens of singletons, and of the longest session beyond the second longest.
 
     Paper: https://raw.githubusercontent.com/mlresearch/v306/main/assets/li26hy/li26hy.pdf (Optimal Token Baseline)
     """
@@ -78,10 +68,10 @@ def token_baseline(batch: CreditBatch, *, keep_alone: bool = False) -> Advantage
 def _baselines(
     batch: CreditBatch, trained_BT: Tensor, returns_BT: Tensor, weights_BT: Tensor, rank_BT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns `[B, T]` weighted means of the group at the same rank, and where no sibling has that rank."""
+    """Returns `[B, T]` weighted means of the group at the same rank, and a mask of tokens without a counterpart."""
     lengths_S = batch.sum_per_session(trained_BT.sum(dim=1))
     longest, num_groups = int(lengths_S.max()) if len(lengths_S) else 0, batch.num_groups
-    # Sessions of every length, summed from the longest down: how many have an n-th token.
+    # Counts how many sessions have an n-th token: sums over lengths, from the longest down.
     ended = torch.zeros(num_groups * (longest + 1), dtype=torch.int64, device=rank_BT.device)
     ended.index_add_(0, batch.group_S * (longest + 1) + lengths_S, torch.ones_like(lengths_S))
     count_GN = ended.reshape(num_groups, longest + 1).flip(1).cumsum(dim=1).flip(1)[:, 1:]

@@ -15,23 +15,22 @@ from verl_agentic.algorithms.credit.turn_states import TurnStates
 def turn_gae(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whiten: bool = True) -> Advantages:
     """Returns generalised advantages of turns, the same on every sampled token of a turn.
 
-    `A[k] = r[k] + gamma * V(s[k+1]) - V(s[k]) + gamma * lam * A[k+1]`, where r[k] is all that turn k earned, and
-    `V(s[k])` the critic's value at the turn's first sampled token: the state with the last observation in, before the
-    policy's answer. After the last turn there is 0. Long turns and long observations do not discount anything.
+    `A[k] = r[k] + gamma * V(s[k+1]) - V(s[k]) + gamma * lam * A[k+1]`, where r[k] is the sum of turn k's rewards, and
+    `V(s[k])` the critic's value at the turn's first sampled token. The value after the last turn is 0. The lengths of
+    turns and observations do not affect discounting.
 
-    - A session of several rows is one chain: after a row's last turn comes the first turn of its next row.
-    - The critic is trained towards `A[k] + V(s[k])` on every sampled token of the turn: with no discount inside it,
-      that is what the turn's other states are worth too. `step_critic` trains it at the first tokens alone.
-    - Void rows get 0 and do not train the critic. Groups play no role.
-    - Metrics: `critic_metrics` over turns.
+    - A session of several rows is one chain of turns.
+    - The critic is trained towards `A[k] + V(s[k])` on every sampled token of the turn. `step_critic` trains it at
+      first tokens only.
+    - Void rows get 0 and do not train the critic. Groups are not used.
 
     Args:
-        batch: needs turn ids and values.
         gamma: discount per turn.
-        lam: 0: one-step errors; 1: returns less values.
+        lam: 0: one-step errors; 1: returns minus values.
         whiten: over the sampled tokens of the batch, as verl's `gae`.
 
-    Paper: https://arxiv.org/abs/1506.02438. Deviations: turns for steps. The defaults are common advice, no paper's.
+    Paper: https://arxiv.org/abs/1506.02438. Deviations: a step is a turn. The defaults are common advice, not a
+    paper's.
     """
     return gae_of_turns(batch, gamma=gamma, lam=lam, whiten=whiten, trains_at="every_token")
 
@@ -39,14 +38,10 @@ def turn_gae(batch: CreditBatch, *, gamma: float = 0.99, lam: float = 0.95, whit
 def gae_of_turns(
     batch: CreditBatch, *, gamma: float, lam: float, whiten: bool, trains_at: Literal["every_token", "first_token"]
 ) -> Advantages:
-    """Returns advantages of turns on all of their sampled tokens, and targets for the critic.
+    """Returns advantages of turns on all of their sampled tokens, and critic targets; see `turn_gae`.
 
     Args:
-        batch: needs turn ids and values.
-        gamma: discount per turn.
-        lam: 0: one-step errors; 1: returns less values.
-        whiten: over the sampled tokens of the batch.
-        trains_at: tokens of a turn with a target; at the others it is the critic's own value.
+        trains_at: tokens of a turn with a target. Other tokens are trained towards the critic's own value.
     """
     assert batch.values_BT is not None
     states = TurnStates.of(batch)

@@ -1,4 +1,4 @@
-"""Every turn against the same turn of its siblings, one vote a session.
+"""Compares every turn with the same turn of its siblings; each session counts once.
 
 Axes: B rows, T tokens, S sessions, K turns.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
@@ -15,40 +16,37 @@ from verl_agentic.algorithms.credit.group_statistics import group_centred, group
 from verl_agentic.algorithms.credit.step_groups import EPSILON, SessionTurns
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
 TurnNorm = Literal["others", "mean", "mean_std"]
 
 
 @advantage(needs=("turn_ids_BT",), compares_siblings=True, discounts={"gamma": "turn"})
 def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "others") -> Tensor:
-    """Returns `[B, T]`: what a session earned from a turn on, less what its siblings did that played this turn as well.
+    """Returns `[B, T]`: a session's return from a turn on, minus that of the siblings that reached this turn.
 
     With G[i, k] = sum over j >= k of gamma^(j - k) * reward of turn j of session i,
 
         A[i, k] = G[i, k] - mean of G[m, k] over the siblings m that have a turn k.
 
-    Two constructions that lie nearer are biased, since there how long a session is changes what is taken off it:
+    Two more obvious constructions are biased, because the length of a session changes its baseline:
 
-    - A mean over all turns of all sessions gives long sessions more votes.
-    - A mean of rewards for each turn, summed over the turns that a session has (MT-GRPO), takes more off longer
-      sessions; it pays for stopping early (https://github.com/verl-project/verl/issues/7244).
+    - A mean over all turns of all sessions counts long sessions more often.
+    - A mean of rewards per turn, summed over a session's turns (MT-GRPO), subtracts more from longer sessions, so it
+      rewards stopping early (https://github.com/verl-project/verl/issues/7244).
 
-    Here every session has one vote at every turn. Whether it has a turn k is settled before it acts there, and what is
-    taken off does not depend on what it does from there on, so the gradient is unbiased (exactly with `others`).
-    This construction is ours; the issue offers one that we could not read.
+    Here every session counts once at every turn. Whether a session reaches turn k is settled before it acts there, and
+    its baseline does not depend on its later actions. So the gradient is unbiased (exactly with `others`). The
+    construction is ours.
 
-    A turn that no sibling has gets the advantage of the session's last turn that one had (unbiased for the same
-    reason); a session alone in its group gets 0. Void rows neither count nor learn. Several rows of a session are its
-    turns one after the other, by turn id.
+    A turn that no sibling reached gets the advantage of the last turn that one reached. Void rows and sessions alone in
+    their group get 0. The turns of a session of several rows are ordered by turn id.
 
     Args:
-        batch: see `CreditBatch`.
-        gamma: discount a turn.
-        norm: what is taken off: the mean of the `others`; the `mean` with the session itself, as GRPO does it (scales
-            the gradient of a turn that n sessions have by 1 - 1 / n); `mean_std` divides by the standard deviation too.
+        gamma: discount per turn.
+        norm: `others` subtracts the mean of the siblings; `mean` includes the session itself, as GRPO does (scales the
+            gradient of a turn with n sessions by 1 - 1 / n); `mean_std` also divides by the standard deviation.
 
-    Paper: https://arxiv.org/abs/2505.11821 (MT-GRPO). Deviations: not its formula; every session has
-    one vote at every turn.
+    Paper: https://arxiv.org/abs/2505.11821 (MT-GRPO). Deviations: another formula; every session counts once at every
+    turn.
     """
     session_turns = SessionTurns.of(batch)
     values_SK = compared_by_turn(session_turns.returns_to_go(gamma=gamma), session_turns=session_turns, norm=norm)
@@ -56,16 +54,7 @@ def turn_group(batch: CreditBatch, *, gamma: float = 1.0, norm: TurnNorm = "othe
 
 
 def compared_by_turn(returns_SK: Tensor, *, session_turns: SessionTurns, norm: TurnNorm) -> Tensor:
-    """Returns `[S, K]`: returns against those of the siblings at the same turn; see `turn_group`.
-
-    Args:
-        returns_SK: `[S, K]` float.
-        session_turns: which sessions have which turns.
-        norm: see `turn_group`.
-
-    Raises:
-        ConfigError: another norm.
-    """
+    """Returns `[S, K]`: returns minus those of siblings at the same turn. Raises ConfigError for an unknown norm."""
     batch, (num_sessions, num_turns) = session_turns.batch, returns_SK.shape
     turn_K = torch.arange(num_turns, device=returns_SK.device)
     cell_N = (batch.group_S.unsqueeze(-1) * num_turns + turn_K).flatten()

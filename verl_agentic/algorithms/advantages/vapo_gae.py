@@ -1,8 +1,8 @@
-"""VAPO's advantages: another lambda for the policy than for the critic, and one that grows with the episode."""
+"""VAPO's advantages: lambda 1 for the critic, and a lambda for the policy that grows with the episode."""
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
@@ -16,13 +16,11 @@ from verl_agentic.algorithms.credit.gae import (
     whitened,
 )
 
-Tensor = torch.Tensor
-
 
 def length_adaptive_lambda(lengths: Tensor, *, alpha: float) -> Tensor:
-    """Returns `1 - 1 / (alpha * length)`, and 0 for lengths of `1 / alpha` and less, where the formula falls below.
+    """Returns `max(0, 1 - 1 / (alpha * length))`.
 
-    With it the weights of all later errors sum to `alpha * length`: they reach over the same share of every episode.
+    The weights of all later errors then sum to `alpha * length`, the same share of every episode.
     """
     return (1.0 - 1.0 / (alpha * lengths.clamp(min=1))).clamp(min=0.0)
 
@@ -31,21 +29,19 @@ def length_adaptive_lambda(lengths: Tensor, *, alpha: float) -> Tensor:
 def vapo_gae(batch: CreditBatch, *, alpha: float = 0.05, gamma: float = 1.0, whiten: bool = True) -> Advantages:
     """Returns generalised advantages of tokens, with lambda `1 - 1 / (alpha * l)`; the critic's lambda is 1.
 
-    l is the number of sampled tokens of the session. The critic is trained towards what was really earned, so that its
-    values do not lean on themselves over thousands of tokens. Observations take no time; after a row's last token comes
-    the first of the row in which its session goes on. Void rows get 0. Groups play no role.
+    l is the number of sampled tokens of the session. The critic is trained towards the actual returns, so its values do
+    not bootstrap from themselves over thousands of tokens. Observations are not discounted. The rows of a session form
+    one chain. Void rows get 0. Groups are not used.
 
-    The rest of VAPO is set elsewhere: clip-higher and token-mean in verl's actor, a warm-up of the critic in verl's
-    `trainer.critic_warmup`, and the imitation loss on positive examples in the policy loss `vapo`.
+    Set the rest of VAPO elsewhere: clip-higher and token-mean in verl's actor, `trainer.critic_warmup`, and the policy
+    loss `vapo` for the imitation loss on successes.
 
     Args:
-        batch: needs values.
-        alpha: of the formula above.
         gamma: discount per sampled token.
         whiten: over the sampled tokens of the batch, as verl's `gae`.
 
-    Paper: https://arxiv.org/abs/2504.05118. Deviations: the paper has one row per episode and no observations; l of 20
-    and less is ours.
+    Paper: https://arxiv.org/abs/2504.05118. Deviations: the paper has one row per episode and no observations. Lambda 0
+    for l <= 20 is ours.
     """
     assert batch.values_BT is not None
     trained_BT, next_B = trained_tokens(batch), following_rows(batch)

@@ -1,32 +1,28 @@
-"""VSPO: groups that are used again and again do not count again and again."""
+"""VSPO: scales down the advantage of groups that are used several times."""
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.credit.step_groups import Base, session_advantages
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
-
 
 @advantage(needs=("uses_B",), compares_siblings=True)
 def vspo(batch: CreditBatch, *, base: Base = "grpo", clip: float | None = None) -> Tensor:
-    """Returns `[B, T]`: the group advantage, clipped, and divided by how often the group is in use.
+    """Returns `[B, T]`: the group advantage, clipped, and divided by the number of uses of the group.
 
-    The copies of a group that is used n times get 1 / n each, so that their sum is what the group would count once;
-    the advantage is clipped first, which keeps that so. Sessions alone in their group get 0; void rows neither count
-    nor learn.
+    Each copy of a group that is used n times gets 1 / n of its advantage. Clipping comes before the division. Void rows
+    and sessions alone in their group get 0.
 
     Args:
-        batch: copies of a group are groups of their own, with sessions of their own; `uses_B` says how many there are.
-        base: `grpo`, `dr_grpo` or `rloo`; see `step_groups.session_advantages`.
-        clip: greatest absolute advantage, before the division; None clips nothing.
+        batch: each copy of a group is a group with its own sessions; `uses_B` is the number of copies.
+        clip: maximum absolute advantage before the division; None: no clipping.
 
-    Which groups are used again is chosen elsewhere, by their value. The paper stabilises such groups by "value
-    smoothing clipping", whose formula we could not read: this one is ours.
+    Replay chooses the groups that are used again, by their value. Deviations: the paper uses "value smoothing
+    clipping"; its formula was not available, so this one is ours.
 
     Paper: https://arxiv.org/abs/2512.07478
     """

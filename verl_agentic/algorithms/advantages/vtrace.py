@@ -1,8 +1,9 @@
-"""V-trace: values and advantages of the policy that is trained, from tokens of an older one."""
+"""V-trace: values and advantages of the trained policy from tokens of an older policy."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.advantage import advantage
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch
@@ -18,8 +19,6 @@ from verl_agentic.algorithms.credit.gae import (
     where_known,
 )
 
-Tensor = torch.Tensor
-
 
 def vtrace_targets(
     rewards_BN: Tensor,
@@ -33,18 +32,16 @@ def vtrace_targets(
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
 ) -> Tensor:
-    """Returns `[B, N]` v with `v = V + rho * (r + gamma * V' - V) + gamma * c * (v' - V')`; 0 where nothing exists.
+    """Returns `[B, N]` v with `v = V + rho * (r + gamma * V' - V) + gamma * c * (v' - V')`; 0 where `exists_BN` is
+    false.
 
-    `rho = min(rho_clip, ratio)` says whose values these are, `c = lam * min(c_clip, ratio)` how far they look.
+    `rho = min(rho_clip, ratio)` determines the policy whose values these are. `c = lam * min(c_clip, ratio)` determines
+    how far later errors count.
 
     Args:
-        rewards_BN: `[B, N]` float.
-        values_BN: `[B, N]` float.
-        ratios_BN: `[B, N]` float: probability under the policy that is trained over that under the one that sampled.
-        exists_BN: `[B, N]` bool.
-        next_B: see `following_rows`.
+        ratios_BN: `[B, N]` float: probability under the trained policy over probability at rollout.
         gamma: discount per place.
-        lam: 1: as far as the ratios let it; 0: one step.
+        lam: 0: one-step errors.
         rho_clip: bound of rho.
         c_clip: bound of c.
     """
@@ -61,22 +58,21 @@ def vtrace(
 ) -> Advantages:
     """Returns V-trace's policy-gradient advantages of tokens: `A = rho * (r + gamma * v' - V)`.
 
-    v are the targets of `vtrace_targets`, towards which the critic is trained; the ratio of a token is its probability
-    before this step's updates over that at rollout. Observations take no time and have no ratio; after a row's last
-    token comes the first of the row in which its session goes on. Void rows get 0. Groups play no role.
+    v are the targets of `vtrace_targets`; the critic is trained towards them. The ratio of a token is its probability
+    before this step's updates over its probability at rollout. Observations are not discounted and have no ratio. The
+    rows of a session form one chain. Void rows get 0. Groups are not used.
 
-    rho is in the advantages: leave verl's rollout correction weights off, or tokens are weighted twice.
-    `credit/explained_variance` is of what was earned, so under the policy that sampled.
+    The advantages contain rho: turn verl's rollout correction weights off, or tokens are weighted twice.
+    `credit/explained_variance` uses the actual returns, so those of the sampling policy.
 
     Args:
-        batch: needs values, and log-probs of both policies.
         gamma: discount per sampled token.
         lam: the lambda of the paper's remark 2.
-        rho_clip: bound of the weight of a token's own error.
-        c_clip: bound of the weight with which later errors are passed on.
+        rho_clip: maximum weight of a token's own error.
+        c_clip: maximum weight of later errors.
 
-    Paper: https://arxiv.org/abs/1802.01561 (eq. 1). Deviations: both bounds are 1 there; its gamma of 0.99 is for
-    frames, not tokens.
+    Paper: https://arxiv.org/abs/1802.01561 (eq. 1). Deviations: the paper's gamma is 0.99 per frame; both bounds are 1,
+    as in the paper.
     """
     assert batch.values_BT is not None and batch.old_log_probs_BT is not None
     assert batch.rollout_log_probs_BT is not None

@@ -1,4 +1,4 @@
-"""What a batch is like before it is trained on: lengths, spread of rewards and their parts, age of its log-probs.
+"""Health of a batch before training: lengths, spread of rewards and their parts, age of its log-probs.
 
 Axes as in `credit.py`.
 """
@@ -10,13 +10,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.batch_metrics.diversity import diversity
 from verl_agentic.algorithms.credit.batch import CreditBatch, row_blocks
 from verl_agentic.algorithms.credit.group_health import group_health
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means, group_stds
-
-Tensor = torch.Tensor
 
 _WEIGHTED = "weighted/"
 _LAST_TURN = 4
@@ -29,27 +28,26 @@ _SHARED = ("zero_signal_group_frac", "all_0_group_frac", "all_1_group_frac", "vo
 def batch_health(
     batch: CreditBatch, *, outcomes: Collection[str] = (), raw_rewards_BT: Tensor | None = None
 ) -> dict[str, float]:
-    """Returns `batch/*`, the numbers that alarms read; what is not defined is left out.
+    """Returns `batch/*`, the metrics that alarms read. Undefined ones are left out.
 
     - `zero_signal_group_frac`, `all_0_group_frac`, `all_1_group_frac`, `void_session_frac`: see `group_health`.
     - `reward_std`: of valid sessions; `within_group_std`: its mean over groups of two valid sessions or more (both of
       the population).
     - `distinct_share`, `distinct_action_share`: see `diversity`.
-    - `length_reward_corr`: of sampled tokens and reward over valid sessions, as deviations from the group's means:
-      hard prompts have long answers and low rewards, which no policy can help. Plain where no group has two.
+    - `length_reward_corr`: correlation of sampled tokens and reward over valid sessions, as deviations from the group's
+      means, because hard prompts have long answers and low rewards. Without centring if no group has two.
     - `wrong_length`, `right_length`: mean sampled tokens of sessions with the outcome (`acc`) 0, and 1.
-    - `outcome_share`, `shaping_share/<part>`: what the parts of the reward make of its variance, `cov(part, reward) /
-      var(reward)`; all together 1, as far as the parts add up to the reward. The outcome's are those named, or those
-      whose correlation with `acc` is 0.5 or more: what pays for the outcome does not take it over.
-    - `log_prob_diff/mean`, `/max`, `/turn_0` to `/turn_3`, `/turn_4_plus`: |log pi_train - log pi_rollout| over
-      sampled tokens, by turn of the row.
+    - `outcome_share`, `shaping_share/<part>`: share of each part in the variance of the reward, `cov(part, reward) /
+      var(reward)`; the shares sum to 1 if the parts sum to the reward. Outcome parts are those named, or those whose
+      correlation with `acc` is 0.5 or more.
+    - `log_prob_diff/mean`, `/max`, `/turn_0` to `/turn_3`, `/turn_4_plus`: |log pi_train - log pi_rollout| over sampled
+      tokens, by turn of the row.
     - `approx_kl`: mean of (rho - 1) - ln rho over sampled tokens, rho = pi_train / pi_rollout.
-    - `reward_off_mask`: sum of |reward| on tokens that were not sampled; where raw rewards are given.
+    - `reward_off_mask`: sum of |reward| on tokens that were not sampled; only if raw rewards are given.
 
     Args:
-        batch: as estimators get it.
-        outcomes: names of the parts that are the outcome, without `weighted/`; empty: told by correlation.
-        raw_rewards_BT: `[B, T]` float: before `CreditBatch` took masked ones off.
+        outcomes: names of the outcome parts, without `weighted/`; empty: chosen by correlation.
+        raw_rewards_BT: `[B, T]` float: rewards before `CreditBatch` removes masked ones.
     """
     found = {name: value for name, value in group_health(replace(batch, values_BT=None)).items() if name in _SHARED}
     found |= _rewards(batch) | _lengths(batch) | _parts(batch, outcomes) | _log_probs(batch) | diversity(batch)
@@ -101,7 +99,7 @@ def _parts(batch: CreditBatch, outcomes: Collection[str]) -> dict[str, float]:
     names = [name for name in batch.parts if name.startswith(_WEIGHTED)]
     reward_N = batch.outcomes_S[batch.valid_S].double()
     variance = float(reward_N.var(correction=0)) if len(reward_N) else 0.0
-    # Equal rewards leave rounding behind, not exactly 0.
+    # The variance of equal rewards is a rounding error, not exactly 0.
     if not names or variance <= 1e-12 * max(1.0, float(reward_N.square().mean())):
         return {}
     columns = {name: _valid(batch, name) for name in [*names, *({"acc"} & set(batch.parts))]}
@@ -138,10 +136,10 @@ def _log_probs(batch: CreditBatch) -> dict[str, float]:
         turn_BT = torch.zeros_like(mask_BT, dtype=torch.int64)
         if batch.turn_ids_BT is not None:
             turn_BT = batch.turn_ids_BT[rows].clamp(max=_LAST_TURN)
-        # What was not sampled goes into a bin of its own.
+        # Tokens that were not sampled have their own bin.
         turn_BT = turn_BT.where(mask_BT, num_bins - 1)
         difference_BT = log_ratio_BT.abs()
-        # First along rows: one float32 sum over a million small numbers would lose digits.
+        # Sums along rows first: one float32 sum over a million small numbers would lose digits.
         sums_BI = torch.zeros((len(mask_BT), num_bins), device=mask_BT.device).scatter_add_(1, turn_BT, difference_BT)
         sums_I += sums_BI.sum(dim=0, dtype=torch.float64)
         counts_I += torch.bincount(turn_BT.flatten(), minlength=num_bins)

@@ -1,6 +1,6 @@
-"""How many of the sessions of a group differ: in what was sampled, and in what was done.
+"""Diversity of the sessions of a group: in sampled tokens and in actions.
 
-Sequences are compared by hashes of 64 bits: of two that differ, one pair in 10^18 has the same.
+Sequences are compared by 64-bit hashes.
 """
 
 from __future__ import annotations
@@ -8,23 +8,21 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import CreditBatch, row_blocks
-
-Tensor = torch.Tensor
 
 _MIX = (-0x61C8864680B583EB, -0x4B47D0C5A1A6D195)
 _SEED = 31
 
 
 def sequence_keys(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B]` int64: equal for rows whose masked-in values are the same ones in the same order.
+    """Returns `[B]` int64: equal for rows whose masked-in values are equal and in the same order.
 
-    What stands between them does not count, nor does padding.
+    Values between them and padding do not count.
 
     Args:
         values_BT: `[B, T]` int64, such as token ids; anything where the mask is 0.
-        mask_BT: `[B, T]` bool.
     """
     weights_T = _weights(max(values_BT.shape[-1], 1), values_BT.device)
     keys_B = torch.zeros(len(values_BT), dtype=torch.int64, device=values_BT.device)
@@ -36,13 +34,13 @@ def sequence_keys(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def diversity(batch: CreditBatch) -> dict[str, float]:
-    """Returns what share of the siblings that could differ do: 0 where all of a group are the same, 1 where none are.
+    """Returns the share of siblings that differ: 0 if all sessions of a group are equal, 1 if all differ.
 
-    With d distinct sessions of n it is `(d - 1) / (n - 1)`, whatever the group's size, averaged over the groups with
-    two or more valid sessions of the policy (those that a script played have the part `external`); NaN without any.
+    It is `(d - 1) / (n - 1)` for d distinct sessions of n, averaged over the groups with two or more valid sessions of
+    the policy. External sessions (part `external`) do not count. NaN if there is no such group.
 
-    - `distinct_share`: by all tokens that were sampled; where they are known (`text_B`).
-    - `distinct_action_share`: by the actions of all turns of the agent itself; where they are known (`steps`).
+    - `distinct_share`: by all sampled tokens; needs `text_B`.
+    - `distinct_action_share`: by the actions of the agent's own turns; needs `steps`.
     """
     found: dict[str, float] = {}
     if batch.text_B is not None:
@@ -54,7 +52,7 @@ def diversity(batch: CreditBatch) -> dict[str, float]:
 
 
 def _place_in_session(batch: CreditBatch) -> Tensor:
-    """Returns `[B]` int64: how many valid rows of its session come before a row."""
+    """Returns `[B]` int64: the number of earlier valid rows of the session."""
     sorted_B = batch.order_B.argsort(stable=True)
     sorted_B = sorted_B[batch.session_B[sorted_B].argsort(stable=True)]
     before_B = batch.valid_B[sorted_B].long().cumsum(dim=0) - batch.valid_B[sorted_B].long()
@@ -64,7 +62,7 @@ def _place_in_session(batch: CreditBatch) -> Tensor:
 
 
 def _action_keys(batch: CreditBatch) -> Tensor:
-    """Returns `[B]` int64: what the turns of a row add to the key of its session."""
+    """Returns `[B]` int64: the terms of each row in the key of its session."""
     assert batch.steps is not None
     action_BK, first_B1 = batch.steps.action_BK, batch.steps.first_turn_B.unsqueeze(-1)
     turn_BK = first_B1 + torch.arange(action_BK.shape[1], device=action_BK.device)

@@ -1,4 +1,4 @@
-"""The audit of a batch before it is trained on: masks, rewards and log-probs lie where they must."""
+"""Audit of a batch before training: positions of masks, rewards and log-probs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.finding import (
     GROUP_INCOMPLETE,
@@ -16,25 +17,24 @@ from verl_agentic.finding import (
     REWARD_OFF_MASK,
 )
 
-Tensor = torch.Tensor
 _MIN_TOKENS = 64
-"""Of fewer tokens, a shift cannot be told from noise."""
+"""With fewer tokens, a shift looks like noise."""
 _MIN_GAP = 0.05
-"""Mean difference of log-probs below which a shift by a token is not looked for, in nats."""
+"""Minimum mean difference of log-probs, in nats, for which a shift is searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Breach:
-    """Something that must not be, and where."""
+    """A violation and its place."""
 
     name: str
     """See `verl_agentic.finding`."""
     row: int
-    """Of the batch."""
+    """Row of the batch."""
     start: int
-    """First response token that is wrong."""
+    """First wrong response token."""
     end: int
-    """One past the last of them that stand together."""
+    """End of the contiguous span of wrong tokens, exclusive."""
     message: str
 
 
@@ -47,20 +47,19 @@ def audit(
     rollout_log_probs_BT: Tensor | None = None,
     old_log_probs_BT: Tensor | None = None,
 ) -> list[Breach]:
-    """Returns what is wrong with a batch, one breach of a kind for every row that has it.
+    """Returns the breaches of a batch, at most one per kind and row.
 
     - `observation_trained`: mask 1 on a token that the policy did not sample.
-    - `last_token_untrained`: a row that is trained on ends with mask 0: its outcome would lie there.
-    - `reward_off_mask`: a reward on a token with mask 0, where estimators lose it; in a row that is trained on.
-    - `log_probs_misaligned`: a log-prob of a trained token that is not finite or is above 0, or those of rollout and
-      trainer fit better when shifted by a token.
+    - `last_token_untrained`: a trained row ends with mask 0, where its outcome would lie.
+    - `reward_off_mask`: a trained row has a reward on a token with mask 0, which estimators ignore.
+    - `log_probs_misaligned`: a log-prob of a trained token is not finite or above 0, or the log-probs of rollout and
+      trainer fit better if shifted by a token.
 
     Args:
-        mask_BT: `[B, T]` 1 on tokens that are trained on, 0 behind a row's end.
+        mask_BT: `[B, T]` 1 on trained tokens, 0 after a row's end.
         lengths_B: `[B]` response tokens of every row.
-        rewards_BT: `[B, T]`.
-        observed_BT: `[B, T]` bool: tokens that the policy did not sample, where that is known; None: of no row.
-        rollout_log_probs_BT: `[B, T]` of the policy that sampled; None: it gave none.
+        observed_BT: `[B, T]` bool: tokens that the policy did not sample; None: unknown.
+        rollout_log_probs_BT: `[B, T]` of the sampling policy; None: not available.
         old_log_probs_BT: `[B, T]` of the trainer's policy before the update; None: not computed.
     """
     mask_BT = mask_BT.bool()
@@ -86,7 +85,7 @@ def audit(
 
 
 def incomplete_groups(uids: Sequence[str], sessions: Sequence[int], *, expected: Mapping[str, int]) -> list[Breach]:
-    """Returns the groups of which sessions are missing.
+    """Returns a breach for every group with missing sessions.
 
     Args:
         uids: `[B]` group of every row.
@@ -109,7 +108,7 @@ def incomplete_groups(uids: Sequence[str], sessions: Sequence[int], *, expected:
 
 
 def mask_coverage(mask_BT: Tensor, lengths_B: Tensor) -> dict[str, float]:
-    """Returns the share of response tokens that are trained on, and of rows of which no token is."""
+    """Returns the share of trained response tokens, and of rows without a trained token."""
     num_tokens, num_rows = int(lengths_B.sum()), len(lengths_B)
     return {
         "trained_token_frac": float(mask_BT.sum()) / max(num_tokens, 1),
@@ -118,7 +117,7 @@ def mask_coverage(mask_BT: Tensor, lengths_B: Tensor) -> dict[str, float]:
 
 
 def _found(name: str, wrong_BT: Tensor, what: str) -> list[Breach]:
-    """Returns a breach for every row with a token that is wrong: its first span of such tokens."""
+    """Returns a breach for the first span of wrong tokens of every row."""
     breaches = []
     for row in wrong_BT.any(dim=1).nonzero().squeeze(1).tolist():
         places = wrong_BT[row].nonzero().squeeze(1)
@@ -130,7 +129,7 @@ def _found(name: str, wrong_BT: Tensor, what: str) -> list[Breach]:
 
 
 def _shifted(mask_BT: Tensor, rollout_BT: Tensor, old_BT: Tensor) -> list[Breach]:
-    """Returns a breach when log-probs of rollout and trainer fit much better with one of them moved by a token."""
+    """Returns a breach if log-probs of rollout and trainer fit much better when shifted by a token."""
     is_sound_BT = mask_BT & rollout_BT.isfinite() & old_BT.isfinite()
     both_BT = is_sound_BT[:, 1:-1] & is_sound_BT[:, :-2] & is_sound_BT[:, 2:]
     if int(both_BT.sum()) < _MIN_TOKENS:

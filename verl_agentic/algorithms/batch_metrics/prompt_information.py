@@ -1,6 +1,6 @@
-"""How much what a policy writes depends on the prompt: mutual information, from every text under every prompt.
+"""Mutual information of prompts and responses, from the log-prob of every text under every prompt.
 
-Entropy does not tell it: a policy may vary its words and say the same of every task ("template collapse").
+It detects "template collapse": a policy may vary its words (high entropy) and still ignore the task.
 
 Paper: https://arxiv.org/abs/2604.06268
 """
@@ -11,10 +11,9 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.settings import Settings, setting
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +32,13 @@ class PromptInformationSettings(Settings):
 
 
 def prompt_information(log_prob_MM: Tensor, count_M: Tensor) -> dict[str, float]:
-    """Returns what texts tell of their prompts, in nats; all prompts count the same.
+    """Returns the information of texts about their prompts, in nats. All prompts count the same.
 
-    - `prompt_information`: mean of `log p(text | own prompt) - log mean_j p(text | prompt j)`. It is 0 where the policy
-      writes the same whatever it is asked, `ln M` where every text could be of its own prompt only.
-    - `prompt_information_per_token`: the same with each log-prob divided by the number of tokens. It is not bound by
-      `ln M`, which long texts reach while prompts still matter less and less.
-    - `prompt_retrieval`: share of the texts that are likelier under their own prompt than under every other one.
+    - `prompt_information`: mean of `log p(text | own prompt) - log mean_j p(text | prompt j)`. It is 0 if the policy
+      ignores the prompt, and `ln M` if each text is possible only under its own prompt.
+    - `prompt_information_per_token`: the same with each log-prob divided by the number of tokens. It has no bound,
+      while long texts reach the bound `ln M` of the first metric early.
+    - `prompt_retrieval`: share of texts that are most likely under their own prompt.
 
     Args:
         log_prob_MM: `[M, M]` float: sum over the tokens of text i, given prompt j.

@@ -1,4 +1,4 @@
-"""Success over repeated attempts at the same tasks: pass@k, pass^k, a clustered standard error, and an interval."""
+"""Success over repeated attempts at tasks: pass@k, pass^k, clustered standard errors, intervals."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _Z = 1.959963984540054  # 97.5 % of a standard normal variable lie below
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Returns the unbiased estimate of P(at least one of k attempts succeeds): `1 - C(n-c, k) / C(n, k)`.
 
-    verl's `best@k` draws the k attempts with replacement and is lower for a task that was ever solved.
+    verl's `best@k` draws the k attempts with replacement, so it is lower for tasks that were solved once or more.
 
     Args:
         n: attempts that were made.
-        c: how many of them succeeded.
-        k: attempts that are asked about, 1 to n.
+        c: number of successes.
+        k: 1 to n.
 
     Raises:
         ConfigError: not 0 <= c <= n, or not 1 <= k <= n.
@@ -34,9 +34,7 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
     """Returns the unbiased estimate of P(all of k attempts succeed), pass^k: `C(c, k) / C(n, k)`.
 
     Args:
-        n: attempts that were made.
-        c: how many of them succeeded.
-        k: attempts that are asked about, 1 to n.
+        n, c, k: as in `pass_at_k`.
 
     Raises:
         ConfigError: not 0 <= c <= n, or not 1 <= k <= n.
@@ -61,12 +59,12 @@ class Mean:
 def clustered_mean(groups: Sequence[Sequence[float]]) -> Mean:
     """Returns the mean over all attempts and its standard error, clustered by task.
 
-    Attempts at one task go up and down together; counting them as independent makes the error too small. With m the
-    mean, N attempts and G tasks: `sqrt(G / (G-1) * sum_g (sum_{i in g} (x_i - m))^2) / N`, which is the usual error of
-    a mean where every task has one attempt.
+    Attempts at one task are correlated; treating them as independent makes the error too small. With m the mean, N
+    attempts and G tasks: `sqrt(G / (G-1) * sum_g (sum_{i in g} (x_i - m))^2) / N`. With one attempt per task it is the
+    usual standard error.
 
     Args:
-        groups: the values of each task's attempts; empty tasks are left out.
+        groups: values of each task's attempts; empty tasks are ignored.
 
     Raises:
         ConfigError: there is no attempt at all.
@@ -76,7 +74,7 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Mean:
     tasks = [group for group in groups if group]
     count = sum(map(len, tasks))
     if not count:
-        raise ConfigError("a mean needs at least one attempt, got none; play some episodes first")
+        raise ConfigError("a mean needs at least one attempt, got none; run some episodes first")
     mean = sum(map(sum, tasks)) / count
     if len(tasks) < 2:
         return Mean(value=mean, stderr=None, count=count)
@@ -86,10 +84,9 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> Mean:
 
 
 def proportion_interval(successes: float, count: float) -> tuple[float, float]:
-    """Returns the 95 % Wilson score interval of a proportion; unlike a standard error it holds at 0 and at 1.
+    """Returns the 95 % Wilson score interval of a proportion, which is also valid at 0 and 1.
 
     Args:
-        successes: how many attempts succeeded, 0 to `count`.
         count: independent attempts, above 0; may be fractional (an effective sample size).
 
     Raises:
@@ -108,14 +105,14 @@ def proportion_interval(successes: float, count: float) -> tuple[float, float]:
 
 
 def success_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Returns the 95 % interval of the share of ones over attempts at several tasks: Wilson's, clustered by task.
+    """Returns the 95 % Wilson interval of a success rate over several tasks, clustered by task.
 
-    The number of attempts is replaced by an effective one, `m (1-m) / stderr^2` with the clustered standard error. That
-    lies between `N^2 / sum_g N_g^2`, where all attempts at one task have one result, and N, where attempts are
-    independent. The lower bound is used where the standard error says nothing: at 0, at 1, and for one task.
+    The number of attempts is replaced by an effective one, `m (1-m) / stderr^2` with the clustered standard error. It
+    lies between `N^2 / sum_g N_g^2` (all attempts at a task have the same result) and N (independent attempts). The
+    lower bound is used where the standard error is uninformative: at 0, at 1, and for one task.
 
     Args:
-        groups: 0 or 1 for each task's attempts; empty tasks are left out.
+        groups: 0 or 1 for each task's attempts; empty tasks are ignored.
 
     Raises:
         ConfigError: there is no attempt at all.
@@ -132,4 +129,4 @@ def success_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 def _check(n: int, c: int, k: int) -> None:
     if not 0 <= c <= n or not 1 <= k <= n:
-        raise ConfigError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}; mend the counts")
+        raise ConfigError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}; fix the counts")

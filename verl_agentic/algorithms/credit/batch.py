@@ -1,4 +1,4 @@
-"""What an advantage estimator sees of a batch, and what it gives back.
+"""The input and output of advantage estimators.
 
 Axes: B training rows, T response tokens (padded at the right), S sessions (episodes, of one row or more), G groups (all
 sessions of a prompt).
@@ -13,36 +13,35 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.group_statistics import group_lowest, resolution
 from verl_agentic.errors import DataError
 
-Tensor = torch.Tensor
-
 _TOKENS_PER_THREAD = 2**19
 _CLOSE = 0.01
-"""Of the largest outcome of a batch, or of 1. Closer siblings may differ by rounding alone."""
+"""Share of the largest outcome of a batch, or of 1. Siblings closer than this may differ only by rounding."""
 _LARGEST = 1e30
-"""Returns beyond this are no rewards: sums, and differences with values, would overflow float32."""
+"""Maximum absolute return. Larger ones are treated as not finite, because sums would overflow float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """What each turn started from and did, as hashes; K is the greatest number of turns of a row."""
+    """Hashes of the state and the action of each turn; K is the maximum number of turns of a row."""
 
     state_BK: Tensor
-    """`[B, K]` int64: what the policy saw when turn `first_turn_B + k` began; -1 where the row has no such turn."""
+    """`[B, K]` int64: state in which turn `first_turn_B + k` began; -1 where the row has no such turn."""
     action_BK: Tensor
-    """`[B, K]` int64: what it did; -1 where the row has no such turn."""
+    """`[B, K]` int64: action of that turn; -1 where the row has no such turn."""
     first_turn_B: Tensor
     """`[B]` int64: turn id of column 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreditBatch:
-    """A batch of training rows, clean: rewards are finite and lie on sampled tokens; void rows are known.
+    """A checked batch of training rows: rewards are finite and lie on sampled tokens; void rows are marked.
 
-    Make one with `CreditBatch.of`. What is None is not known; an estimator names what it needs in its decorator.
+    Make one with `CreditBatch.of`. Unknown columns are None; an estimator names the columns it needs in its decorator.
     """
 
     rewards_BT: Tensor
@@ -54,18 +53,18 @@ class CreditBatch:
     session_B: Tensor
     """`[B]` int64 in `[0, S)`; a session belongs to one group."""
     valid_B: Tensor
-    """`[B]` bool: false for rows that say nothing about the policy (void, padding, rewards that are not finite)."""
+    """`[B]` bool: false for void rows, padding, and rows with rewards that are not finite."""
     order_B: Tensor
     """`[B]` int64: place of the row in its session."""
     num_nonfinite: int = 0
-    """Sessions that were taken out because a reward was NaN, infinite, or beyond 1e30."""
+    """Number of sessions marked invalid because a reward was NaN, infinite, or beyond 1e30."""
 
     turn_ids_BT: Tensor | None = None
-    """`[B, T]` int64: turn of every token, never falling along a row; an observation belongs to the turn it answers."""
+    """`[B, T]` int64: turn of every token, not decreasing along a row; an observation belongs to the turn before it."""
     values_BT: Tensor | None = None
     """`[B, T]` float: the critic's values."""
     target_values_BT: Tensor | None = None
-    """`[B, T]` float: those of its target network."""
+    """`[B, T]` float: values of the critic's target network."""
     old_log_probs_BT: Tensor | None = None
     """`[B, T]` float: log-probs under the policy that is about to be updated."""
     rollout_log_probs_BT: Tensor | None = None
@@ -75,23 +74,22 @@ class CreditBatch:
     sum_pi_squared_BT: Tensor | None = None
     """`[B, T]` float: sum over the vocabulary of squared probabilities."""
     is_side_B: Tensor | None = None
-    """`[B]` bool: rows of sub-agents, whose turns count from 0 again; None: there are none. See `chain`."""
+    """`[B]` bool: rows of sub-agents, whose turn ids restart at 0; None: there are no such rows. See `chain`."""
     steps: Steps | None = None
     source_B: Tensor | None = None
-    """`[B]` int64: which data source the row's prompt is from."""
+    """`[B]` int64: data source of the row's prompt."""
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     """Name -> `[B]` float: parts of the reward of the row's session."""
     baseline_B: Tensor | None = None
     """`[B]` float: outcome of the greedy session of the row's prompt."""
     shared_BT: Tensor | None = None
-    """`[B, T]` int64: tokens of sibling rows with the same id at the same place are one shared prefix; -1 elsewhere."""
+    """`[B, T]` int64: equal ids of sibling rows at the same place mark a shared prefix; -1 elsewhere."""
     text_B: Tensor | None = None
     """`[B]` int64: hash of the row's sampled tokens (`diversity.sequence_keys`)."""
     uses_B: Tensor | None = None
-    """`[B]` int64: how often the row's group is in use (1, or more when it is replayed)."""
+    """`[B]` int64: number of uses of the row's group (above 1 if it is replayed)."""
     sizes_S: Tensor | None = None
-    """`[S]` float64: what the rewards of every session add up to without their signs, before anything was taken off
-    them; None: nothing was."""
+    """`[S]` float64: sum of the absolute rewards of each session before scaling; None: not scaled."""
 
     @classmethod
     def of(
@@ -104,14 +102,14 @@ class CreditBatch:
         order: Sequence[int] | None = None,
         **known: Any,
     ) -> CreditBatch:
-        """Returns a clean batch of what a trainer has.
+        """Returns a checked batch from the columns of a trainer.
 
         Args:
             rewards: `[B, T]` float, of any float type; computed in float32.
             mask: `[B, T]` 0 or 1.
             groups: `[B]` a key per row (verl's `uid`).
-            sessions: `[B]` a key per row, unique over groups; None: every row is a session.
-            order: `[B]` place of the row in its session; needed when a session has several rows.
+            sessions: `[B]` a key per row, unique over groups; None: one session per row.
+            order: `[B]` place of the row in its session; required if a session has several rows.
             known: the optional columns.
 
         Raises:
@@ -155,14 +153,14 @@ class CreditBatch:
 
     @cached_property
     def valid_S(self) -> Tensor:
-        """`[S]` bool: sessions with at least one row that says something about the policy."""
+        """`[S]` bool: sessions with at least one valid row."""
         return self.sum_per_session(self.valid_B.float()) > 0
 
     @cached_property
     def is_chained_B(self) -> Tensor:
-        """`[B]` bool: valid rows that are a session's own, in `order_B` one after the other.
+        """`[B]` bool: valid rows of the session itself, in the order of `order_B`.
 
-        Rows of sub-agents are not, except in a session of which nothing else is left.
+        Rows of sub-agents are excluded, unless the session has no other valid rows.
         """
         if self.is_side_B is None:
             return self.valid_B
@@ -170,9 +168,9 @@ class CreditBatch:
         return is_own_B | (self.valid_B & (self.sum_per_session(is_own_B.long()) == 0)[self.session_B])
 
     def chain(self) -> CreditBatch:
-        """Returns the batch as estimators see it: every session is a chain of its own rows.
+        """Returns the batch as estimators see it: each session is a chain of its own rows.
 
-        Rows of sub-agents have no place in it. What was earned on them lies where the outcome does.
+        Rows of sub-agents are removed. Their rewards move to the token of the outcome.
         """
         is_beside_B = self.valid_B & ~self.is_chained_B
         if not bool(is_beside_B.any()):
@@ -196,9 +194,9 @@ class CreditBatch:
 
     @cached_property
     def outcomes_S(self) -> Tensor:
-        """`[S]` float32: what every session earned over all of its rows; 0 for those that are not valid.
+        """`[S]` float32: sum of the rewards of each session over all of its rows; 0 for invalid sessions.
 
-        Where siblings differ by less than the rounding of what they were paid bit by bit, all earned the lowest of it.
+        If siblings differ by less than the rounding error of their sums, all get the lowest value.
         """
         earned_S = self.sum_per_session(self.returns_B.double()).float()
         among = {"group_N": self.group_S, "valid_N": self.valid_S, "num_groups": self.num_groups}
@@ -206,7 +204,7 @@ class CreditBatch:
         spread_S = -group_lowest(-earned_S, **among) - lowest_S
         if not len(earned_S):
             return earned_S
-        # Only these need a look at all tokens.
+        # Only these sessions need a pass over all tokens.
         is_close_S = (spread_S > 0) & (spread_S < _CLOSE * earned_S.abs().max().clamp(min=1.0))
         if not bool(is_close_S.any()):
             return earned_S
@@ -215,7 +213,7 @@ class CreditBatch:
         return torch.where(is_equal_S & self.valid_S, lowest_S.float(), earned_S)
 
     def reward_sizes(self, wanted_S: Tensor) -> Tensor:
-        """Returns `[S]` float64: what the rewards of some sessions add up to without their signs; 0 for the others."""
+        """Returns `[S]` float64: sums of absolute rewards of the wanted sessions; 0 for the others."""
         sizes_B = torch.zeros_like(self.returns_B, dtype=torch.float64)
         rows_N = wanted_S[self.session_B].nonzero().squeeze(-1)
         sizes_B[rows_N] = torch.linalg.vector_norm(self.rewards_BT[rows_N], ord=1, dim=-1, dtype=torch.float64)
@@ -227,7 +225,7 @@ class CreditBatch:
         return sums_S.index_add_(0, self.session_B, values_B)
 
     def per_session(self, column_B: Tensor) -> Tensor:
-        """Returns `[S]` what a column that is the same on all rows of a session says of every session."""
+        """Returns `[S]` the column's value for each session; all rows of a session must have the same value."""
         column_S = torch.zeros(self.num_sessions, dtype=column_B.dtype, device=column_B.device)
         return column_S.index_copy_(0, self.session_B, column_B)
 
@@ -242,8 +240,8 @@ class CreditBatch:
         return tokens_BT
 
     def _without_nonfinite(self) -> CreditBatch:
-        """Takes sessions out whose rewards are not all finite."""
-        # A sum is finite only if all of its terms are, and it is needed anyway. NaN is not below the bound either.
+        """Marks sessions with rewards that are not finite as invalid."""
+        # A sum is finite only if all of its terms are finite. The comparison is also false for NaN.
         is_bad_S = self.sum_per_session((~(self.returns_B.abs() < _LARGEST)).float()) > 0
         is_bad_B = is_bad_S[self.session_B]
         if not bool(is_bad_S.any()):
@@ -258,7 +256,7 @@ class CreditBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Advantages:
-    """What an estimator gives back."""
+    """The result of an estimator."""
 
     advantages_BT: Tensor
     """`[B, T]` float: 0 where the mask is 0 and on void rows."""
@@ -266,13 +264,13 @@ class Advantages:
     """`[B, T]` float: the critic's targets; without a critic, the same as the advantages."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     sessions_S: Tensor | None = None
-    """`[S]` float: what a sub-agent's rows get; None: the advantage of their session's first sampled token."""
+    """`[S]` float: advantages of sub-agents' rows; None: the advantage of their session's first sampled token."""
 
 
 def row_blocks(values_BT: Tensor) -> list[slice]:
     """Returns slices of rows that fit a CPU's cache; on other devices, one slice of all rows.
 
-    What is done block by block needs no temporary of the size of the batch: new memory costs more than the arithmetic.
+    Working in blocks avoids temporaries of the size of the batch; allocating them costs more than the arithmetic.
     """
     num_rows, num_tokens = values_BT.shape
     size = max(num_rows, 1)
@@ -282,19 +280,19 @@ def row_blocks(values_BT: Tensor) -> list[slice]:
 
 
 def masked(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B, T]` values with 0 where the mask is false, whatever stood there; themselves when nothing does."""
+    """Returns `[B, T]` values with 0 where the mask is false; the input itself if nothing changes."""
     if not values_BT.numel() or not any(_any_outside(values_BT[b], mask_BT[b]) for b in row_blocks(values_BT)):
         return values_BT
     return torch.where(mask_BT, values_BT, torch.zeros((), dtype=values_BT.dtype, device=values_BT.device))
 
 
 def last_valid_rows(batch: CreditBatch) -> Tensor:
-    """Returns `[N]` one row of every valid session: the last one that is valid and its own, where its outcome lies."""
+    """Returns `[N]` the last valid own row of every valid session, where its outcome lies."""
     return _ends_of_chains(batch, reduce="amax")
 
 
 def first_valid_rows(batch: CreditBatch) -> Tensor:
-    """Returns `[N]` one row of every valid session: the first one that is valid and its own."""
+    """Returns `[N]` the first valid own row of every valid session."""
     return _ends_of_chains(batch, reduce="amin")
 
 
@@ -307,14 +305,13 @@ def _ends_of_chains(batch: CreditBatch, *, reduce: str) -> Tensor:
 
 
 def on_sampled_tokens(rewards_BT: Tensor, batch: CreditBatch) -> Tensor:
-    """Returns `[B, T]` rewards of which those on tokens that were not sampled lie on some that were.
+    """Moves rewards from tokens that were not sampled to sampled tokens; `[B, T]`.
 
-    verl puts a score on the last token of a response, which may be an observation; and a row may have no token left.
-    They go to the last sampled token of their row, or else of the last valid row of their session.
+    verl puts a score on the last token of a response, which may be an observation. Such rewards move to the last
+    sampled token of their row, or of the last valid row of their session.
 
     Args:
-        rewards_BT: `[B, T]` float.
-        batch: of the same rows; its rewards are not read.
+        batch: the same rows; its rewards are not read.
     """
     stray_B = rewards_BT.masked_fill(batch.mask_BT, 0.0).sum(dim=-1)
     rewards_BT = rewards_BT.masked_fill(~batch.mask_BT, 0.0)
@@ -327,19 +324,19 @@ def on_sampled_tokens(rewards_BT: Tensor, batch: CreditBatch) -> Tensor:
 
 
 def last_tokens(mask_NT: Tensor) -> Tensor:
-    """Returns `[N]` the position of the last sampled token; -1 where there is none."""
+    """Returns `[N]` the position of the last sampled token; -1 if there is no such token."""
     positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
     return torch.where(mask_NT, positions_T, -1).amax(dim=1) if mask_NT.numel() else positions_T[:0]
 
 
 def first_tokens(mask_NT: Tensor) -> Tensor:
-    """Returns `[N]` the position of the first sampled token; T where there is none."""
+    """Returns `[N]` the position of the first sampled token; T if there is no such token."""
     positions_T = torch.arange(mask_NT.shape[1], device=mask_NT.device)
     return torch.where(mask_NT, positions_T, mask_NT.shape[1]).amin(dim=1) if mask_NT.numel() else positions_T[:0]
 
 
 def _any_outside(values_BT: Tensor, mask_BT: Tensor) -> bool:
-    # As bytes: reductions of booleans are many times slower on a CPU.
+    # Reductions of booleans are many times slower on a CPU than reductions of bytes.
     return bool((values_BT.bool() > mask_BT).view(torch.uint8).amax())
 
 
@@ -358,6 +355,6 @@ def _check_shapes(rewards: Tensor, mask: Tensor, groups: Sequence[Any], sessions
 
 
 def _indices(keys: Sequence[Hashable], device: torch.device) -> Tensor:
-    """Returns `[B]` numbers of keys, in the order in which the keys come first."""
+    """Returns `[B]` numbers of keys, in the order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return torch.tensor(np.fromiter((numbers.setdefault(k, len(numbers)) for k in keys), dtype=np.int64), device=device)

@@ -1,4 +1,4 @@
-"""What discounting leaves of a reward that comes at the end."""
+"""The effect of discounting on a reward at the end of an episode."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def sparse_value(success: float, *, gamma: float, steps_left: int) -> float:
 
 
 def discount_complaint(*, gamma: float, steps: int, min_share: float = 0.1) -> str | None:
-    """Returns a message when an outcome hardly reaches the beginning of an episode; None when it does.
+    """Returns a message if discounting leaves almost nothing of an outcome at the first step, else None.
 
     Args:
         gamma: discount of a step.
         steps: length of an episode, in the steps that are discounted.
-        min_share: share of the outcome that must arrive. Our choice.
+        min_share: minimum share of the outcome at the first step. Our choice.
 
     Raises:
         ConfigError: gamma not in [0, 1], or no steps.

@@ -1,7 +1,7 @@
-"""Recursions backward over places: tokens or turns of rows, and on from each row to the next of its session.
+"""Backward recursions over places (tokens or turns) of rows, continued over the rows of a session.
 
-Places that do not exist (observations, padding, turns that a row has not) are passed over: nothing that stands there
-has an influence, be it NaN. An episode ends after its last place; what comes then is worth 0.
+Places that do not exist (observations, padding, missing turns) are skipped; their values have no influence, even NaN.
+The value after an episode's last place is 0.
 
 Axes: B rows, N places of a row (its T tokens, or its K turns), T tokens.
 """
@@ -9,30 +9,30 @@ Axes: B rows, N places of a row (its T tokens, or its K turns), T tokens.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import CreditBatch
 
-Tensor = torch.Tensor
 _LARGEST = 1e30
 
 
 def trained_tokens(batch: CreditBatch) -> Tensor:
-    """Returns `[B, T]` bool: true on the sampled tokens of rows that say something about the policy."""
+    """Returns `[B, T]` bool: true on the sampled tokens of valid rows."""
     return batch.mask_BT & batch.valid_B.unsqueeze(-1)
 
 
 def where_known(column_BN: Tensor, exists_BN: Tensor) -> Tensor:
-    """Returns `[B, N]` float32: the column, and 0 at places that do not exist, where it may be NaN.
+    """Returns `[B, N]` float32: the column, with 0 at places that do not exist.
 
-    Numbers beyond 1e30 are cut to that, so that sums of them stay finite.
+    Values are clamped to 1e30, so that their sums stay finite.
     """
     return torch.where(exists_BN, column_BN.float(), 0.0).clamp_(-_LARGEST, _LARGEST)
 
 
 def following_rows(batch: CreditBatch) -> Tensor:
-    """Returns `[B]` int64: the row in which the session of every row goes on; -1 after its last and on void rows.
+    """Returns `[B]` int64: the next row of the session; -1 for its last row and for void rows.
 
-    Rows that are not in the chain of their session (`CreditBatch.is_chained_B`) are left out.
+    Rows outside of the chain of their session (`CreditBatch.is_chained_B`) are left out.
     """
     count, device = len(batch.session_B), batch.session_B.device
     none_B = torch.full((count,), -1, dtype=torch.int64, device=device)
@@ -47,7 +47,7 @@ def following_rows(batch: CreditBatch) -> Tensor:
 
 
 def carried(first_B: Tensor, factor_B: Tensor, next_B: Tensor) -> Tensor:
-    """Returns `[B]` x with `x = (first + factor * x)[next]`, and 0 on rows after which nothing comes."""
+    """Returns `[B]` x with `x = (first + factor * x)[next]`; 0 for rows without a next row."""
     is_live_B, place_B = next_B >= 0, next_B.clamp(min=0)
     has_next_B, x_B = is_live_B, torch.zeros_like(first_B)
     while bool(is_live_B.any()):
@@ -59,7 +59,7 @@ def carried(first_B: Tensor, factor_B: Tensor, next_B: Tensor) -> Tensor:
 def sums_before(values_B: Tensor, next_B: Tensor) -> Tensor:
     """Returns `[B]` sums over the earlier rows of the session."""
     place_B = torch.arange(len(next_B), device=next_B.device)
-    # Rows after which nothing comes write to a place of their own, which is cut off.
+    # Rows without a next row write to an extra place, which is cut off.
     previous_B = torch.full((len(next_B) + 1,), -1, dtype=torch.int64, device=next_B.device)
     previous_B = previous_B.scatter(0, torch.where(next_B >= 0, next_B, len(next_B)), place_B)[:-1]
     return carried(values_B, torch.ones_like(values_B), previous_B)
@@ -68,10 +68,10 @@ def sums_before(values_B: Tensor, next_B: Tensor) -> Tensor:
 def scan(deltas_BN: Tensor, decays_BN: Tensor, *, next_B: Tensor) -> Tensor:
     """Returns `[B, N]` x with `x[n] = deltas[n] + decays[n] * x[n + 1]`.
 
-    After a row's last place comes the first of the row in which its session goes on, else 0. A place with delta 0 and
-    decay 1 is passed over.
+    A row's last place is followed by the first place of the session's next row, else by 0. A place with delta 0 and
+    decay 1 has no effect.
     """
-    # Time first: a step over a column of [B, N] would touch one cache line per row.
+    # Transposed, because a step over a column of [B, N] would touch one cache line per row.
     delta_N, decay_N = deltas_BN.t().contiguous().unbind(0), decays_BN.t().contiguous().unbind(0)
     x_NB = torch.empty(deltas_BN.shape[::-1], dtype=deltas_BN.dtype, device=deltas_BN.device)
     x_N, later_B = x_NB.unbind(0), torch.zeros_like(deltas_BN[:, 0])
@@ -80,7 +80,7 @@ def scan(deltas_BN: Tensor, decays_BN: Tensor, *, next_B: Tensor) -> Tensor:
     x_BN = x_NB.t().contiguous()
     if not bool((next_B >= 0).any()):
         return x_BN
-    # The recursion is linear in what comes after the row.
+    # The recursion is linear in the value after the row.
     factor_BN = decays_BN.flip(1).cumprod(dim=1).flip(1)
     return x_BN + factor_BN * carried(x_BN[:, 0], factor_BN[:, 0], next_B).unsqueeze(1)
 
@@ -116,25 +116,18 @@ def returns_to_go(rewards_BN: Tensor, exists_BN: Tensor, *, next_B: Tensor, gamm
 
 
 def gae(
-    rewards_BN: Tensor,
-    values_BN: Tensor,
-    exists_BN: Tensor,
-    *,
-    next_B: Tensor,
-    gamma: float,
-    lam: float | Tensor,
+    rewards_BN: Tensor, values_BN: Tensor, exists_BN: Tensor, *, next_B: Tensor, gamma: float, lam: float | Tensor
 ) -> Tensor:
-    """Returns `[B, N]` generalised advantages: `A = r + gamma * V' - V + gamma * lam * A'`; 0 where nothing exists.
+    """Returns `[B, N]` generalised advantages: `A = r + gamma * V' - V + gamma * lam * A'`; 0 where `exists_BN` is
+    false.
 
-    V' and A' are those of the next place that exists, so that time does not pass at an observation.
+    V' and A' belong to the next place that exists, so observations are not discounted.
 
     Args:
-        rewards_BN: `[B, N]` float.
-        values_BN: `[B, N]` float: V of the state in which the token (the turn) of this place was chosen.
-        exists_BN: `[B, N]` bool.
+        values_BN: `[B, N]` float: V of the state before the token (or turn) of this place.
         next_B: `[B]` int64, see `following_rows`.
         gamma: discount per place.
-        lam: 0: one-step errors; 1: returns less values; a number, or `[B, 1]`.
+        lam: 0: one-step errors; 1: returns minus values; a number, or `[B, 1]`.
 
     Paper: https://arxiv.org/abs/1506.02438
     """
@@ -147,15 +140,15 @@ def gae(
 
 
 def whitened(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B, T]` the advantages with mean 0 and variance 1 over the mask, 0 elsewhere; one token alone is kept.
+    """Returns `[B, T]` the advantages with mean 0 and variance 1 over the mask, 0 elsewhere; unchanged for one token.
 
-    As verl's `masked_whiten`: each token has a vote, the variance is unbiased, and 1e-8 is added to it.
+    As verl's `masked_whiten`: each token counts once, the variance is unbiased, and 1e-8 is added to it.
     """
     advantages_BT = where_known(advantages_BT, mask_BT)
     count = mask_BT.sum()
     if count < 2:
         return advantages_BT
-    # Less one of them first: equal numbers are 0 then, and so is their mean, to the bit.
+    # Subtracts one of the values first, so that equal values give exactly 0.
     shifted_BT = torch.where(mask_BT, advantages_BT - advantages_BT[mask_BT][0], 0.0)
     mean = shifted_BT.sum(dim=-1).double().sum() / count
     centred_BT = torch.where(mask_BT, shifted_BT - mean.float(), 0.0)
@@ -166,17 +159,17 @@ def whitened(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def critic_targets(batch: CreditBatch, targets_BT: Tensor, at_BT: Tensor) -> Tensor:
-    """Returns `[B, T]` what the critic is trained towards: the targets at some tokens, its own values at other ones.
+    """Returns `[B, T]` targets of the critic: the given ones where `at_BT` is true, its own values elsewhere.
 
-    verl's value loss takes all sampled tokens: towards its own value there is nothing to learn. So are rows left alone
-    that were sampled but say nothing about the policy. 0 where the mask is 0.
+    verl's value loss uses all sampled tokens. A target equal to the critic's own value has no gradient, so invalid rows
+    do not train the critic. 0 where the mask is 0.
     """
     assert batch.values_BT is not None
     return torch.where(at_BT, targets_BT, where_known(batch.values_BT, batch.mask_BT))
 
 
 def _first_place(exists_BN: Tensor) -> Tensor:
-    """Returns `[B, 1]` int64: the first place that exists; 0 if there is none."""
-    # Of several greatest ones, argmax may give any; counting down makes the first the greatest.
+    """Returns `[B, 1]` int64: the first place that exists; 0 if no place exists."""
+    # `argmax` may return any of several maxima. Counting down makes the first place the only maximum.
     down_N = torch.arange(exists_BN.shape[1], 0, -1, device=exists_BN.device, dtype=torch.int32)
     return torch.where(exists_BN, down_N, 0).argmax(dim=1, keepdim=True)

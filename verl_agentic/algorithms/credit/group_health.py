@@ -1,30 +1,29 @@
-"""Counts of what the groups of a batch can teach."""
+"""Shares of the groups of a batch with and without a training signal."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import CreditBatch
 
-Tensor = torch.Tensor
-
 
 def group_health(batch: CreditBatch) -> dict[str, float]:
-    """Returns shares of groups without a signal, and of sessions without a vote.
+    """Returns the shares of groups without a signal and of void sessions.
 
-    A group without a signal has two or more valid sessions of the same result: the raw outcome, `parts["acc"]`, where
-    it is known and finite, else the sum of the rewards, which shaping can make differ though all are right.
+    A group without a signal has two or more valid sessions with equal results. A result is the raw outcome
+    `parts["acc"]` if it is known and finite, else the sum of the rewards.
 
-    - `groups`, `sessions`: how many.
+    - `groups`, `sessions`: counts.
     - `zero_signal_group_frac`: of all groups; its parts are `all_0_group_frac`, `all_1_group_frac` and
       `other_constant_group_frac`.
     - `singleton_group_frac`, `void_group_frac`: groups with one valid session, and with none.
-    - `void_session_frac`: sessions that say nothing about the policy, of all.
-    - `nonfinite_sessions`: those taken out because a reward was NaN or infinite.
+    - `void_session_frac`: share of void sessions.
+    - `nonfinite_sessions`: number of sessions with a reward that is NaN or infinite.
     - `outcome_mean`: over valid sessions.
-    - `value_first_mean`, `value_last_mean`: with a critic, what it says at the first and the last sampled token of
-      valid rows. With a reward at the end alone and a discount g per step, V(s_t) is about g^(T - t) P(success): a
-      first value near 0 beside a fair outcome says that the discount has eaten the reward.
+    - `value_first_mean`, `value_last_mean`: with a critic, its mean value at the first and the last sampled token of
+      valid rows. With one reward at the end and a discount g per step, V(s_t) is about g^(T - t) P(success). So a first
+      value near 0 with a good outcome means that the discount is too strong.
     """
     results_S = _results(batch)
     counts_G = torch.zeros(batch.num_groups, dtype=torch.int64, device=results_S.device)

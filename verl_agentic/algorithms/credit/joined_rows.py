@@ -1,4 +1,4 @@
-"""Sessions as one row each, for estimators that know rows only.
+"""Sessions joined to one row each, for estimators that only handle rows.
 
 Axes: N valid sessions, L sampled tokens of the longest one, M sampled tokens of all of them; else as in `credit`.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import CreditBatch
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class JoinedRows:
 
         Args:
             batch: without rows of sub-agents (`CreditBatch.chain`).
-            rows_N: `[N]` int64: one valid row of every session that is wanted.
+            rows_N: `[N]` int64: one valid row of every wanted session.
         """
         place_S = torch.full((batch.num_sessions,), -1, dtype=torch.int64, device=rows_N.device)
         place_S[batch.session_B[rows_N]] = torch.arange(len(rows_N), device=rows_N.device)

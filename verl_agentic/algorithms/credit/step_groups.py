@@ -1,8 +1,7 @@
 """Turns of sessions, and groups of steps that started from the same state.
 
-Axes: B rows, T tokens, S sessions; K turns of a session, by turn id; N steps: one for every turn of a valid row that
-has one. A step is a visit of a state: what a turn started from, and what it did. Rows of sub-agents are not in the
-chains that estimators see (`CreditBatch.chain`).
+Axes: B rows, T tokens, S sessions; K turns of a session, by turn id; N steps of valid rows. A step is a turn's start
+state and its action. Rows of sub-agents are excluded (`CreditBatch.chain`).
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import CreditBatch, Steps
 from verl_agentic.algorithms.credit.group_statistics import group_centred, group_counts, group_stds
 from verl_agentic.algorithms.credit.turn_tokens import Turns
 from verl_agentic.errors import ConfigError, DataError
 
-Tensor = torch.Tensor
 Base = Literal["grpo", "dr_grpo", "rloo"]
 EPSILON = 1e-6
-"""verl's, against a standard deviation of 0."""
+"""Added to standard deviations, as in verl."""
 END = -2
-"""Stands for the state after the last turn of a session; hashes are not negative."""
+"""The state after the last turn of a session. Hashes are never negative."""
 
 
 def steps_of(rows: Sequence[Sequence[Sequence[int]]], device: torch.device | str = "cpu") -> Steps:
@@ -32,8 +31,7 @@ def steps_of(rows: Sequence[Sequence[Sequence[int]]], device: torch.device | str
 
     Args:
         rows: the `(turn, state, action)` of every row, as `agent_loops.records.step_keys` makes them; empty for a row
-            that has none. Keys are not negative.
-        device: where the tensors shall be.
+            without steps. Keys are not negative.
 
     Raises:
         DataError: a row has two steps of one turn.
@@ -48,16 +46,13 @@ def steps_of(rows: Sequence[Sequence[Sequence[int]]], device: torch.device | str
     keys_B2K = np.full((len(rows), 2, int(column_N.max(initial=0)) + 1), -1, dtype=np.int64)
     keys_B2K[row_N, :, column_N] = flat_N3[:, 1:]
     if (keys_B2K[:, 0] >= 0).sum() != len(flat_N3):
-        raise DataError("a row has one step a turn and keys that are not negative, got others; mend what made them")
+        raise DataError("a row has one step a turn and keys that are not negative, got others; fix what made them")
     state_BK, action_BK = (torch.from_numpy(np.ascontiguousarray(keys_B2K[:, i])).to(device) for i in (0, 1))
     return Steps(state_BK=state_BK, action_BK=action_BK, first_turn_B=torch.from_numpy(first_B).to(device))
 
 
 def joint_ids(*columns_N: Tensor) -> Tensor:
-    """Returns `[N]` int64: numbers from 0 without gaps, equal where all columns are, and in their order.
-
-    Exact: nothing is hashed again.
-    """
+    """Returns `[N]` int64: numbers from 0 without gaps, equal where all columns are equal, in lexicographic order."""
     ids_N = torch.unique(columns_N[0], return_inverse=True)[1]
     for column_N in columns_N[1:]:
         values, numbers_N = torch.unique(column_N, return_inverse=True)
@@ -66,14 +61,14 @@ def joint_ids(*columns_N: Tensor) -> Tensor:
 
 
 def session_advantages(batch: CreditBatch, *, base: Base) -> Tensor:
-    """Returns `[S]` float64: the advantage of whole sessions over their group; 0 for those that are void or alone.
+    """Returns `[S]` float64: advantages of sessions over their group; 0 for void sessions and singletons.
 
     Args:
-        batch: whose sessions count; valid ones only, with one vote each.
-        base: `dr_grpo` r - mean, `grpo` (r - mean) / (std + 1e-6) with n - 1 under the root, `rloo` r - mean of others.
+        batch: each valid session counts once.
+        base: `dr_grpo`: r - mean; `grpo`: (r - mean) / (sample std + 1e-6); `rloo`: r - mean of the others.
 
     Raises:
-        ConfigError: another base.
+        ConfigError: unknown base.
     """
     among = {"group_N": batch.group_S, "valid_N": batch.valid_S, "num_groups": batch.num_groups}
     centred_S = group_centred(batch.outcomes_S, **among)
@@ -89,7 +84,7 @@ def session_advantages(batch: CreditBatch, *, base: Base) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionTurns:
-    """The turns of whole sessions, of however many rows."""
+    """The turns of whole sessions, over all of their rows."""
 
     turns: Turns
     batch: CreditBatch
@@ -119,18 +114,18 @@ class SessionTurns:
         )
 
     def returns_to_go(self, *, gamma: float) -> Tensor:
-        """Returns `[S, K]` float: what a session earns from turn k on, discounted by `gamma` a turn."""
+        """Returns `[S, K]` float: the return from turn k on, discounted by `gamma` per turn."""
         returns_SK = self.rewards_SK.clone()
         for k in range(returns_SK.shape[1] - 2, -1, -1):
             returns_SK[:, k] += gamma * returns_SK[:, k + 1]
         return returns_SK
 
     def to_rows(self, values_SK: Tensor) -> Tensor:
-        """Returns `[B, k]`: the value of its session's turn for every turn of a row."""
+        """Returns `[B, k]`: the session's values for every turn of a row."""
         return values_SK[self.batch.session_B.unsqueeze(-1), self.turns.id_BK.clamp(min=0)]
 
     def to_tokens(self, values_Bk: Tensor) -> Tensor:
-        """Returns `[B, T]` float32: the value of the row's turn on its sampled tokens; 0 elsewhere and on void rows."""
+        """Returns `[B, T]` float32: turn values on sampled tokens; 0 elsewhere and on void rows."""
         return self.turns.to_tokens((values_Bk * self.batch.valid_B.unsqueeze(-1)).float())
 
 
@@ -140,20 +135,20 @@ class StepList:
 
     row_N: Tensor
     column_N: Tensor
-    """`[N]` int64: where in `Steps` it stands."""
+    """`[N]` int64: row and column in `Steps`."""
     session_N: Tensor
     group_N: Tensor
     turn_N: Tensor
     state_N: Tensor
     action_N: Tensor
     after_N: Tensor
-    """`[N]` int64: the step that comes next, in the row or in one that goes on from it; -1 after the last one."""
+    """`[N]` int64: the session's next step; -1 after the last one."""
     before_N: Tensor
-    """`[N]` int64: the step that came before; -1 before the first one."""
+    """`[N]` int64: the session's previous step; -1 before the first one."""
 
     @classmethod
     def of(cls, batch: CreditBatch) -> StepList:
-        """Returns the steps of a batch that has some."""
+        """Returns the steps of a batch whose `steps` are known."""
         assert batch.steps is not None
         steps = batch.steps
         row_N, column_N = ((steps.state_BK >= 0) & batch.valid_B.unsqueeze(-1)).nonzero(as_tuple=True)
@@ -173,14 +168,7 @@ class StepList:
         )
 
     def to_turns(self, values_N: Tensor, *, steps: Steps, turns: Turns, otherwise_Bk: Tensor) -> Tensor:
-        """Returns `[B, k]` float: the value of its step for every turn of a row.
-
-        Args:
-            values_N: `[N]`.
-            steps: those that this is a list of.
-            turns: of the rows.
-            otherwise_Bk: `[B, k]` for turns that have no step.
-        """
+        """Returns `[B, k]` float: step values for every turn of a row; `otherwise_Bk` for turns without a step."""
         shape = steps.state_BK.shape
         values_BK = torch.zeros(shape, dtype=values_N.dtype, device=values_N.device)
         has_BK = torch.zeros(shape, dtype=torch.bool, device=values_N.device)
@@ -193,20 +181,19 @@ class StepList:
 
 
 def at_steps(values_N: Tensor, step_N: Tensor, *, default: int) -> Tensor:
-    """Returns `[N]`: the values of the steps that are pointed to; the default where there is none (-1)."""
+    """Returns `[N]`: the values at the given steps; the default for -1."""
     return torch.where(step_N >= 0, values_N[step_N.clamp(min=0)], default)
 
 
 def _neighbours(
     row_N: Tensor, *, session_N: Tensor, turn_N: Tensor, keys_N: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Returns what comes after and before every step of steps that stand row by row.
+    """Returns the next and the previous step of every step; steps are sorted by row.
 
     Args:
-        row_N: `[N]` int64, rising.
-        session_N: `[N]` int64.
-        turn_N: `[N]` int64, rising in a row.
-        keys_N: decide between rows that claim the same turn, so that their place in the batch does not.
+        row_N: `[N]` int64, not decreasing.
+        turn_N: `[N]` int64, increasing within a row.
+        keys_N: order rows that have the same turn, independently of their place in the batch.
     """
     place_N = torch.arange(len(row_N), device=row_N.device)
     when_N = joint_ids(session_N, turn_N)

@@ -1,10 +1,8 @@
-"""The turns of a batch as a decision process: states, rewards, and what comes next, over the rows of a session.
+"""The turns of a batch as a decision process: states, rewards and successors over the rows of a session.
 
-`values[t]` of verl's critic is the value of the state in which token t was chosen: everything before it, the token not
-(verl 0.9.1 moves the critic's outputs left by one token, `workers/utils/padding.py`). So a turn's state, in which the
-policy knows the last observation and has said nothing yet, has its value at the turn's first sampled token; and the
-value at its last sampled token (mostly the end-of-turn token) is that of the turn as good as spoken: Q of state and
-turn.
+`values[t]` of verl's critic is the value of the state before token t (verl 0.9.1 shifts the critic's outputs left by
+one token, `workers/utils/padding.py`). So the value of a turn's state, after the last observation, is that at the
+turn's first sampled token. The value at its last sampled token (usually the end-of-turn token) is Q of state and turn.
 
 Axes: B rows, T tokens, K turns of a row at most.
 """
@@ -14,25 +12,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.algorithms.credit.gae import following_rows, trained_tokens, where_known
 from verl_agentic.algorithms.credit.turn_tokens import Turns
 
-Tensor = torch.Tensor
-
 
 @dataclass(frozen=True, kw_only=True)
 class TurnStates:
-    """The turns of the rows that say something about the policy."""
+    """The turns of valid rows."""
 
     turns: Turns
     first_BK: Tensor
-    """`[B, K]` int64: the position of the turn's first sampled token; 0 where there is no such turn."""
+    """`[B, K]` int64: position of the turn's first sampled token; 0 if there is no such turn."""
     rewards_BK: Tensor
-    """`[B, K]` float: what the turn earned on all of its tokens."""
+    """`[B, K]` float: sums of rewards over the tokens of each turn."""
     next_B: Tensor
-    """`[B]` int64: the row in which the session goes on, see `following_rows`."""
+    """`[B]` int64: see `following_rows`."""
 
     @classmethod
     def of(cls, batch: CreditBatch) -> TurnStates:
@@ -58,11 +55,11 @@ class TurnStates:
         return self.turns.exists_BK
 
     def at_first(self, values_BT: Tensor) -> Tensor:
-        """Returns `[B, K]` float32: what stands at the first sampled token of every turn; 0 where there is none."""
+        """Returns `[B, K]` float32: values at the first sampled token of every turn; 0 if there is no such turn."""
         return where_known(values_BT.gather(1, self.first_BK), self.exists_BK)
 
     def at_last(self, values_BT: Tensor) -> Tensor:
-        """Returns `[B, K]` float32: what stands at the last sampled token of every turn; 0 where there is none."""
+        """Returns `[B, K]` float32: values at the last sampled token of every turn; 0 if there is no such turn."""
         return where_known(values_BT.gather(1, self.turns.last_BK), self.exists_BK)
 
     def sums(self, values_BT: Tensor) -> Tensor:
@@ -70,7 +67,7 @@ class TurnStates:
         return self.turns.sums(where_known(values_BT, self.turns.mask_BT))
 
     def to_tokens(self, values_BK: Tensor) -> Tensor:
-        """Returns `[B, T]`: the value of its turn on every sampled token, 0 elsewhere."""
+        """Returns `[B, T]`: turn values on sampled tokens, 0 elsewhere."""
         return self.turns.to_tokens(values_BK)
 
     def is_first(self) -> Tensor:

@@ -1,6 +1,6 @@
 """Turns of rows of tokens: B rows, T tokens, K turns of a row at most.
 
-Turn k of a row is the k-th turn that it has, whatever its id: rows of one session go on counting.
+Turn k of a row is its k-th turn. Turn ids continue over the rows of a session.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
-Tensor = torch.Tensor
+from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,22 +16,22 @@ class Turns:
     """The turns of every row in which the policy sampled at least one token."""
 
     place_BT: Tensor
-    """`[B, T]` int64: which of the row's turns a token is in; meaningless where the mask is 0."""
+    """`[B, T]` int64: index of the token's turn in the row; undefined where the mask is 0."""
     mask_BT: Tensor
     """`[B, T]` bool: true on tokens that the policy sampled."""
     exists_BK: Tensor
     """`[B, K]` bool."""
     last_BK: Tensor
-    """`[B, K]` int64: the position of the turn's last sampled token; 0 where there is no such turn."""
+    """`[B, K]` int64: position of the turn's last sampled token; 0 if there is no such turn."""
     id_BK: Tensor
-    """`[B, K]` int64: the turn's id; -1 where there is no such turn."""
+    """`[B, K]` int64: the turn's id; -1 if there is no such turn."""
 
     @classmethod
     def of(cls, turn_ids_BT: Tensor, mask_BT: Tensor) -> Turns:
-        """Returns the turns of rows whose turn ids never fall along a row, and are 0 or more."""
+        """Returns the turns of rows; turn ids must be 0 or more and not decrease along a row."""
         mask_BT = mask_BT.bool()
         num_ids = int(turn_ids_BT.max()) + 1 if turn_ids_BT.numel() else 1
-        # I: turn ids. They are few, so that only three passes go over all tokens.
+        # Axis I: turn ids. There are few, so only three passes go over all tokens.
         counts_BI = torch.zeros((len(mask_BT), num_ids), dtype=torch.int32, device=mask_BT.device)
         has_BI = counts_BI.scatter_add_(1, turn_ids_BT, mask_BT.int()) > 0
         place_BI = (has_BI.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -52,9 +51,9 @@ class Turns:
         return sums_BK.scatter_add_(1, self.place_BT, values_BT * self.mask_BT)
 
     def at_last(self, values_BT: Tensor) -> Tensor:
-        """Returns `[B, K]`: what stands at the last sampled token of every turn; 0 where there is no such turn."""
+        """Returns `[B, K]`: values at the last sampled token of every turn; 0 if there is no such turn."""
         return values_BT.gather(1, self.last_BK) * self.exists_BK
 
     def to_tokens(self, values_BK: Tensor) -> Tensor:
-        """Returns `[B, T]`: the value of its turn on every sampled token, 0 elsewhere."""
+        """Returns `[B, T]`: turn values on sampled tokens, 0 elsewhere."""
         return values_BK.gather(1, self.place_BT) * self.mask_BT

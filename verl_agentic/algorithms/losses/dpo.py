@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from verl_agentic.errors import DataError
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +17,7 @@ class Preference:
     loss_P: Tensor
     """`[P]` float32"""
     margin_P: Tensor
-    """`[P]` float32, without gradient: by how much the policy's implicit reward prefers the chosen one."""
+    """`[P]` float32, without gradient: implicit reward of the chosen trajectory minus that of the rejected one."""
 
 
 def dpo_loss(
@@ -29,13 +27,12 @@ def dpo_loss(
 
     Args:
         chosen_P: `[P]` float: log-prob of the preferred trajectory under the policy, its sampled tokens only.
-        rejected_P: `[P]` float: of the other one.
-        ref_chosen_P: `[P]` float: under the reference policy.
-        ref_rejected_P: `[P]` float
-        beta: how much the policy may move away from the reference; a common choice, from memory.
+        rejected_P: `[P]` float: of the rejected trajectory.
+        ref_chosen_P, ref_rejected_P: the same under the reference policy.
+        beta: strength of the pull towards the reference; the default is a common choice.
 
     Raises:
-        DataError: a trajectory without the one that it is compared with.
+        DataError: a trajectory lacks its counterpart.
 
     Paper: https://arxiv.org/abs/2305.18290 (eq. 7)
     """

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import masked
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import Settings, setting
 
-Tensor = torch.Tensor
-
 
 @dataclass(frozen=True, kw_only=True)
 class BinSettings(Settings):
-    """The section `agentic.critic.categorical`: the critic classifies returns into bins. Without it, it regresses."""
+    """A critic that classifies returns into bins instead of regressing them: `agentic.critic.categorical`."""
 
     low: float = setting()
     """Lowest return that an episode can have."""
@@ -30,15 +29,11 @@ class BinSettings(Settings):
 
 
 def bin_edges(low: float, high: float, num_bins: int, *, device: torch.device | None = None) -> Tensor:
-    """Returns `[N + 1]` float32: evenly spaced edges from `low` to `high`.
-
-    Raises:
-        ConfigError: an empty range, or no bins.
-    """
+    """Returns `[N + 1]` float32 evenly spaced edges. Raises ConfigError if the range is empty or there are no bins."""
     if not low < high or num_bins < 1:
         raise ConfigError(
             f"bins need low < high and num_bins >= 1, got low={low}, high={high}, num_bins={num_bins}; "
-            "take the least and the greatest return that an episode can have"
+            "take the minimum and the maximum return of an episode"
         )
     return torch.linspace(low, high, num_bins + 1, device=device)
 
@@ -46,13 +41,12 @@ def bin_edges(low: float, high: float, num_bins: int, *, device: torch.device | 
 def target_histogram(returns: Tensor, edges: Tensor, *, sigma_per_bin: float = 0.75) -> Tensor:
     """Returns `[..., N]` float32: the share of a Gaussian around the return that falls into every bin.
 
-    Shares are `(F(e_n+1) - F(e_n)) / (F(e_N) - F(e_0))` with the Gaussian's F. A return beyond the edges counts as the
-    edge (ours): far outside, the denominator would be 0.
+    Shares are `(F(e_n+1) - F(e_n)) / (F(e_N) - F(e_0))` with the Gaussian's F. Returns beyond the edges are clamped to
+    the edge (ours), because the denominator would approach 0.
 
     Args:
-        returns: `[...]` float.
         edges: `[N + 1]` float, evenly spaced.
-        sigma_per_bin: standard deviation over the width of a bin; 0.75 is said to be the paper's choice (from memory).
+        sigma_per_bin: standard deviation over the width of a bin; the default is the paper's.
 
     Paper: https://arxiv.org/abs/2403.03950 (appendix A)
     """
@@ -69,11 +63,8 @@ def hl_gauss_loss(
     """Returns `[B, T]` float32: cross-entropy of the target histograms, 0 where the mask is 0.
 
     Args:
-        logits_BTN: `[B, T, N]` float.
         returns_BT: `[B, T]` float: the critic's targets.
-        mask_BT: `[B, T]` bool.
         edges: `[N + 1]` float, evenly spaced.
-        sigma_per_bin: as in `target_histogram`.
     """
     targets_BTN = target_histogram(returns_BT, edges, sigma_per_bin=sigma_per_bin)
     log_probs_BTN = _clean(logits_BTN, mask_BT).log_softmax(dim=-1)

@@ -1,18 +1,16 @@
-"""Implicit token rewards (PRIME): a language model trained on outcomes, read as a reward model of every token."""
+"""Implicit token rewards (PRIME): a language model trained on outcomes gives a reward per token."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import masked, row_sums, token_mean
 from verl_agentic.algorithms.credit.batch import CreditBatch
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import Settings, setting
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +20,15 @@ class ImplicitRewardSettings(Settings):
     model_path: str
     """Folder of the reward model phi, as transformers loads it. It needs the vocabulary of the policy."""
     beta: float = setting(0.05, above=0)
-    """Scale of the token rewards; the default is the paper's. Set the one that phi was trained with."""
+    """Scale of the token rewards; the default is the paper's. Set the value that phi was trained with."""
     outcome_coef: float = setting(1.0, min=0)
     """Factor of the task's rewards before the token rewards are added. 0 leaves the task's rewards out."""
 
     def check_together(self) -> None:
         if not self.model_path:
             raise ConfigError(
-                "model_path names the reward model, got ''; set it to the folder of a model that "
-                "verl_agentic.adapters.offline.outcome_trainer has trained"
+                "model_path must name the reward model, got ''; set it to the folder of a model trained by "
+                "verl_agentic.adapters.offline.outcome_trainer"
             )
 
 
@@ -40,7 +38,6 @@ def implicit_rewards(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tens
     Args:
         log_prob_BT: `[B, T]` float: under the reward model phi.
         ref_log_prob_BT: `[B, T]` float: under the reference policy.
-        mask_BT: `[B, T]` bool.
         beta: scale of the reward.
 
     Paper: https://arxiv.org/abs/2502.01456
@@ -50,7 +47,7 @@ def implicit_rewards(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tens
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRewards:
-    """Implicit rewards of a batch, beside those of its task."""
+    """Implicit rewards of a batch, in addition to those of its task."""
 
     rewards_BT: Tensor
     """`[B, T]` float32: `implicit_rewards`."""
@@ -58,19 +55,19 @@ class TokenRewards:
     """See `ImplicitRewardSettings`."""
 
     def added_to(self, rewards_BT: Tensor) -> Tensor:
-        """Returns `[B, T]` what an estimator gets of the rewards of the task."""
+        """Returns `[B, T]` the rewards for the estimator: the task's and the implicit ones."""
         return self.outcome_coef * rewards_BT + self.rewards_BT
 
 
 def implicit_health(batch: CreditBatch, rewards_BT: Tensor) -> dict[str, float]:
-    """Returns what implicit rewards are like, and whether they still know a success.
+    """Returns the mean implicit reward, and how well implicit rewards predict success.
 
     - `credit/implicit_reward_mean`: over sampled tokens of valid rows.
-    - `credit/implicit_accuracy`: share of valid sessions whose implicit rewards add up to more than 0 where the raw
-      outcome (`acc`) is above 1/2, and to less where it is below; those with none, or exactly 1/2, are left out.
+    - `credit/implicit_accuracy`: share of valid sessions whose implicit rewards sum to above 0 if the raw outcome
+      (`acc`) is above 1/2, and to below 0 if it is below. Sessions without an outcome, or with exactly 1/2, are left
+      out.
 
     Args:
-        batch: for outcomes, and what is valid.
         rewards_BT: `[B, T]` float: `implicit_rewards`.
     """
     mask_BT = batch.mask_BT & batch.valid_B.unsqueeze(-1)
@@ -91,11 +88,11 @@ class OutcomeLoss:
     loss_B: Tensor
     """`[B]` float32"""
     return_B: Tensor
-    """`[B]` float32, without gradient: sum of the implicit rewards; above 0, phi takes it for a success."""
+    """`[B]` float32, without gradient: sum of the implicit rewards; above 0, phi predicts a success."""
 
 
 def outcome_loss(log_prob_B: Tensor, outcome_B: Tensor, *, ref_log_prob_B: Tensor, beta: float = 0.05) -> OutcomeLoss:
-    """Returns the cross-entropy between `sigmoid(sum_t r_t)` and the outcome, which trains phi.
+    """Returns the cross-entropy between `sigmoid(sum_t r_t)` and the outcome, the training loss of phi.
 
     Args:
         log_prob_B: `[B]` float: log-prob of the whole trajectory under phi, its sampled tokens only.

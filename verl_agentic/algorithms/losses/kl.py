@@ -1,10 +1,10 @@
 """Estimators of the KL divergence to a reference policy: p = log pi and q = log pi_ref of the sampled tokens.
 
-    k1 = p - q                    unbiased value; as a loss its gradient is 1 for every token: it says nothing
+    k1 = p - q                    unbiased value; as a loss its gradient is 1 for every token, so it has no effect
     k2 = (p - q)^2 / 2            its gradient p - q is that of the KL, on samples of the policy itself
     k3 = e^(q - p) - (q - p) - 1  never negative; its gradient 1 - e^(q - p) is not that of the KL
     k3_is                         k3 weighted by pi / pi_old; its gradient is that of the KL, off policy too
-    trajectory                    sum of k1 over the row: one number; its gradient is that of the KL of whole rows
+    trajectory                    sum of k1 over the row; its gradient is that of the KL of whole rows
 
 B rows, T response tokens; masked tokens are exactly 0 in value and gradient.
 """
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import masked
 from verl_agentic.algorithms.losses.ppo import MAX_LOG_RATIO, log_ratios
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
 Estimator = Literal["k1", "k2", "k3", "k3_is", "trajectory"]
 
 MAX_K3 = 10.0
@@ -31,22 +30,20 @@ def kl_per_token(
 ) -> Tensor:
     """Returns `[B, T]` float32: an estimate of the KL at every sampled token.
 
-    `k3_is` is `rho k3` with `rho = pi / pi_old`. Its gradient, `rho (p - q)`, is computed as that and not as the
-    difference of the two large terms of which it is the rest.
+    `k3_is` is `rho k3` with `rho = pi / pi_old`. Its gradient `rho (p - q)` is computed directly, not as a difference
+    of two large terms.
 
     Args:
-        estimator: `k1`, `k2`, `k3`, `k3_is` or `trajectory`. The last one's tokens have the value of k1, so that those
-            of a row sum up to `trajectory_kl`; the gradient of every token is that sum, cut at 10, so that each is
-            held responsible for all of the row.
+        estimator: tokens of `trajectory` have the value of k1, so a row sums to `trajectory_kl`. The gradient of each
+            token is that sum, clamped to 10.
         log_prob_BT: `[B, T]` float: p.
         ref_log_prob_BT: `[B, T]` float: q.
         old_log_prob_BT: `[B, T]` float: used by `k3_is` only.
-        mask_BT: `[B, T]` bool.
 
     Raises:
-        ConfigError: there is no such estimator.
+        ConfigError: unknown estimator.
 
-    Paper: k1, k2, k3 http://joschu.net/blog/kl-approx.html; k3_is https://arxiv.org/abs/2512.02556, from memory
+    Paper: k1, k2, k3 http://joschu.net/blog/kl-approx.html; k3_is https://arxiv.org/abs/2512.02556
     """
     difference_BT = masked(log_prob_BT.float() - ref_log_prob_BT.float(), mask_BT)
     if estimator == "k1":
@@ -68,9 +65,9 @@ def kl_per_token(
 
 
 def trajectory_kl(log_prob_BT: Tensor, ref_log_prob_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B]` float32: k1 summed over the sampled tokens of every row, one number for the whole trajectory.
+    """Returns `[B]` float32: k1 summed over the sampled tokens of every row.
 
-    It grows with the length of the trajectory; the per-token estimators, averaged, do not.
+    It grows with the length of the trajectory, unlike the mean of the per-token estimators.
     """
     return masked(log_prob_BT.float() - ref_log_prob_BT.float(), mask_BT).sum(dim=-1)
 

@@ -1,4 +1,4 @@
-"""A learning rate that falls when responses grow (our own formula for an idea without one)."""
+"""A learning rate that falls when responses grow (our own formula)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class LengthLrSettings(Settings):
 
 
 def length_lr_factor(mean_length: float, *, reference_length: float) -> float:
-    """Returns `min(1, reference_length / mean_length)`: what to multiply the learning rate with.
+    """Returns the factor of the learning rate: `min(1, reference_length / mean_length)`.
 
-    1 up to the reference length, and for a batch without a sampled token.
+    It is 1 for a batch without a sampled token.
 
     Args:
         mean_length: sampled tokens per response, on average over the batch.
         reference_length: sampled tokens for which the learning rate was chosen.
 
     Raises:
-        ConfigError: a reference length that is not positive.
+        ConfigError: the reference length is not positive.
     """
     if reference_length <= 0:
         raise ConfigError(f"reference_length must be positive, got {reference_length}; give a number of tokens")

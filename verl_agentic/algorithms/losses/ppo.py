@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import as_floats, masked, token_mean
 from verl_agentic.algorithms.policy_loss import LossBatch
-
-Tensor = torch.Tensor
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to this, as in verl: exp(88) is infinite in float32."""
@@ -17,18 +16,18 @@ MAX_LOG_RATIO = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Clipped:
-    """A clipped objective and where it was clipped; all of the shape of the ratio."""
+    """A clipped objective and where it was clipped. All fields have the shape of the ratio."""
 
     loss: Tensor
     is_clipped: Tensor
     """bool: the ratio had left its range in the direction of the advantage."""
     is_dual_clipped: Tensor
-    """bool: the bound of negative advantages held the loss down."""
+    """bool: the bound of negative advantages limited the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surrogate:
-    """What PPO makes of a micro-batch."""
+    """PPO's loss of a micro-batch."""
 
     per_token_BT: Tensor
     """`[B, T]` float32: the loss, 0 where the mask is 0."""
@@ -38,9 +37,9 @@ class Surrogate:
 
 
 def log_ratios(log_prob_BT: Tensor, old_log_prob_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B, T]` float32: `log pi - log pi_old`, clamped; exactly 0, and without gradient, where the mask is 0.
+    """Returns `[B, T]` float32: `log pi - log pi_old`, clamped; exactly 0 without gradient where the mask is 0.
 
-    So the ratio of an observation is 1, also when its log-probs are NaN or infinite.
+    So the ratio of an observation is 1, even if its log-probs are NaN or infinite.
     """
     log_ratio_BT = masked(log_prob_BT.float() - old_log_prob_BT.float(), mask_BT)
     return log_ratio_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
@@ -71,20 +70,16 @@ def clip_objective(ratio: Tensor, advantages: Tensor, *, low: float, high: float
 
 
 def ppo_surrogate(batch: LossBatch) -> Surrogate:
-    """Returns PPO's loss of every sampled token, times `is_weights_BT` where they are known.
+    """Returns PPO's loss of every sampled token, times `is_weights_BT` if they are known.
 
     Metrics: `pg_clipfrac`, `pg_clipfrac_lower` and `ppo_kl = mean(-ln rho)` are verl's;
-    `approx_kl = mean((rho - 1) - ln rho)` is never negative. All are means over sampled tokens only.
+    `approx_kl = mean((rho - 1) - ln rho)` is never negative. All are means over sampled tokens.
     """
     mask_BT = batch.mask_BT
     log_ratio_BT = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, mask_BT)
     ratio_BT = log_ratio_BT.exp()
     clipped = clip_objective(
-        ratio_BT,
-        masked(batch.advantages_BT, mask_BT),
-        low=batch.clip_low,
-        high=batch.clip_high,
-        dual=batch.clip_dual,
+        ratio_BT, masked(batch.advantages_BT, mask_BT), low=batch.clip_low, high=batch.clip_high, dual=batch.clip_dual
     )
     per_token_BT = clipped.loss
     if batch.is_weights_BT is not None:

@@ -1,4 +1,4 @@
-"""A target network: a copy of a network's weights that follows them slowly, and can stand in their place."""
+"""A target network: a copy of a network's weights that follows them slowly and can replace them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from verl_agentic.errors import DataError
 from verl_agentic.settings import Settings, setting
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +27,9 @@ def polyak(target: Tensor, online: Tensor, *, tau: float) -> None:
 
 
 class TargetNetwork:
-    """An exponentially moving copy of weights, where they lay when it was made, in float32 at least.
+    """An exponential moving average of weights, on their device, in float32 or wider.
 
-    In bfloat16 the copy would stop on its way: `tau` of a small difference is less than the spacing of its numbers.
+    In bfloat16 the average would stop moving, because `tau` times a small difference is below the precision.
     """
 
     @torch.no_grad()
@@ -56,13 +55,13 @@ class TargetNetwork:
 
     @contextlib.contextmanager
     def in_place_of(self, weights: Callable[[], Mapping[str, Tensor]]) -> Iterator[None]:
-        """Gives the network the copy's weights, and then, whatever happens, its own again, to the bit.
+        """Runs a block with the copy's weights in the network, then restores the network's own weights exactly.
 
         Args:
-            weights: returns the network's own memory; called on the way in and on the way out.
+            weights: returns the network's own tensors; called at entry and at exit.
         """
         own = weights()
-        # Put aside where the copy lies: on an accelerator there may be no room for a third set.
+        # Saved on the copy's device, because an accelerator may lack memory for a third set.
         online = {name: weight.to(self._copy[name].device, copy=True) for name, weight in own.items()}
         try:
             _write(self._copy, own)
@@ -71,20 +70,15 @@ class TargetNetwork:
             _write(online, weights())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns the copy itself."""
         return self._copy
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Becomes what was saved.
-
-        Raises:
-            DataError: of another network; nothing has changed then.
-        """
+        """Loads a saved copy. Raises DataError if the state belongs to another network. Nothing is changed."""
         if _shapes(state) != _shapes(self._copy):
             raise DataError(
                 f"the target network has {len(self._copy)} weights, got {len(state)} of other names or shapes; "
-                "resume with the model that the checkpoint is of"
+                "resume with the model of the checkpoint"
             )
         _write(state, self._copy)
 

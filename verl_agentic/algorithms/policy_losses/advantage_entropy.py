@@ -1,4 +1,4 @@
-"""PPO that learns most where the policy was undecided and much depended on it."""
+"""PPO weighted by entropy times the absolute advantage."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 def advantage_entropy(batch: LossBatch) -> Loss:
     """Returns `masked_ppo` times `w_t = |A_t| H_t / mean_t(|A| H)`, of mean 1 over the sampled tokens of a row.
 
-    The idea is the literature's, the rule ours: both signs of the advantage count alike (weights that leave negative
-    ones out would only imitate what went well), and the mean is the row's own, as in `entropy_weighted`. Where the
-    advantage is the same on a whole row, the two losses are the same: this one is for turn- and token-level
-    advantages. Weights have no gradient; a row of zero weights has the weights 1.
+    The idea is known, the rule is ours. Both signs of the advantage count equally, and each row has its own mean, as in
+    `entropy_weighted`. If the advantage is constant over a row, both losses are equal, so use this one with turn- or
+    token-level advantages. Weights have no gradient. A row of zero weights gets weights of 1.
     """
     surrogate = ppo_surrogate(batch)
     scores_BT = batch.advantages_BT.float().abs() * cast("Tensor", batch.entropy_BT).float()

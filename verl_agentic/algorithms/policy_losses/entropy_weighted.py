@@ -1,4 +1,4 @@
-"""PPO that learns most where the policy was undecided."""
+"""PPO weighted by entropy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def entropy_weighted(batch: LossBatch) -> Loss:
     """Returns `masked_ppo` times `w_t = H_t / mean_t(H)`, the entropy of a token over the mean of its row.
 
     Weights have mean 1 over the sampled tokens of a row, and no gradient. A row without entropy is plain PPO. The idea
-    is the literature's, the formula ours: the mean is taken per row, not over the batch, so that a row weighs the same
-    whatever else is in its micro-batch.
+    is known, the formula is ours: the mean is taken per row, so that the weight of a row does not depend on its
+    micro-batch.
     """
     surrogate = ppo_surrogate(batch)
     weights_BT = weights_of_mean_one(cast("Tensor", batch.entropy_BT), batch.mask_BT)

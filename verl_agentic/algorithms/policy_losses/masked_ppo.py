@@ -15,20 +15,20 @@ from verl_agentic.errors import ConfigError
 def masked_ppo(batch: LossBatch, *, kl: Literal["none"] | Estimator = "none", kl_coef: float = 0.001) -> Loss:
     """Returns `-min(rho A, clip(rho, 1 - low, 1 + high) A)` per sampled token, plus `kl_coef` times a KL estimate.
 
-    With `kl=none` it is verl's `vanilla` in value and gradient. The ratio of observations is 1 and not what their
-    log-probs happen to be, so that no metric and no NaN of theirs gets out. With `is_weights_BT` (verl's rollout
-    correction) it is decoupled PPO: `(pi_old / pi_rollout) min(...)` with `rho = pi / pi_old`.
+    With `kl=none` it equals verl's `vanilla` in value and gradient. The ratio of observations is 1, so their log-probs
+    (even NaN) affect no metric. With `is_weights_BT` (verl's rollout correction) it is decoupled PPO: `(pi_old /
+    pi_rollout) min(...)` with `rho = pi / pi_old`.
 
-    verl's own KL term (`actor.use_kl_loss`) comes on top of this one: to use `kl` here, set `use_kl_loss=true`, so
-    that there are reference log-probs, and `kl_loss_coef=0`.
+    verl's own KL term (`actor.use_kl_loss`) is added to this one. To use `kl` here, set `use_kl_loss=true` for the
+    reference log-probs, and `kl_loss_coef=0`.
 
     Args:
-        kl: estimator of the divergence from the reference policy, see `algorithms/losses/kl.py`; `k3_is`, weighted with
-            `pi / pi_old`, and `trajectory`, one sum of k1 a row, are those that verl lacks.
-        kl_coef: its weight; verl's default.
+        kl: estimator of the divergence from the reference policy, see `algorithms/losses/kl.py`. verl lacks `k3_is` and
+            `trajectory`.
+        kl_coef: weight of the KL term; the default is verl's.
 
     Raises:
-        ConfigError: a KL term without reference log-probs.
+        ConfigError: `kl` is set, but there are no reference log-probs.
 
     Paper: https://arxiv.org/abs/1707.06347; clip-higher https://arxiv.org/abs/2503.14476
     """

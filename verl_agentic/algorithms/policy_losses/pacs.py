@@ -1,4 +1,4 @@
-"""PACS: outcomes as labels of a classifier whose score is how much more probable the policy made a row."""
+"""PACS: a classifier of outcomes whose score is the log-ratio of a row."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from verl_agentic.algorithms.aggregate import as_floats, row_sums
 from verl_agentic.algorithms.credit.group_statistics import group_counts, group_means
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 from verl_agentic.errors import ConfigError, DataError
 
-Tensor = torch.Tensor
-
 
 @policy_loss(needs=("group_B", "group_size_B", "outcome_B"), uses_advantages=False)
 def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
-    """Returns `BCEWithLogits(psi_i, y_i)` per session: y_i its outcome, psi_i its score less the mean of its siblings'.
+    """Returns `BCEWithLogits(psi_i, y_i)` per session: y_i its outcome, psi_i its score minus its siblings' mean.
 
         psi_i = r_i - mean_{j != i} r_j        r_i = beta sum_t (log pi - log pi_old) over sampled tokens
 
-    The score is that of all rows of a session, each of which gets its share of the loss. Gradients flow through the
-    siblings too, so all rows of a group must lie in one micro-batch. Rows without sampled tokens or without a finite
-    outcome are void: no loss, and no part in the mean of the others. The only valid session of a group has nothing to
-    be compared with: no loss. Advantages, clipping and `actor.loss_agg_mode` have no effect.
+    The score covers all rows of a session, which share its loss equally. Gradients also flow through the siblings, so
+    all rows of a group must be in one micro-batch. Rows without sampled tokens or without a finite outcome are void:
+    they have no loss and do not count in the mean. Singletons have no loss. Advantages, clipping and
+    `actor.loss_agg_mode` have no effect.
 
-    Deviation: the authors sum over all positions of the response; observations are masked here.
+    Deviations: the authors sum over all positions of the response; here observations are masked.
 
     Args:
         beta: scale of the score.
-        balanced: weighs a session with `n / (2 n_y)`, where `n_y` of the group's n sessions have its label (above 0.5
-            or not) and both labels occur, as in the authors' scripts.
+        balanced: weighs a session with `n / (2 n_y)`, as in the authors' scripts; `n_y` of the group's n sessions have
+            its label (above 0.5 or not). The weight is 1 if only one label occurs.
 
     Raises:
-        ConfigError: a group that is split over micro-batches.
-        DataError: an outcome outside [0, 1].
+        ConfigError: a group is split over micro-batches.
+        DataError: an outcome is outside of [0, 1].
 
     Paper: https://arxiv.org/abs/2509.02522
     """
@@ -48,7 +47,7 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     rows_B = torch.arange(len(group_B), device=group_B.device) if batch.session_B is None else batch.session_B
     _, session_B = torch.unique(rows_B, return_inverse=True)
     num_sessions = int(session_B.max()) + 1 if len(session_B) else 0
-    # Rows of a session have one group and one outcome; those that are not valid write to a place that is cut off.
+    # Rows of a session have one group and one outcome. Invalid rows write to an extra place, which is cut off.
     place_B = torch.where(valid_B, session_B, num_sessions)
     group_S, label_S = (
         torch.zeros(num_sessions + 1, dtype=column_B.dtype, device=column_B.device).index_copy(0, place_B, column_B)[
@@ -62,7 +61,7 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
     scores_S = row_scores_B.new_zeros(num_sessions + 1).index_add(0, place_B, row_scores_B)[:-1]
     among = {"group_N": group_S, "valid_N": valid_S, "num_groups": num_groups}
     count_S = group_counts(**among)
-    # r_i less the mean of the others is r_i less the mean of all, stretched.
+    # r_i minus the mean of the others is r_i minus the mean of all, times n / (n - 1).
     logits_S = ((scores_S - group_means(scores_S, **among)) * count_S / (count_S - 1).clamp(min=1)).float()
     loss_S = F.binary_cross_entropy_with_logits(logits_S, label_S, reduction="none")
     counts_S = valid_S & (count_S > 1)

@@ -1,4 +1,4 @@
-"""PPO without the tokens whose ratio is extreme."""
+"""PPO without tokens of extreme ratio."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ def band_weights(ratio: Tensor, *, low: float, high: float) -> Tensor:
 def ratio_masked(
     batch: LossBatch, *, low: float = 0.5, high: float = 5.0, of: Literal["update", "rollout"] = "update"
 ) -> Loss:
-    """Returns `masked_ppo`, with 0 for tokens whose ratio lies outside `[low, high]`: no value and no gradient.
+    """Returns `masked_ppo`, with value and gradient 0 for tokens whose ratio lies outside of `[low, high]`.
 
-    - `of=update`: the ratio `pi / pi_old` of the step so far. PPO's clip stops only tokens that run ahead; one that
-      fell to a thousandth while its advantage is positive keeps its gradient, and here does not.
-    - `of=rollout`: the ratio `pi_old / pi_rollout` between trainer and rollout, with which the remaining tokens are
-      weighted: IcePop. verl does the same by `algorithm.rollout_correction.rollout_is_threshold="0.5_5.0"`, before
-      the update; use one of the two.
+    - `of=update`: the ratio `pi / pi_old`. PPO clips only in the direction of the advantage. Here, a token of very low
+      ratio and positive advantage has no gradient either.
+    - `of=rollout`: the ratio `pi_old / pi_rollout` between trainer and rollout, which also weighs the remaining tokens
+      (IcePop). verl does the same with `algorithm.rollout_correction.rollout_is_threshold="0.5_5.0"`, before the
+      update. Use one of the two.
 
-    Aggregation still divides by all sampled tokens: what is left out is not made up for by the rest.
+    Aggregation still divides by all sampled tokens.
 
     Args:
-        low: least ratio, by default IcePop's.
-        high: greatest ratio, by default IcePop's.
-        of: which ratio.
+        low: minimum ratio; the default is IcePop's.
+        high: maximum ratio; the default is IcePop's.
 
     Raises:
-        ConfigError: an empty band, an unknown ratio, or `of=rollout` without rollout log-probs.
+        ConfigError: the band is empty, the ratio unknown, or `of=rollout` lacks rollout log-probs.
     """
     if not 0 <= low < high:
         raise ConfigError(f"ratio_masked needs 0 <= low < high, got low={low}, high={high}")

@@ -1,4 +1,4 @@
-"""RL-PLUS: the policy's own rows by PPO, those of demonstrations by multiple importance sampling."""
+"""RL-PLUS: PPO for the policy's own rows, multiple importance sampling for demonstrations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 def external_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     """Returns `2 pi / (pi_old + omega)` with `omega = (pi_old + 1) / 2`; float, any shape.
 
-    omega stands for the unknown policy of the demonstrations: half the old policy, half certainty.
+    omega approximates the unknown policy of the demonstrations: half the old policy, half 1.
     """
     old_prob = old_log_prob.float().exp()
     return 2 * log_prob.float().exp() / (old_prob + 0.5 * (old_prob + 1))
 
 
 def exploration_advantage(advantages: Tensor, log_prob: Tensor, *, exponent: float = 0.5) -> Tensor:
-    """Returns `A (1 - pi)^exponent`, without gradient: what the policy already does is not worth learning again."""
+    """Returns `A (1 - pi)^exponent`, without gradient. Likely tokens get less advantage."""
     doubt = (1 - log_prob.detach().float().exp()).clamp(min=0)
     return advantages.float() * doubt**exponent
 
@@ -29,11 +29,11 @@ def exploration_advantage(advantages: Tensor, log_prob: Tensor, *, exponent: flo
 def rl_plus(batch: LossBatch, *, exponent: float = 0.5) -> Loss:
     """Returns `-ratio A_ext` for tokens of external rows, not clipped, and `masked_ppo` for the policy's own.
 
-    `is_weights_BT` (trainer against rollout) holds for own rows only, and so do PPO's metrics. Clipping of own rows is
-    verl's (`clip_ratio_low`, `_high`, `_c`); the authors' code has one clip and no bound for negative advantages.
+    `is_weights_BT` and PPO's metrics apply to own rows only. Own rows are clipped as in verl (`clip_ratio_low`,
+    `_high`, `_c`); the authors' code has one clip and no bound for negative advantages.
 
     Args:
-        exponent: of `1 - pi` in the advantage; the authors' code.
+        exponent: of `1 - pi` in the advantage; the default is from the authors' code.
 
     Paper: https://arxiv.org/abs/2508.00222
     """
@@ -50,7 +50,4 @@ def rl_plus(batch: LossBatch, *, exponent: float = 0.5) -> Loss:
             "external_frac": token_mean(external_BT, batch.mask_BT),
         }
     )
-    return Loss(
-        per_token_BT=external_loss_BT + own.per_token_BT,
-        metrics={**own.metrics, **metrics},
-    )
+    return Loss(per_token_BT=external_loss_BT + own.per_token_BT, metrics={**own.metrics, **metrics})

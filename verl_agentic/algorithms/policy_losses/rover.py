@@ -1,4 +1,4 @@
-"""ROVER: the log-ratio as a Q-value, regressed on the value of acting at random."""
+"""ROVER: regresses the log-ratio, as a Q-value, on the value of a uniform policy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from verl_agentic.algorithms.policy_loss import Loss, LossBatch, policy_loss
 
 
 def at_next_sampled(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns `[B, T]` float32: what stands at the next sampled token after each; 0 after the last."""
+    """Returns `[B, T]` float32: the value at the next sampled token; 0 after the last one."""
     width = mask_BT.shape[1]
     positions_BT = torch.where(mask_BT, torch.arange(width, device=mask_BT.device), width)
-    # The nearest sampled position from each on, looked up one further right.
+    # Nearest sampled position at or after each token, read one position to the right.
     nearest_BT = positions_BT.flip(-1).cummin(dim=-1).values.flip(-1)
     next_BT = torch.nn.functional.pad(nearest_BT[:, 1:], (0, 1), value=width)
     padded_BT = torch.nn.functional.pad(masked(values_BT, mask_BT), (0, 1))
@@ -27,13 +27,12 @@ def rover(batch: LossBatch, *, bootstrap: float = 1.0) -> Loss:
     """Returns `(q_t - target_t)^2` per sampled token, without gradient through the target.
 
         q_t = log pi - log pi_old of the token
-        target_t = A_t + bootstrap mean_a (log pi(a|s') - log pi_old(a|s')) with the state s' after it
+        target_t = A_t + bootstrap mean_a (log pi(a|s') - log pi_old(a|s')) with the next state s'
 
-    The advantage is to be the outcome less the mean of its group, not divided by a standard deviation, on every token:
-    `dr_grpo`. The sign of the mean is that of the authors' code. Nothing is clipped.
+    Use it with the estimator `dr_grpo`. The sign of the mean is that of the authors' code. Nothing is clipped.
 
-    Deviation: s' is where the policy speaks next. The authors have one turn only; there it is the next position, and
-    with observations between turns it is the first token after them. After the last token the mean is 0.
+    Deviations: s' is at the next sampled token, after observations if there are any; the authors have one turn only.
+    After the last token the mean is 0.
 
     Args:
         bootstrap: weight of the value of the next state (the paper's rho).

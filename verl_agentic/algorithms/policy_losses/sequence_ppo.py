@@ -13,24 +13,23 @@ from verl_agentic.errors import ConfigError
 def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
     """Returns `-min(rho A, clip(rho) A) + kl_coef k3` per row, with `rho = pi(o|q) / pi_old(o|q)` of the whole row.
 
-    This is DeepSeek-R1's printed objective. `rho` is the product of the tokens' ratios (verl's `gspo` takes their
-    geometric mean), so it leaves the clip range as soon as a long row moves at all; public implementations use the
-    token-level form, `masked_ppo`. k3 is of the row's probability too. `actor.loss_agg_mode` has no effect.
+    This is DeepSeek-R1's printed objective. `rho` is the product of the tokens' ratios (in verl's `gspo`, their
+    geometric mean), so long rows leave the clip range after small changes. Public implementations use the token-level
+    form, `masked_ppo`. k3 also uses the row's probability. `actor.loss_agg_mode` has no effect.
 
-    The advantage of a row is the mean over its sampled tokens (the advantage itself where it is the same on all); so
-    are its importance weights. The bound of negative advantages (dual clip) is verl's, not R1's. A row without sampled
-    tokens has loss 0.
+    Advantages and importance weights of a row are means over its sampled tokens. The bound of negative advantages (dual
+    clip) is verl's. A row without sampled tokens has loss 0.
 
     Args:
         kl_coef: weight of the KL to the reference policy.
 
     Raises:
-        ConfigError: a KL term without reference log-probs.
+        ConfigError: `kl_coef` is set, but there are no reference log-probs.
 
     Paper: https://arxiv.org/abs/2501.12948 (eq. 1, 2)
     """
     mask_BT = batch.mask_BT
-    # Tokens are clamped one by one already; their sum needs it again.
+    # The sum of clamped tokens needs clamping again.
     log_ratio_B = log_ratios(batch.log_prob_BT, batch.old_log_prob_BT, mask_BT).sum(dim=-1)
     log_ratio_B = log_ratio_B.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     clipped = clip_objective(
@@ -51,7 +50,7 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
     if kl_coef:
         if batch.ref_log_prob_BT is None:
             raise ConfigError(
-                f"sequence_ppo has kl_coef={kl_coef}, but no reference log-probs; set actor.use_kl_loss=true"
+                f"sequence_ppo with kl_coef={kl_coef} needs reference log-probs; set actor.use_kl_loss=true"
             )
         kl_B = sequence_k3(batch.log_prob_BT, batch.ref_log_prob_BT, mask_BT)
         loss_B = loss_B + kl_coef * kl_B
