@@ -1,4 +1,4 @@
-"""What a curriculum is: a plain function of a pool of prompts with a decorator, and the registry that finds it by name.
+"""The type and the registry of curricula. A curriculum is a function of a pool of prompts with a decorator:
 
 @curriculum()
 def uniform(pool: Pool, *, scale: float = 1.0) -> Floats:
@@ -25,7 +25,7 @@ _COLUMNS = ("difficulty", "source")
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """What a curriculum knows of N prompts."""
+    """The input of a curriculum: N prompts."""
 
     rates: PassRates
     step: int = 1
@@ -41,30 +41,20 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class CurriculumType:
-    """A curriculum."""
-
     name: str
     function: Callable[..., NDArray[Any]]
     returns: Returned
     needs: frozenset[str]
-    """Columns without which it cannot work."""
+    """Columns of `Pool` that the curriculum requires."""
     revisits: bool
-    """Whether a weight of 0 is an estimate, which must be looked at again, and not a decision."""
+    """Whether a weight of 0 is an estimate that must be checked again from time to time."""
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises when the curriculum has no such options, or lacks one that it must have.
-
-        Raises:
-            ConfigError: naming what it has.
-        """
+        """Raises ConfigError for unknown or missing options; the message lists the known ones."""
         check_options(self.function, options, what=f"curriculum {self.name!r}")
 
     def __call__(self, pool: Pool, **options: Any) -> NDArray[Any]:
-        """Returns a weight >= 0 per prompt, or the prompts in the order of their turn.
-
-        Raises:
-            ConfigError: unknown options, or the data lack a column.
-        """
+        """Returns weights >= 0, or prompts in order. Raises ConfigError for an unknown option or a missing column."""
         self.check_options(options)
         if missing := sorted(name for name in self.needs if getattr(pool, f"{name}_N") is None):
             raise ConfigError(
@@ -83,9 +73,9 @@ def curriculum(
     """Makes a curriculum of a function `(pool, *, options) -> [N] weights | order`.
 
     Args:
-        needs: columns of `Pool` without which it cannot work.
-        returns: weights to draw prompts by, with replacement; or an order in which every prompt comes once an epoch.
-        revisits: whether prompts with a weight of 0 are to be looked at again from time to time.
+        needs: columns of `Pool` that the curriculum requires.
+        returns: weights for draws with replacement, or an order in which every prompt comes once per epoch.
+        revisits: whether prompts with a weight of 0 must be drawn again from time to time.
     """
     assert set(needs) <= set(_COLUMNS), needs
 
@@ -124,14 +114,14 @@ class TaskSetSettings(Settings):
     proposals: str
     """JSON lines file that proposers append rows to, with the columns of the data; need not exist yet."""
     check: str
-    """`module:function` or `path.py:function` of a row; returns True when the task can be posed. What it raises counts
-    as False."""
+    """`module:function` or `path.py:function` of a row; returns whether the task is valid. Exceptions count as
+    False."""
     patience: int = setting(4, min=1)
-    """Groups in a row, solved throughout or not at all, after which a proposed task leaves."""
+    """Number of successive groups, all solved or all failed, after which a proposed task is removed."""
     value_bounds: Sequence[float] | None = None
-    """`[low, high]`: a proposed task leaves as soon as a group of it is finished and its running rate lies outside
-    (WebRL: `[0.05, 0.75]`). WebRL asks its critic for the value before it poses a task; here the rate of attempts,
-    which is an estimate of it, decides who stays. None: by `patience` alone."""
+    """`[low, high]`: a proposed task is removed when its running pass rate lies outside after a finished group (WebRL:
+    `[0.05, 0.75]`). WebRL asks its critic for the value before it poses a task; the running rate is an estimate of that
+    value. None: only `patience` removes tasks."""
 
     def check_together(self) -> None:
         check_bounds(self.value_bounds, name="value_bounds")
@@ -172,11 +162,7 @@ class CurriculumSettings(Settings):
 
 
 def check_bounds(bounds: Any, *, name: str) -> None:
-    """Raises unless bounds are None, or `[low, high]` with 0 <= low < high <= 1.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Raises ConfigError unless bounds are None, or `[low, high]` with 0 <= low < high <= 1."""
     if bounds is None:
         return
     is_pair = isinstance(bounds, Sequence) and len(bounds) == 2

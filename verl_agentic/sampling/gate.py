@@ -1,4 +1,4 @@
-"""What a gate is: a plain function that says of a group of episodes whether it is worth training on, and the registry.
+"""The type and the registry of gates. A gate is a function that drops groups or sessions before training:
 
 @gate(needs=("acc",))
 def solved_once(group: Group, *, at_least: float = 1.0) -> Verdict: ...
@@ -18,28 +18,28 @@ from verl_agentic.settings import check_options
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """An episode, as far as a gate needs it. What is None is not known."""
+    """An episode as a gate sees it. Unknown values are None."""
 
     is_void: bool = False
-    """It says nothing about the policy: its environment or its scorer failed."""
+    """Whether its environment or its scorer failed."""
     is_external: bool = False
-    """A script played it in the policy's place: a sibling to compare with, and no evidence of what the policy does."""
+    """Whether a script generated it: it serves as a sibling, but says nothing about the policy."""
     acc: float | None = None
     """The raw outcome, without shaping."""
     reward: float | None = None
-    """What it earned over all of its rows, shaping included."""
+    """Sum of the rewards of all of its rows, shaping included."""
     entropy: float | None = None
     """Mean over the sampled tokens, in nats."""
     ratio: float | None = None
     """pi_train / pi_rollout: geometric mean over the sampled tokens."""
     lag: int | None = None
-    """Versions of the weights between those that it began with and those that would be updated with it."""
+    """Number of weight updates since the weights that it started with."""
     num_tokens: int = 0
     """Response tokens."""
 
 
 KNOWABLE = frozenset(f.name for f in fields(Session) if f.default is None)
-"""What a session may lack."""
+"""Fields of a session that may be unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +56,18 @@ class Group:
 
     @cached_property
     def own(self) -> tuple[Session, ...]:
-        """The valid sessions that the policy played."""
+        """The valid sessions that the policy generated."""
         return tuple(session for session in self.valid if not session.is_external)
 
     def known(self, name: str, *, own: bool = False) -> list[float]:
-        """Returns what the valid sessions have under a name.
+        """Returns a field of the valid sessions.
 
         Args:
             name: a field of `Session`.
-            own: leaves out what the policy did not play.
+            own: leaves out external sessions.
 
         Raises:
-            DataError: one of them has nothing.
+            DataError: the field is unknown for a session.
         """
         values = [getattr(session, name) for session in (self.own if own else self.valid)]
         if any(value is None for value in values):
@@ -77,19 +77,19 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a gate says of a group."""
+    """The decision of a gate on a group."""
 
     dropped: str = ""
-    """Why the group is dropped, as a word; empty: it is kept."""
+    """Reason for dropping the group, as one word; empty: the group is kept."""
     sessions: frozenset[int] = frozenset()
-    """Places of the sessions of a kept group that are dropped."""
+    """Indices of dropped sessions of a kept group."""
 
 
 KEEP = Verdict()
 
 
 def without(group: Group, is_bad: Callable[[Session], bool], *, reason: str) -> Verdict:
-    """Returns that those of the policy's valid sessions are dropped of which this holds, or the group if it is all."""
+    """Drops the policy's valid sessions for which `is_bad` is true, or the group if it is true for all."""
     own = [(place, s) for place, s in enumerate(group.sessions) if not s.is_void and not s.is_external]
     bad = [place for place, session in own if is_bad(session)]
     if bad and len(bad) == len(own):
@@ -104,20 +104,16 @@ class GateType:
     name: str
     function: Callable[..., Any]
     needs: frozenset[str]
-    """What it must know of a session."""
+    """Fields of a session that it requires."""
     scope: Literal["group", "groups"]
     """One group, or all candidates at once."""
 
     def with_options(self, **options: Any) -> Gate:
-        """Returns the gate.
-
-        Raises:
-            ConfigError: unknown, missing or impossible options.
-        """
+        """Returns the gate. Raises ConfigError if an option is unknown, missing or invalid."""
         check_options(self.function, options, what=f"gate {self.name!r}")
         made = Gate(type=self, options=options)
         try:
-            made.judge([])  # options that cannot work are refused before the first group
+            made.judge([])  # raises for invalid options before the first group
         except TypeError as cause:
             raise ConfigError(f"gate {self.name!r} cannot work with {options}, got {cause}") from cause
         return made
@@ -132,15 +128,10 @@ class Gate:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.type.name
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """Returns a verdict for every group.
-
-        Raises:
-            DataError: what it needs is not known of a session.
-        """
+        """Returns a verdict for every group. Raises DataError if a required field of a session is unknown."""
         if self.type.scope == "groups":
             return self.type.function(groups, **self.options)
         if not groups:
@@ -150,12 +141,12 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What several gates, one after the other, made of a group."""
+    """The result of several gates, one after the other, for a group."""
 
     group: Group
-    """The sessions that are left are valid; what a gate has dropped is void in it."""
+    """The group, in which dropped sessions are void."""
     gate: str = ""
-    """Which gate dropped it; empty: it is kept."""
+    """Name of the gate that dropped it; empty: it is kept."""
     reason: str = ""
     """Why."""
     sessions: Mapping[str, int] = field(default_factory=dict)
@@ -167,12 +158,7 @@ class Decision:
         return not self.gate
 
     def after(self, name: str, verdict: Verdict) -> Decision:
-        """Returns what is left after one more gate.
-
-        Args:
-            name: of the gate.
-            verdict: its verdict on `group`.
-        """
+        """Returns the decision after one more gate and its verdict on `group`."""
         if verdict.dropped:
             return replace(self, gate=name, reason=verdict.dropped)
         if not verdict.sessions:
@@ -187,7 +173,7 @@ class Decision:
 
 
 def decide(group: Group, gates: Sequence[Gate]) -> Decision:
-    """Returns what gates that see one group make of it; the first that drops it ends the matter."""
+    """Applies gates that see one group; stops at the first that drops it."""
     decision = Decision(group=group)
     for each in gates:
         if not decision.is_kept:
@@ -197,7 +183,7 @@ def decide(group: Group, gates: Sequence[Gate]) -> Decision:
 
 
 def decide_together(decisions: Sequence[Decision], gates: Sequence[Gate]) -> list[Decision]:
-    """Returns what gates that see all candidates make of them; what one gate drops, the next does not see."""
+    """Applies gates that see all candidates; a gate does not see groups that an earlier gate dropped."""
     decided = list(decisions)
     for each in gates:
         places = [place for place, decision in enumerate(decided) if decision.is_kept]
@@ -213,7 +199,7 @@ def gate(
     """Makes a gate of a function `(group, *, options) -> Verdict`, or `(groups, *, options) -> list[Verdict]`.
 
     Args:
-        needs: what it must know of a session.
+        needs: fields of a session that it requires.
         scope: one group, or all candidates at once.
     """
     assert set(needs) <= KNOWABLE, needs
@@ -229,14 +215,14 @@ load_gate, gate_names = _REGISTRY.load, _REGISTRY.names
 
 
 def to_gates(written: Any, *, name: str) -> list[Gate]:
-    """Returns the gates that a configuration writes as a list of names and of `{name: ..., option: ...}`.
+    """Reads gates from a list of names and of `{name: ..., option: ...}`.
 
     Args:
-        written: what stands there.
-        name: of the key, for errors.
+        written: the value in the configuration.
+        name: key in the configuration, for errors.
 
     Raises:
-        ConfigError: something else stands there, a gate is unknown or twice there, or its options are wrong.
+        ConfigError: the value has another form, a gate is unknown or duplicate, or its options are invalid.
     """
     if not isinstance(written, Sequence) or isinstance(written, str):
         raise ConfigError(f"{name} must be a list of gates, got {written!r}; use some of {gate_names()}")

@@ -1,4 +1,4 @@
-"""The endless sequence of prompts that a curriculum asks for, resumable at any place."""
+"""The endless, resumable sequence of prompts of a curriculum."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from verl_agentic.sampling.prompts.group_sizes import group_sizes
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.sampling.prompts.task_sets import Check, ProposalResult, TaskSet
 
-_MAX_IN_FLIGHT = 100_000  # groups that nobody reported, because verl forgot them, must not pile up
+_MAX_IN_FLIGHT = 100_000  # bounds groups that verl dropped without a report
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptColumns:
-    """What the data say of N prompts; columns that they lack are None."""
+    """Data columns of N prompts; missing ones are None."""
 
     count: int
     difficulty_N: Floats | None = None
@@ -32,17 +32,15 @@ class PromptColumns:
 def spread_draws(
     weights_N: Floats, count: int, rng: np.random.Generator, *, strata_N: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Returns `count` prompts: each draw has the given probabilities, and together they are spread as evenly as can be.
+    """Returns `count` prompts, drawn with the given weights and spread as evenly as possible.
 
-    A prompt that is due x times comes floor(x) or ceil(x) times, and so do those of a stratum together (systematic
-    sampling over an order that is random within strata): a batch has no prompt twice by mere chance, and its shares of
-    sources hold up to one prompt.
+    A prompt with expected count x is drawn floor(x) or ceil(x) times; the same holds for each stratum (systematic
+    sampling over an order that is random within strata). So a batch has no accidental duplicates, and its shares of
+    sources are exact up to one prompt.
 
     Args:
         weights_N: [N] finite, >= 0, not all 0.
-        count: how many.
-        rng: where chance comes from.
-        strata_N: [N] which prompts belong together, such as those of one source.
+        strata_N: [N] stratum of each prompt, such as its source.
     """
     order = rng.permutation(len(weights_N))
     if strata_N is not None:
@@ -54,23 +52,23 @@ def spread_draws(
 
 
 class PromptSampler:
-    """Draws the next prompt, ties groups to the prompts they came from, and learns from their outcomes.
+    """Draws prompts, links groups to their prompts, and updates pass rates with their outcomes.
 
-    Where a curriculum gives weights, prompts are drawn in blocks of one batch (`spread_draws`), and what is left of a
-    block is drawn anew as soon as an outcome has changed a weight. Where it gives an order, every prompt comes once an
-    epoch, in the order of the epoch's beginning.
+    If the curriculum gives weights, prompts are drawn in blocks of one batch (`spread_draws`); the rest of a block is
+    redrawn when an outcome changes a weight. If it gives an order, every prompt comes once per epoch, in the order at
+    the start of the epoch.
     """
 
     def __init__(
         self, settings: CurriculumSettings, columns: PromptColumns, *, block: int, seed: int | None = None
     ) -> None:
-        """Builds a sampler at its beginning.
+        """Makes a sampler at its start.
 
         Args:
-            settings: which curriculum, and how.
-            columns: what the data say of the prompts.
-            block: prompts of a training step.
-            seed: None takes another one every time.
+            settings: curriculum and its options.
+            columns: data columns of the prompts.
+            block: prompts per training step.
+            seed: None: a new one each time.
         """
         self.settings = settings
         self.step = 1
@@ -91,19 +89,19 @@ class PromptSampler:
         self._place = 0
         self._seen: tuple[int, int] | None = None
         self._in_flight: dict[str, int] = {}
-        self._weights_N()  # what the data lack is told now, not in the first step
+        self._weights_N()  # raises now, not in the first step, if the data lack a column
 
     def __len__(self) -> int:
-        """Returns the prompts of an epoch, by which verl counts epochs."""
+        """Returns the number of prompts of an epoch, by which verl counts epochs."""
         return self._base
 
     def __iter__(self) -> Iterator[int]:
-        # An iterator of its own would be saved a second time.
+        # A separate iterator would be saved a second time.
         while True:
             yield self.draw()
 
     def draw(self) -> int:
-        """Returns the next prompt: one that has just joined, or else what the curriculum asks for."""
+        """Returns the next prompt: a newly proposed one, else that of the curriculum."""
         if not self._fresh:
             self._fill()
         prompt = (self._fresh or self._queue).popleft()
@@ -112,7 +110,7 @@ class PromptSampler:
         return prompt
 
     def tie(self, uids: Sequence[str]) -> list[int]:
-        """Ties groups to the prompts that were drawn last, in their order; returns the prompts."""
+        """Links groups to the last drawn prompts, in order; returns the prompts."""
         assert len(self._drawn_for) >= len(uids), "verl has fetched fewer prompts than it uses"
         prompts = self._drawn_for[len(self._drawn_for) - len(uids) :]
         self._drawn_for.clear()
@@ -122,11 +120,7 @@ class PromptSampler:
         return prompts
 
     def report(self, outcomes: Mapping[str, Sequence[float]]) -> None:
-        """Takes the outcomes of finished groups, whether they are trained on or not; unknown ones are ignored.
-
-        Args:
-            outcomes: uid of the group -> outcomes of its attempts, without the void ones.
-        """
+        """Records outcomes of the valid attempts of finished groups, by uid; ignores unknown groups."""
         for uid, values in outcomes.items():
             prompt = self._in_flight.pop(uid, None)
             if prompt is not None:
@@ -135,7 +129,7 @@ class PromptSampler:
             self.tasks.retire(self.rates)
 
     def group_sizes(self, prompts: Sequence[int], *, group_size: int) -> NDArray[np.int64] | None:
-        """Returns how many attempts each prompt gets, `group_size` on average; None when all get that many."""
+        """Returns the number of attempts per prompt, `group_size` on average; None if all get that many."""
         bounds = self.settings.group_size
         if bounds is None:
             return None
@@ -145,7 +139,7 @@ class PromptSampler:
     def propose(
         self, row: Mapping[str, Any], *, check: Check, difficulty: float = 0.0, source: str = "proposed"
     ) -> ProposalResult:
-        """Lets a task join the prompts when it passes the check; it is drawn next, and then like all others."""
+        """Adds a task that passes the check; it is drawn next, and then like all others."""
         assert self.tasks is not None, "data.curriculum.task_set is not set"
         verdict = self.tasks.propose(row, check=check)
         if verdict.place is not None:
@@ -158,14 +152,13 @@ class PromptSampler:
         return verdict
 
     def metrics(self) -> dict[str, float]:
-        """Returns the numbers of a step."""
+        """Returns the metrics of a step."""
         found = self.rates.metrics()
         if self.tasks is not None:
             found |= {"proposed_tasks": float(len(self.tasks)), "living_tasks": float(self.tasks.is_alive_N.sum())}
         return {f"curriculum/{name}": number for name, number in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that decides what comes next."""
         return {
             "curriculum": self.settings.name,
             "rates": self.rates.state_dict(),
@@ -182,15 +175,9 @@ class PromptSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the state was taken; the curriculum may be another one, which then begins anew.
-
-        Raises:
-            DataError: the state is of other prompts.
-        """
+        """Restores a state; another curriculum starts at its beginning. Raises DataError for other prompts."""
         if (state["tasks"] is None) != (self.tasks is None):
-            raise DataError(
-                "the checkpoint and the config differ in data.curriculum.task_set; resume with the same one"
-            )
+            raise DataError("the checkpoint and the config differ in data.curriculum.task_set; resume with the same")
         grown = 0 if self.tasks is None else len(state["tasks"]["rows"])
         if self.tasks is not None:
             self.tasks.load_state_dict(state["tasks"])
@@ -208,7 +195,7 @@ class PromptSampler:
             self._seen = None if state["seen_step"] is None else (state["seen_step"], self.rates.version)
 
     def _fill(self) -> None:
-        """Makes sure that the queue has a prompt, of the newest weights where those are what counts."""
+        """Fills the queue if it is empty or its weights are outdated."""
         if self._curriculum.returns == "order":
             alive = self._is_alive_N()
             while self._queue and not alive[self._queue[0]]:

@@ -1,4 +1,4 @@
-"""Values that change with the training step. They depend on the step alone, so a resumed run goes on where it was."""
+"""Values that change with the training step. They depend only on the step, so a resumed run continues them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from verl_agentic.settings import Settings, read_settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class StageSchedule(Settings):
-    """A value that goes from stage to stage: the horizon of ScalingInter-RL.
+    """A value that changes in stages: the horizon of ScalingInter-RL.
 
     `v(step) = stages[min((step - 1) // every, len(stages) - 1)]`, steps counted from 1.
 
-    Paper: https://arxiv.org/abs/2509.08755. Deviations: the authors' code counts a resumed run's first step as one of a
-    new round; this does not.
+    Paper: https://arxiv.org/abs/2509.08755. Deviations: in the authors' code a resumed run starts a new stage.
     """
 
     stages: Sequence[float]
@@ -40,7 +39,7 @@ class StageSchedule(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSchedule(Settings):
-    """A value that goes from one to another in a straight line, and stays there.
+    """A value that changes linearly from `start` to `end`, and then stays.
 
     `v(step) = start + (end - start) * min(step, steps) / steps`.
     """
@@ -80,28 +79,18 @@ Schedule = StageSchedule | LinearSchedule | Constant
 
 
 def to_schedule(value: Any, *, name: str) -> Schedule:
-    """Returns the schedule that a configuration writes as a number, as `{stages, every}` or as `{start, end, steps}`.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
+    """Reads a number, `{stages, every}` or `{start, end, steps}`. Raises ConfigError for another form."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Constant(float(value))
     if isinstance(value, Mapping):
         for kind in (StageSchedule, LinearSchedule):
             if set(value) == set(kind.__dataclass_fields__):
                 return read_settings(kind, value, section=name)
-    raise ConfigError(
-        f"{name} must be a number, {{stages, every}} or {{start, end, steps}}, got {value!r}; write one of them"
-    )
+    raise ConfigError(f"{name} must be a number, {{stages, every}} or {{start, end, steps}}, got {value!r}; write one")
 
 
 def to_changing_schedule(value: Any, *, name: str) -> Schedule:
-    """Returns the schedule that a configuration writes as `{stages, every}` or as `{start, end, steps}`.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
+    """Reads `{stages, every}` or `{start, end, steps}`. Raises ConfigError for another form."""
     if not isinstance(schedule := to_schedule(value, name=name), Constant):
         return schedule
     raise ConfigError(f"{name} must be {{stages, every}} or {{start, end, steps}}, got {value!r}; write one of them")

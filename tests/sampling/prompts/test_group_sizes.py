@@ -54,5 +54,5 @@ def test_the_sum_is_the_budget_and_no_size_leaves_its_bounds(
 
 @pytest.mark.parametrize("budget", [5, 25])
 def test_a_budget_out_of_bounds_is_refused(budget: int) -> None:
-    with pytest.raises(ConfigError, match=rf"{budget} attempts cannot be shared by 3 prompts with 2 to 8 each"):
+    with pytest.raises(ConfigError, match=rf"{budget} attempts do not fit 3 prompts with 2 to 8 each"):
         sizes([1.0] * 3, budget=budget, least=2, most=8)

@@ -16,14 +16,13 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 def by_source(pool: Pool, *, stages: Sequence[Mapping[str, Any]]) -> Floats:
     """Returns 1 for prompts of the sources of the current stage, else 0: first mathematics, then code.
 
-    A stage that has `steps` steps and begins at step b covers the steps b to b + steps - 1. The last one goes on.
-    The seed reports that this sometimes beats mixing them; it gives no schedule.
+    A stage with `steps` steps that starts at step b covers the steps b to b + steps - 1. The last stage has no end.
 
     Args:
-        stages: each `{sources: [name, ...], steps: n}`; `steps` of the last one may be left out.
+        stages: each `{sources: [name, ...], steps: n}`; `steps` of the last one is optional.
 
     Raises:
-        ConfigError: a stage is not of that form, or the data have none of its sources.
+        ConfigError: a stage has another form, or the data have none of its sources.
     """
     assert pool.source_N is not None
     _check(stages)

@@ -1,4 +1,4 @@
-"""WebRL: what failed comes back more often."""
+"""WebRL: draws failed tasks more often."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 def failed_tasks(pool: Pool, *, delta: float = 1.0, max_failures: int = 8) -> Floats:
     """Returns 1 + delta * (groups in a row without a success), and 1 again after a success.
 
-    Our design of what the seed says of WebRL ("failed tasks re-enter the buffer with more weight"): the paper has an
-    LLM write new instructions from failed ones instead, for which see `sampling.prompts.task_sets` with `value_bounds`.
+    In the paper an LLM writes new instructions from failed ones; for that, see `sampling.prompts.task_sets` with
+    `value_bounds`.
 
     Args:
-        delta: what a failure adds.
-        max_failures: how many count at most, so that tasks nobody can solve do not take over.
+        delta: weight added per failure.
+        max_failures: maximum number of failures that count, so that unsolvable tasks do not dominate.
 
     Raises:
-        ConfigError: negative values.
+        ConfigError: a value is negative.
 
     Paper: https://arxiv.org/abs/2411.02337. Deviations: weights and cap are ours.
     """

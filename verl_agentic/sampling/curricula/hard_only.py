@@ -13,16 +13,15 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 def hard_only(pool: Pool, *, max_rate: float = 0.25) -> Floats:
     """Returns 1 for prompts with a pass rate of at most `max_rate` or not seen yet, else 0.
 
-    Groups of such prompts mostly fail as a whole and then teach nothing by their outcome: use it together with rewards
-    of steps (a process reward model, sub-goals), as the seed does. Should no prompt be hard, all are drawn alike.
-    The share `agentic.curriculum.floor` goes to easy prompts, too, because what was learnt can be forgotten; 0 leaves
-    them out.
+    Groups of such prompts often fail as a whole and give no outcome signal. So combine it with step rewards (a process
+    reward model, subgoals). If no prompt is hard, all are drawn equally. The share `agentic.curriculum.floor` of draws
+    also covers easy prompts, against forgetting. Set it to 0 to exclude them.
 
     Args:
-        max_rate: the greatest pass rate of a hard prompt. Our choice: the seed names none.
+        max_rate: maximum pass rate of a hard prompt. The default is ours.
 
     Raises:
-        ConfigError: not in [0, 1].
+        ConfigError: `max_rate` is not in [0, 1].
     """
     if not 0 <= max_rate <= 1:
         raise ConfigError(f"hard_only.max_rate must be in [0, 1], got {max_rate}")

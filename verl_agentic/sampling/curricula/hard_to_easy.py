@@ -13,9 +13,6 @@ from verl_agentic.sampling.curriculum import Pool, curriculum
 
 @curriculum(needs=("difficulty",), returns="order")
 def hard_to_easy(pool: Pool) -> NDArray[np.int64]:
-    """Returns the prompts by falling difficulty, equal ones in the order of the data; every epoch anew.
-
-    The seed names the order, no paper's schedule.
-    """
+    """Returns the prompts by falling difficulty, equal ones in the order of the data, in every epoch."""
     assert pool.difficulty_N is not None
     return easy_to_hard.function(replace(pool, difficulty_N=-pool.difficulty_N))

@@ -12,12 +12,12 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 
 
 def variance(rates_N: Floats) -> Floats:
-    """Returns p (1 - p): the variance of one attempt, and so how much a group is expected to disagree."""
+    """Returns p (1 - p), the variance of one attempt."""
     return rates_N * (1.0 - rates_N)
 
 
 def tent(rates_N: Floats) -> Floats:
-    """Returns 1 - 2 |p - 1/2|, which falls off in straight lines."""
+    """Returns 1 - 2 |p - 1/2|."""
     return 1.0 - 2.0 * np.abs(rates_N - 0.5)
 
 
@@ -26,17 +26,16 @@ _SHAPES: dict[str, Callable[[Floats], Floats]] = {"variance": variance, "tent": 
 
 @curriculum(revisits=True)
 def learnability(pool: Pool, *, shape: str = "variance") -> Floats:
-    """Returns weights that are greatest for prompts with a pass rate p of 1/2, and 0 at 0 and 1.
+    """Returns weights that are highest for prompts with a pass rate p of 1/2, and 0 at 0 and 1.
 
-    A prompt at 0 or 1 is still drawn with the share `agentic.curriculum.floor`, or it would never be seen again. The
-    rates are estimates (`PassRates`); prompts not seen yet have 1/2, so that they come first. Both shapes stand in the
-    seed; that the drawn share is proportional to them is our design, no paper's value.
+    Prompts at 0 or 1 are still drawn with the share `agentic.curriculum.floor`. Rates are estimates (`PassRates`). New
+    prompts have 1/2, so they come first. Drawing in proportion to these weights is our design.
 
     Args:
         shape: `variance`, p(1-p), or `tent`, 1 - 2|p - 1/2|.
 
     Raises:
-        ConfigError: unknown shape.
+        ConfigError: unknown `shape`.
     """
     if shape not in _SHAPES:
         raise ConfigError(f"learnability.shape must be one of {sorted(_SHAPES)}, got {shape!r}")

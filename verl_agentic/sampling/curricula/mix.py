@@ -13,17 +13,16 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 
 @curriculum(needs=("source",))
 def mix(pool: Pool, *, ratios: Mapping[str, float]) -> Floats:
-    """Returns weights by which the sources are drawn in the given shares, and prompts of one source alike.
+    """Returns weights that draw the sources in the given shares, and prompts of one source equally.
 
-    Sources that are not named share the rest, each in proportion to its size: `ratios={reasoning: 0.25}` mixes a
-    quarter of reasoning into the data of an agent, which the seed suggests against forgetting. The share is a setting
-    to be found, no paper's value. Shares count prompts, not tokens.
+    Sources that are not named share the rest in proportion to their sizes. For example, `ratios={reasoning: 0.25}`
+    mixes a quarter of reasoning into an agent's data, against forgetting. Shares count prompts, not tokens.
 
     Args:
-        ratios: the share of each source; together at most 1, and exactly 1 when all sources are named.
+        ratios: share of each source. Their sum is at most 1, and exactly 1 if all sources are named.
 
     Raises:
-        ConfigError: impossible shares, or a source that the data lack.
+        ConfigError: the shares are impossible, or the data lack a source.
     """
     assert pool.source_N is not None
     total = sum(ratios.values())

@@ -1,4 +1,4 @@
-"""VSPO: prompts by how much is left to gain, times how much attempts at them differ."""
+"""VSPO: weighs prompts by their possible gain times the spread of their attempts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 
 
 def task_values(mean_N: Floats, std_N: Floats, *, max_reward: float = 1.0) -> Floats:
-    """Returns `(max_reward - mean) * std`, std of the population; 0 where all attempts got the same.
+    """Returns `(max_reward - mean) * std`, std of the population; 0 if all attempts got the same reward.
 
-    For outcomes 0 and 1 it is greatest at a pass rate of 1/4, not 1/2.
+    For outcomes 0 and 1 its maximum is at a pass rate of 1/4.
     """
     return np.maximum(0.0, max_reward - mean_N) * std_N
 
 
 @curriculum(revisits=True)
 def value(pool: Pool, *, max_reward: float = 1.0) -> Floats:
-    """Returns VSPO's value of every prompt, over the attempts that the table of pass rates remembers.
+    """Returns VSPO's value of every prompt, from the table of pass rates.
 
-    VSPO computes the value of a group that was just played and replaces groups of a batch, as the replay of gated
-    buffers does with `weight: value`; here it steers which prompts are drawn next. Prompts not seen yet have the value
-    of an even coin.
+    VSPO computes the value of finished groups and replaces groups of a batch; the replay of gated buffers does that
+    with `weight: value`. Here the value chooses the next prompts. New prompts have a pass rate of 1/2.
 
     Args:
-        max_reward: the greatest outcome there is.
+        max_reward: maximum outcome.
 
     Raises:
-        ConfigError: not above 0.
+        ConfigError: `max_reward` is not above 0.
 
-    Paper: https://arxiv.org/abs/2512.07478 (the formula after a summary by others; the paper was not at hand)
+    Paper: https://arxiv.org/abs/2512.07478 (the formula is from a summary, not from the paper itself)
     """
     if max_reward <= 0:
         raise ConfigError(f"value.max_reward must be above 0, got {max_reward}")

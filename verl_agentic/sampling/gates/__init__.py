@@ -1,1 +1,1 @@
-"""Gates, one a file: its name is the name in a configuration."""
+"""One gate per file; the name of the file is its name in a configuration."""

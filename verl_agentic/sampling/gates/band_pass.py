@@ -1,4 +1,4 @@
-"""Tasks that are nearly always, or nearly never, solved."""
+"""Drops tasks that are almost always or almost never solved."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from verl_agentic.sampling.gate import KEEP, Group, Verdict, gate
 
 @gate(needs=("acc",))
 def band_pass(group: Group, *, low: float, high: float) -> Verdict:
-    """Returns that a group is dropped unless the mean raw outcome of what the policy played lies in `[low, high]`.
+    """Drops groups whose mean raw outcome over the policy's sessions lies outside of `[low, high]`.
 
-    A group without such sessions is kept: `void_groups` decides about it.
-
-    Args:
-        low: the smallest mean that is kept.
-        high: the greatest one.
+    Groups without such sessions are kept; use `void_groups` for them.
     """
     if not low <= high:
         raise ConfigError(f"band_pass needs low <= high, got {low!r} and {high!r}")

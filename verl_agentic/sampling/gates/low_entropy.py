@@ -1,4 +1,4 @@
-"""Episodes of a policy that did not choose any more."""
+"""Drops episodes of low entropy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from verl_agentic.sampling.gate import Group, Verdict, gate, without
 
 @gate(needs=("entropy",))
 def low_entropy(group: Group, *, floor: float = 0.05) -> Verdict:
-    """Returns that sessions are dropped whose mean entropy per sampled token is below a floor.
+    """Drops sessions whose mean entropy per sampled token is below `floor`.
 
-    Whole episodes go, the rest of their group stays; a group without any left that the policy played goes, too. Before
-    an update nobody has computed entropies: the replay buffer takes the mean of `-log pi` over the sampled tokens,
-    which is expected to be the entropy where the sampling temperature is 1 and no top-p or top-k cuts the distribution.
-
-    The rule and its value are our reading of a survey that names it without a formula.
+    Whole episodes are dropped; the rest of their group stays. A group is dropped if no session of the policy is left.
+    Entropies are not computed before an update. So the replay buffer passes the mean of `-log pi` over sampled tokens,
+    whose expectation is the entropy at sampling temperature 1 without top-p or top-k. The rule and its value are our
+    reading of a survey that gives no formula.
 
     Args:
-        floor: in nats.
+        floor: minimum entropy in nats.
     """
     if not floor >= 0:
         raise ConfigError(f"low_entropy needs floor >= 0, got {floor!r}")

@@ -1,4 +1,4 @@
-"""Episodes that another policy played."""
+"""Drops episodes of old weights."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from verl_agentic.sampling.gate import Group, Verdict, gate, without
 
 @gate(needs=("lag",))
 def off_policy(group: Group, *, max_lag: int) -> Verdict:
-    """Returns that sessions are dropped which began with weights more than `max_lag` versions old.
+    """Drops sessions that started with weights more than `max_lag` versions old.
 
-    Whole episodes go, the rest of their group stays; a group without any left that the policy played goes, too. It
-    looks at the weights that played the first token, while verl's `max_off_policy_threshold` looks at the step in which
-    the prompt was handed out, and at whole groups.
-
-    What the policy that is to be updated would say of the tokens is not known of fresh episodes, for verl computes it
-    after sampling: its `algorithm.rollout_correction.rollout_rs` rejects by it. `off_policy_ratio` does where it is
-    known.
+    Whole episodes are dropped; the rest of their group stays. A group is dropped if no session of the policy is left.
+    The gate uses the weights of the first token. verl's `max_off_policy_threshold` uses the step in which the prompt
+    was sent out, and drops whole groups. Log-probs under the trained policy are unknown for new episodes, because verl
+    computes them after sampling. For these, use verl's `algorithm.rollout_correction.rollout_rs`; where they are known,
+    use `off_policy_ratio`.
 
     Args:
-        max_lag: 0 keeps what the current weights have played from its first token on.
+        max_lag: 0 keeps only episodes that the current weights generated from the first token on.
     """
     if isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 0:
         raise ConfigError(f"off_policy needs max_lag >= 0, got {max_lag!r}")

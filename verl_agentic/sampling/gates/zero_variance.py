@@ -1,4 +1,4 @@
-"""Groups whose episodes all ended the same say nothing about what was better."""
+"""Drops groups in which all episodes have the same outcome."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from verl_agentic.sampling.gate import KEEP, Group, Verdict, gate
 
 @gate(needs=("acc",))
 def zero_variance(group: Group) -> Verdict:
-    """Returns that a group is dropped when all of its valid sessions have the same raw outcome.
+    """Drops groups whose valid sessions all have the same raw outcome.
 
-    The values are compared exactly: a standard deviation of equal floats need not be 0.0 (three times 0.1), and one
-    that is 0.0 may hide values that differ (1e-200). The outcome is `acc`, not the reward: among right answers of
-    different length, a length penalty makes a difference that says nothing of being right.
+    Values are compared exactly, because the standard deviation of equal floats need not be 0.0 (three times 0.1), and
+    may be 0.0 for different ones (1e-200). The outcome is `acc`, not the reward: a length penalty makes rewards of
+    right answers differ.
 
-    A group with fewer than two valid sessions is kept: `void_groups` decides about it. A script's session counts: what
-    the policy failed at differs from what it shows.
+    Groups with fewer than two valid sessions are kept; use `void_groups` for them. External sessions count.
 
     Paper: https://arxiv.org/abs/2503.14476 (DAPO, eq. 11: 0 < right answers < G). Deviations: outcomes may be any
     numbers.

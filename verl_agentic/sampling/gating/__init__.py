@@ -1,1 +1,1 @@
-"""Dynamic sampling: what happens to groups that gates drop or keep."""
+"""Dynamic sampling: refill, replay and statistics of groups that gates drop or keep."""

@@ -1,15 +1,14 @@
-"""Whether the log-probs that a rollout reports can be compared with those that a trainer computes."""
+"""Checks whether log-probs of rollout and trainer are comparable."""
 
 from __future__ import annotations
 
 
 def truncation_warning(*, top_p: float, top_k: int, uses_rollout_log_probs: bool) -> str | None:
-    """Returns what is wrong with importance weights of truncated samples; None when nothing is.
+    """Returns a warning if truncated sampling biases importance weights, else None.
 
-    With `top_p` below 1 or a positive `top_k`, a server draws from the likeliest tokens, and reports log-probs that
-    are normalised over them (verl's `logprobs_mode: processed_logprobs`); trainers normalise over the whole
-    vocabulary. So the ratio `pi_train / pi_rollout` is below 1 by the mass that was cut, whatever the weights, and
-    differs from token to token.
+    With `top_p` below 1 or a positive `top_k`, a server samples from the most likely tokens and normalises log-probs
+    over them (verl's `logprobs_mode: processed_logprobs`). Trainers normalise over the whole vocabulary. So the ratio
+    `pi_train / pi_rollout` is too low by the cut mass, which differs per token.
 
     Args:
         top_p: `rollout.top_p`.

@@ -1,4 +1,4 @@
-"""What gates did for a batch, and what the groups were like before them, as metrics."""
+"""Metrics of gates for a batch, and of the groups before the gates."""
 
 from __future__ import annotations
 
@@ -11,36 +11,23 @@ from verl_agentic.sampling.gate import Decision, Group
 
 
 class GateStats:
-    """Collects for one batch."""
+    """Collects the decisions of gates for one batch."""
 
     def __init__(self, gates: Sequence[str]) -> None:
-        """Makes an empty one.
-
-        Args:
-            gates: names of the gates.
-        """
+        """Makes empty statistics for gates of these names."""
         self._gates = tuple(gates)
         self._judged: list[Group] = []
         self._dropped: Counter[str] = Counter()
         self._dropped_sessions: Counter[str] = Counter()
 
     def record(self, group: Group, decision: Decision) -> None:
-        """Notes a decision.
-
-        Args:
-            group: as it was before any gate.
-            decision: what became of it.
-        """
+        """Records the decision on a group; `group` is the group before any gate."""
         self._judged.append(group)
         self._dropped.update([decision.gate] if decision.gate else [])
         self._dropped_sessions.update(decision.sessions)
 
     def metrics(self, *, batch_size: int) -> dict[str, float]:
-        """Returns the metrics of a batch that is full.
-
-        Args:
-            batch_size: groups that are trained on.
-        """
+        """Returns the metrics of a full batch of `batch_size` trained groups."""
         tokens = sum(session.num_tokens for group in self._judged for session in group.sessions)
         return {
             "judged_groups": float(len(self._judged)),
@@ -54,10 +41,10 @@ class GateStats:
 
 
 def group_health(groups: Sequence[Group]) -> dict[str, float]:
-    """Returns what groups are like: how many say nothing, and how length goes with being right.
+    """Returns the share of groups without a signal, and how length correlates with success.
 
     `zero_variance_rate` splits into `all_0_rate`, `all_1_rate` and rest, over groups with two valid sessions of the
-    policy or more; `length_acc_corr` is Pearson's coefficient over these. What is not defined is left out.
+    policy or more; `length_acc_corr` is Pearson's coefficient over these. Undefined values are left out.
     """
     outcomes = [[s.acc for s in group.own if s.acc is not None] for group in groups]
     compared = [values for values in outcomes if len(values) > 1]

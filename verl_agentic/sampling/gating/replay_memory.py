@@ -1,8 +1,8 @@
-"""Finished groups that are trained on again: a bounded memory, oldest out first, drawn in order and by weight.
+"""Replay memory of finished groups: bounded, first in first out, drawn in order and by weight.
 
-Groups are kept whole, since their members are each other's baseline. A replayed row stands as it was sampled: its
-behaviour log-probs and the version of the weights that sampled it stay, or no loss could correct for its age, while
-what depends on today's weights is computed anew.
+Groups are kept whole, because siblings are each other's baseline. A replayed row keeps its rollout log-probs and the
+version of the weights that sampled it, so that a loss can correct for its age. Columns that depend on the current
+weights are recomputed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class ReplayGroup(Generic[T]):
 
     key: str
     version: int
-    """Oldest weights that sampled one of its tokens."""
+    """Version of the oldest weights that sampled one of its tokens."""
     weight: float
     rows: T
     uses: int = 1
-    """How often it has been trained on, the first time and the coming one included."""
+    """Number of times it is trained on, including the first and the next time."""
 
 
 class GroupReplay(Generic[T]):
@@ -47,11 +47,11 @@ class GroupReplay(Generic[T]):
         """Makes an empty memory.
 
         Args:
-            capacity: most groups; the one that came first leaves when another comes.
-            priority_share: chance of each draw to go by weight. The others go in order: those that were used least,
-                the oldest of them first. No source gives a value; this one is ours.
-            max_lag: greatest age, in versions of the weights, that a group may have when it is drawn; None: any.
-            seed: of the draws.
+            capacity: maximum number of groups; the oldest group is removed first.
+            priority_share: probability that a draw is by weight. Other draws take the least used group, the oldest
+                first. The default is ours.
+            max_lag: maximum age of a drawn group, in versions of the weights; None: any.
+            seed: seed of the draws.
         """
         self.capacity = capacity
         self.priority_share = priority_share
@@ -68,30 +68,29 @@ class GroupReplay(Generic[T]):
         return tuple(self._groups)
 
     def get(self, key: str) -> ReplayGroup[T] | None:
-        """Returns a group; None where it is not in the memory any more."""
+        """Returns a group, or None if it is no longer in the memory."""
         return self._groups.get(key)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` needs: the groups themselves, not copies."""
+        """Returns the state; it holds the groups themselves, not copies."""
         return {"groups": list(self._groups.values()), "rng": self._rng.getstate()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what another memory held; of more groups than there is room for, those that came last."""
+        """Restores a state; keeps the last groups if there are more than `capacity`."""
         self._groups = {group.key: group for group in state["groups"][-self.capacity :]}
         self._rng.setstate(state["rng"])
 
     def add(self, key: str, *, version: int, weight: float, rows: T) -> ReplayGroup[T] | None:
-        """Takes a group that is trained on for the first time; returns the one that had to leave for it.
+        """Adds a group that is trained on for the first time; returns the removed group, if any.
 
         Args:
-            key: names it; no other group in the memory may have it.
-            version: oldest weights that sampled one of its tokens.
-            weight: chance to be drawn by weight, relative to the others: its mean reward, or how far its rewards
-                spread. A group of weight 0 is only drawn in order.
-            rows: what is given back when it is drawn.
+            key: unique name of the group.
+            version: version of the oldest weights that sampled one of its tokens.
+            weight: relative probability of a draw by weight. A group of weight 0 is only drawn in order.
+            rows: returned when the group is drawn.
 
         Raises:
-            DataError: the key is taken, or the weight is negative or not finite.
+            DataError: the key exists, or the weight is negative or not finite.
         """
         if key in self._groups:
             raise DataError(f"a group is taken into the replay once, got {key!r} again")
@@ -102,7 +101,7 @@ class GroupReplay(Generic[T]):
         return oldest
 
     def drop_stale(self, version: int) -> list[ReplayGroup[T]]:
-        """Removes the groups that are too old for training weights of `version`, and returns them."""
+        """Removes and returns the groups that are too old for weights of this version."""
         if self.max_lag is None:
             return []
         stale = [group for group in self._groups.values() if version - group.version > self.max_lag]
@@ -111,11 +110,11 @@ class GroupReplay(Generic[T]):
         return stale
 
     def draw(self, count: int, *, version: int) -> list[ReplayGroup[T]]:
-        """Returns groups to train on again, none twice; fewer when there are not so many. They stay in the memory.
+        """Returns up to `count` different groups to train on again. They stay in the memory.
 
         Args:
-            count: how many are wanted.
-            version: weights that will be trained; what is too old for them is dropped.
+            count: number of wanted groups.
+            version: version of the trained weights; groups too old for it are removed.
         """
         self.drop_stale(version)
         by_weight = self._by_weight(sum(self._rng.random() < self.priority_share for _ in range(count)))
@@ -127,8 +126,8 @@ class GroupReplay(Generic[T]):
         return [*by_weight, *in_order]
 
     def _by_weight(self, count: int) -> list[ReplayGroup[T]]:
-        """Draws one after the other, each with the chance that its weight has among those that are left."""
-        # The greatest of u ** (1 / w) are distributed so; logarithms, for u ** (1 / w) underflows.
+        """Draws without replacement, in proportion to the weights."""
+        # The highest u ** (1 / w) have this distribution. Logarithms avoid underflow.
         keyed = [
             (math.log(1.0 - self._rng.random()) / group.weight, group)
             for group in self._groups.values()
@@ -138,12 +137,12 @@ class GroupReplay(Generic[T]):
 
 
 def is_worth_replaying(probs: Floats, *, low: float = 0.5, high: float = 0.95) -> NDArray[np.bool_]:
-    """Tells which actions of earlier successes WebRL replays: those with a probability above low, of at most high.
+    """Returns which actions of earlier successes WebRL replays: those with a probability in `(low, high]`.
 
     Args:
-        probs: [N] what the present policy gives the action: 1 / its perplexity.
-        low: at and below, an action is too far from the policy.
-        high: above, there is nothing left to learn from it.
+        probs: [N] probabilities under the current policy: 1 / perplexity.
+        low: up to this, an action is too far from the policy.
+        high: above this, an action is already learnt.
 
     Paper: https://arxiv.org/abs/2411.02337
     """
@@ -151,15 +150,15 @@ def is_worth_replaying(probs: Floats, *, low: float = 0.5, high: float = 0.95) -
 
 
 def check_replayable(columns: Collection[str], tag: Mapping[str, Any]) -> None:
-    """Fails when a row could not be trained on again later.
+    """Raises unless a row can be replayed.
 
     Args:
-        columns: names of the columns that are kept.
-        tag: what the trainer keeps beside them.
+        columns: names of the stored columns.
+        tag: the trainer's metadata of the row.
 
     Raises:
-        DataError: the behaviour log-probs or the version of the weights are missing, or there is a column that depends
-            on today's weights.
+        DataError: the rollout log-probs or the version of the weights are missing, or a column depends on the current
+            weights.
     """
     missing = [*(name for name in _NEEDED if name not in columns), *([_VERSION] if tag.get(_VERSION) is None else [])]
     if missing:
@@ -169,6 +168,4 @@ def check_replayable(columns: Collection[str], tag: Mapping[str, Any]) -> None:
         )
     computed = sorted(_COMPUTED & set(columns))
     if computed:
-        raise DataError(
-            f"a row must be kept as it was sampled, got {computed} of the weights of its time; leave them out"
-        )
+        raise DataError(f"a row must be kept as it was sampled, got {computed} of old weights; leave them out")

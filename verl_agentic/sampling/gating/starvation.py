@@ -1,4 +1,4 @@
-"""Dynamic sampling that ends: with a full batch, or with an error that says why there is none."""
+"""Stops dynamic sampling with an error if no full batch can be expected."""
 
 from __future__ import annotations
 
@@ -17,67 +17,63 @@ _ADVICE = {
 
 
 class StarvationGuard:
-    """Looks at the last decisions of gates, and at how many groups one batch has cost."""
+    """Tracks the last decisions of gates and the number of groups judged for a batch."""
 
     def __init__(
         self, *, max_drop_rate: float = 0.95, window: int = 128, max_generated_groups: int | None = None
     ) -> None:
-        """Makes one that has seen nothing.
+        """Makes a guard without history.
 
         Args:
-            max_drop_rate: no batch is waited for above this share of dropped groups; 1 waits for ever.
-            window: how many of the last groups count; at least two batches do.
-            max_generated_groups: so many groups may be judged for one batch; None: any number.
+            max_drop_rate: maximum share of dropped groups; 1 never raises.
+            window: number of last groups that count, at least two batches.
+            max_generated_groups: maximum number of groups judged for one batch; None: any number.
         """
         self._max_drop_rate = max_drop_rate
         self._max_generated_groups = max_generated_groups
         self._reasons: deque[str] = deque(maxlen=window)
         self._batch: list[str] = []
-        """Why the groups of the current batch were dropped; empty for those that were kept."""
+        """Reasons of dropped groups of the current batch; empty for kept ones."""
 
     @property
     def keep_rate(self) -> float:
-        """Expected share of kept groups: what was seen, and two groups beforehand, one of which was kept."""
+        """Expected share of kept groups, with a prior of two groups of which one was kept."""
         return (1 + sum(not reason for reason in self._reasons)) / (2 + len(self._reasons))
 
     @property
     def budget_left(self) -> int | None:
-        """How many more groups may be judged for this batch; None: any number."""
+        """Number of groups that may still be judged for this batch; None: any number."""
         return None if self._max_generated_groups is None else max(0, self._max_generated_groups - len(self._batch))
 
     def begin_batch(self, batch_size: int) -> None:
-        """Notes that groups are now collected for a batch.
-
-        Raises:
-            ConfigError: the budget is smaller than the batch.
-        """
+        """Starts a batch. Raises ConfigError if the budget is smaller than the batch."""
         if self._max_generated_groups is not None and self._max_generated_groups < batch_size:
             raise ConfigError(
                 f"max_generated_groups must be at least the batch of {batch_size} groups, "
                 f"got {self._max_generated_groups}"
             )
-        # Groups that end first are not like the others: a window must hold whole batches.
+        # Groups that end first are not representative, so a window must hold whole batches.
         self._reasons = deque(self._reasons, maxlen=max(self._reasons.maxlen or 1, 2 * batch_size))
 
     def end_batch(self) -> None:
-        """Notes that the batch is full."""
+        """Ends a full batch."""
         self._batch = []
 
     def record(self, decision: Decision) -> None:
-        """Notes what became of a group."""
+        """Records the decision on a group."""
         self._reasons.append(decision.reason)
         self._batch.append(decision.reason)
 
     def check(self, *, num_useful: int, batch_size: int, num_inflight: int) -> None:
-        """Does nothing while a full batch is to be expected.
+        """Raises if a full batch cannot be expected.
 
         Args:
-            num_useful: groups that could be trained on now.
-            batch_size: groups that are wanted.
-            num_inflight: groups that are still played and are paid for by the budget.
+            num_useful: number of groups that could be trained on now.
+            batch_size: number of wanted groups.
+            num_inflight: number of running groups within the budget.
 
         Raises:
-            StarvationError: it is not; the message tells the drop rate by reason, and what to do.
+            StarvationError: with the drop rate by reason, and advice.
         """
         if num_useful >= batch_size:
             return
@@ -96,7 +92,7 @@ class StarvationGuard:
 
 
 def _told(reasons: list[str]) -> str:
-    """Returns the drop rate, its parts, and what helps against the greatest of them."""
+    """Returns the drop rate, its parts, and advice for the largest part."""
     parts = Counter(reason for reason in reasons if reason).most_common()
     dropped = sum(count for _, count in parts)
     listed = ", ".join(f"{reason} {count / len(reasons):.0%}" for reason, count in parts) or "nothing"

@@ -1,1 +1,1 @@
-"""Which prompts come next: pass rates, difficulty, group sizes, proposed tasks."""
+"""Choice of the next prompts: pass rates, difficulty, group sizes, proposed tasks."""

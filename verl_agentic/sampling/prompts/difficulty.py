@@ -1,4 +1,4 @@
-"""Which prompts are worth training on, from attempts that were made before."""
+"""Selects prompts by pass rates measured before training."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ _FULL = 1.0 - 1e-9  # an outcome from here on is a success, as in evaluation
 
 
 def is_learnable(rates_N: Floats, *, low: float = 0.0, high: float = 1.0) -> NDArray[np.bool_]:
-    """Tells which prompts to keep: those with a pass rate between `low` and `high`, both excluded.
+    """Returns which prompts to keep: those with a pass rate strictly between `low` and `high`.
 
-    With the defaults, those that some attempts solved and some did not (DeepCoder). A rate holds for the model and the
-    settings it was measured with: prompts that a weak model never solves may be the best ones later. Prompts without a
-    rate (NaN) are kept.
+    The defaults keep prompts that some attempts solved and some did not (DeepCoder). A rate is valid for the model and
+    settings of its measurement. Prompts without a rate (NaN) are kept.
 
     Args:
-        rates_N: [N] share of attempts that succeeded.
-        low: at and below, prompts are too hard.
-        high: at and above, they are too easy.
+        rates_N: [N] share of successful attempts.
 
     Raises:
         ConfigError: not 0 <= low < high <= 1.
@@ -35,15 +32,14 @@ def is_learnable(rates_N: Floats, *, low: float = 0.0, high: float = 1.0) -> NDA
 
 
 def pass_rates_of(records: Iterable[Mapping[str, Any]], tasks: Sequence[str], *, min_attempts: int = 2) -> Floats:
-    """Returns the pass rate of every task, [N] in the order of `tasks`; NaN where too few attempts count.
+    """Returns the pass rate of every task, [N] in the order of `tasks`; NaN if too few attempts count.
 
     Args:
-        records: of `verl-agentic evaluate`: their `task`, `outcome` and `void`. Void attempts do not count.
-        tasks: what to look up.
-        min_attempts: attempts that must count. After one, every rate would be 0 or 1.
+        records: records of `verl-agentic evaluate` with `task`, `outcome` and `void`. Void attempts do not count.
+        min_attempts: minimum number of attempts. With one attempt, every rate would be 0 or 1.
 
     Raises:
-        ConfigError: no task has so many.
+        ConfigError: no task has enough attempts.
     """
     outcomes: dict[str, list[bool]] = {}
     for record in records:

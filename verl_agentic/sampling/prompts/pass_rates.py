@@ -1,4 +1,4 @@
-"""How often the policy succeeds at each prompt, and how surely that is known."""
+"""A table of the policy's pass rate per prompt."""
 
 from __future__ import annotations
 
@@ -16,27 +16,24 @@ _COLUMNS = ("trials", "passes", "squares", "streak", "groups")
 
 
 class PassRates:
-    """A table of N prompts: the mean outcome of each, which forgets slowly.
+    """The mean outcomes of N prompts, with decay.
 
-    A group adds its outcomes to the sums of its prompt, after these have been multiplied by `memory`. With groups of
-    one size and no prior, the rate is the exponential moving average of the groups' means with the step `1 - memory`,
-    without the bias of its start.
-
-    Rates of prompts are a diagnostic and a weight, not a guarantee: they lag behind the policy by the time that passes
-    between two visits.
+    A group multiplies the sums of its prompt by `memory`, then adds its outcomes. With groups of one size and no prior,
+    the rate is the bias-corrected exponential moving average of the groups' means with step `1 - memory`. Rates lag
+    behind the policy by the time between two visits of a prompt.
     """
 
     def __init__(self, count: int, *, memory: float = 0.7, prior_rate: float = 0.5, prior_trials: float = 1.0) -> None:
-        """Builds a table in which no prompt has been seen.
+        """Makes an empty table.
 
         Args:
             count: N, number of prompts.
-            memory: what is left of the earlier evidence when a new group comes, 0 (only the last group) to 1 (all).
-            prior_rate: the rate of a prompt that has not been seen.
-            prior_trials: how many attempts the prior is worth; with 0, one failed group makes the rate exactly 0.
+            memory: factor of the earlier evidence when a new group is recorded, 0 (only the last group) to 1 (all).
+            prior_rate: the rate of a new prompt.
+            prior_trials: weight of the prior in attempts; with 0, one failed group makes the rate exactly 0.
 
         Raises:
-            ConfigError: values out of range.
+            ConfigError: a value is out of range.
         """
         if count < 1 or not 0 <= memory <= 1 or not 0 <= prior_rate <= 1 or not 0 <= prior_trials < np.inf:
             raise ConfigError(
@@ -53,7 +50,7 @@ class PassRates:
 
     @property
     def is_seen_N(self) -> NDArray[np.bool_]:
-        """Prompts of which there is evidence."""
+        """Prompts with evidence."""
         return self._table["trials"] > 0
 
     @property
@@ -63,12 +60,12 @@ class PassRates:
 
     @property
     def streak_N(self) -> Floats:
-        """Groups in a row that were solved throughout (positive) or not at all (negative); 0 after a mixed one."""
+        """Successive groups that were all solved (positive) or all failed (negative); 0 after a mixed one."""
         return self._table["streak"]
 
     @property
     def failures_N(self) -> Floats:
-        """Groups in a row in which no attempt has succeeded."""
+        """Successive groups without a success."""
         return np.maximum(0.0, -self.streak_N)
 
     @property
@@ -82,11 +79,7 @@ class PassRates:
         return np.sqrt(np.maximum(0.0, self._moment("squares") - self.mean_N**2))
 
     def record(self, prompt: int, outcomes: Sequence[float]) -> None:
-        """Adds the outcomes of a finished group; void attempts must have been left out. No outcomes, no change.
-
-        Raises:
-            DataError: an outcome is not finite.
-        """
+        """Adds the outcomes of the valid attempts of a finished group. Raises DataError if an outcome is not finite."""
         if not len(outcomes):
             return
         values = np.asarray(outcomes, dtype=np.float64)
@@ -102,11 +95,7 @@ class PassRates:
         self.version += 1
 
     def start_from(self, rates_N: Floats, *, trials: float) -> None:
-        """Takes rates that were measured before as evidence of `trials` attempts each; NaN where there are none.
-
-        Raises:
-            DataError: not one per prompt, or not in [0, 1].
-        """
+        """Adds rates as evidence of `trials` attempts; NaN: unknown. Raises DataError unless they are in [0, 1]."""
         rates = np.asarray(rates_N, dtype=np.float64)
         known = ~np.isnan(rates)
         if rates.shape != (len(self),) or not ((rates[known] >= 0) & (rates[known] <= 1)).all():
@@ -117,13 +106,13 @@ class PassRates:
         self.version += 1
 
     def grow(self, count: int) -> None:
-        """Adds prompts that have not been seen."""
+        """Adds new prompts."""
         for name, column in self._table.items():
             self._table[name] = np.concatenate([column, np.zeros(count)])
         self.version += 1
 
     def rows(self) -> list[dict[str, float]]:
-        """Returns the table of the prompts that have been seen, the hardest first."""
+        """Returns the table of the seen prompts, the hardest first."""
         seen = np.flatnonzero(self.is_seen_N)
         mean = self.mean_N
         order = seen[np.argsort(mean[seen], kind="stable")]
@@ -133,7 +122,7 @@ class PassRates:
         ]
 
     def metrics(self) -> dict[str, float]:
-        """Returns means over the prompts that have been seen; without any, only their share."""
+        """Returns means over the seen prompts; without any, only their share."""
         seen = self.is_seen_N
         found = {"seen_share": float(seen.mean())}
         if seen.any():
@@ -146,11 +135,7 @@ class PassRates:
         return found
 
     def complaint(self, *, min_prompts: int = 32) -> str | None:
-        """Returns a message when no attempt at any prompt has earned anything; None as long as too few are seen.
-
-        Args:
-            min_prompts: prompts that must have been seen, or all of a smaller table.
-        """
+        """Returns a message if no attempt succeeded; None while fewer than `min_prompts` prompts are seen."""
         seen = self.is_seen_N
         count = int(seen.sum())
         if count < min(min_prompts, len(self)) or self._table["passes"][seen].any():
@@ -161,15 +146,10 @@ class PassRates:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` needs."""
         return {name: column.copy() for name, column in self._table.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a table of the same prompts.
-
-        Raises:
-            DataError: it is of other prompts.
-        """
+        """Restores a table of the same prompts. Raises DataError if the state is of other prompts."""
         columns = {name: np.asarray(state[name], dtype=np.float64).copy() for name in _COLUMNS}
         if {len(column) for column in columns.values()} != {len(self)}:
             raise DataError(

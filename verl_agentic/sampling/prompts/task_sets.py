@@ -1,7 +1,7 @@
-"""Tasks that are proposed while training: they join the data once they are checked, and leave when they teach nothing.
+"""Tasks proposed during training: they join the data after a check, and are removed when they give no signal.
 
-Absolute Zero, R-Zero and SSP pose their own tasks. Who proposes, and how, is an environment's matter; what a proposer
-earns is a reward's (`rewards.groups.self_play`). This is the set of what was proposed.
+Absolute Zero, R-Zero and SSP propose their own tasks. An environment implements the proposer;
+`rewards.groups.self_play` rewards it. This module holds the set of proposed tasks.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from verl_agentic.errors import DataError
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 
 Check = Callable[[Mapping[str, Any]], bool]
-"""Tells whether a task can be posed; what it raises counts as no."""
+"""Returns whether a task is valid; exceptions count as invalid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProposalResult:
-    """What became of a proposal."""
+    """The result of a proposal."""
 
     place: int | None
-    """Its number in the set; None when it did not enter."""
+    """Its number in the set; None if it was rejected."""
     reason: str = ""
-    """Why it did not."""
+    """Reason of a rejection."""
 
     @property
     def penalty(self) -> float:
-        """What the proposal costs its proposer: -0.5 when it was readable and wrong, as in Absolute Zero, else 0."""
+        """Reward of the proposer: -0.5 for a rejected task, as in Absolute Zero, else 0."""
         return 0.0 if self.place is not None else -0.5
 
 
 def is_worth_posing(values: Floats, *, low: float = 0.05, high: float = 0.75) -> NDArray[np.bool_]:
-    """Tells which generated tasks WebRL keeps: those whose start the critic values at low to high, both included.
+    """Returns which generated tasks WebRL keeps: those whose first state has a value in `[low, high]`.
 
     Args:
         values: [N] the critic's value of the first state.
         low: below, a task counts as impossible.
-        high: above, it counts as done. That both bounds belong to what is kept is our reading of its code.
+        high: above, it counts as solved. Both bounds are inclusive, by our reading of its code.
 
     Paper: https://arxiv.org/abs/2411.02337
     """
@@ -49,15 +49,10 @@ def is_worth_posing(values: Floats, *, low: float = 0.05, high: float = 0.75) ->
 
 
 class TaskSet:
-    """Proposed tasks, numbered from 0 in the order they entered; numbers stay when a task leaves."""
+    """Proposed tasks, numbered from 0 in order of entry. A removed task keeps its number."""
 
     def __init__(self, *, patience: int = 4, value_bounds: Sequence[float] | None = None) -> None:
-        """Builds an empty set.
-
-        Args:
-            patience: groups in a row, solved throughout or not at all, after which a task leaves.
-            value_bounds: see `TaskSetSettings.value_bounds`.
-        """
+        """Makes an empty set; for the arguments see `TaskSetSettings`."""
         self.patience = patience
         self.value_bounds = value_bounds
         self.rows: list[dict[str, Any]] = []
@@ -68,15 +63,15 @@ class TaskSet:
 
     @property
     def is_alive_N(self) -> NDArray[np.bool_]:
-        """Tasks that have not left."""
+        """Tasks that are not removed."""
         return np.array(self._alive, dtype=bool)
 
     def propose(self, row: Mapping[str, Any], *, check: Check) -> ProposalResult:
-        """Checks a task and lets it enter, unless it is in the set already or has left it.
+        """Checks a task and adds it, unless it was proposed before.
 
         Args:
             row: the task, with the columns of the data.
-            check: whether it can be posed: it is executed, gives the same twice, has an answer.
+            check: for example, whether the task runs, is deterministic and has an answer.
         """
         task = dict(row)
         if task in self.rows:
@@ -92,11 +87,7 @@ class TaskSet:
         return ProposalResult(place=len(self.rows) - 1)
 
     def retire(self, rates: PassRates) -> list[int]:
-        """Lets those leave that teach nothing any more, by their streak or their value; returns their numbers.
-
-        Args:
-            rates: of all prompts; those of the set are its last ones.
-        """
+        """Removes tasks without a signal, by the last rates of the table; returns their numbers."""
         own = slice(len(rates) - len(self), len(rates))
         leaves_N = np.abs(rates.streak_N[own]) >= self.patience
         if self.value_bounds is not None:
@@ -108,15 +99,10 @@ class TaskSet:
         return leaving
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what `load_state_dict` needs."""
         return {"rows": [dict(row) for row in self.rows], "alive": list(self._alive)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the set.
-
-        Raises:
-            DataError: the state is not of a task set.
-        """
+        """Restores the set. Raises DataError if the state is not of a task set."""
         if len(state["rows"]) != len(state["alive"]):
             raise DataError(f"a task set has {len(state['rows'])} rows, got {len(state['alive'])} marks; use another "
                             "checkpoint")  # fmt: skip
