@@ -1,4 +1,4 @@
-"""Which backend: by name, or `auto`, which proves each candidate on this machine and says why it refused the others."""
+"""Makes backends by name, or `auto`, which tests each candidate on this machine and reports why it rejects others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 AUTO_ORDER = ("namespaces", "docker", "landlock", "local")
-"""The safest that costs least first; `local` only where `at_least` allows it, and never as root."""
+"""Safest and cheapest first; `local` only if `at_least` allows it, and never as root."""
 NAMES = (*AUTO_ORDER, "remote", "auto")
 _ISOLATION = {
     "local": Isolation.PROCESS_LIMITS,
@@ -40,17 +40,17 @@ _ISOLATION = {
 
 @dataclass(frozen=True, kw_only=True)
 class BackendProbe:
-    """What trying a backend out has shown."""
+    """The result of testing a backend."""
 
     name: str
     isolation: str
     """Level, in lower case."""
     refusal: str = ""
-    """Why it cannot be used here; empty when it can."""
+    """Reason why it cannot be used here; empty if it can."""
     start_ms: float = 0.0
-    """From nothing to the first result, in milliseconds."""
+    """Time to the first result, in milliseconds."""
     run_ms: float = 0.0
-    """A one-line program in a sandbox that is there, in milliseconds."""
+    """Time of a one-line program in a running sandbox, in milliseconds."""
 
     @property
     def works(self) -> bool:
@@ -64,7 +64,7 @@ class AutoBackend:
     def __init__(
         self, *, at_least: Isolation, options: Mapping[str, Mapping[str, Any]], order: Sequence[str] = AUTO_ORDER
     ) -> None:
-        """Takes the weakest isolation that is allowed, and options by name of backend."""
+        """Takes the minimum isolation, and options by name of backend."""
         self._at_least, self._options, self._order = at_least, options, order
         self._chosen: Backend | None = None
         self.refusals: dict[str, str] = {}
@@ -76,15 +76,11 @@ class AutoBackend:
 
     @property
     def isolation(self) -> Isolation:
-        """That of the chosen backend; before the choice, what it will be at least."""
+        """Isolation of the chosen backend; before the choice, the minimum."""
         return self._at_least if self._chosen is None else isolation_of(self._chosen)
 
     async def start(self) -> None:
-        """Tries the candidates one after the other.
-
-        Raises:
-            SandboxUnavailableError: none works, or those that work isolate less than asked for.
-        """
+        """Tries all candidates. Raises SandboxUnavailableError if none works with the required isolation."""
         if self._chosen is not None:
             return
         self.refusals = {}
@@ -125,7 +121,6 @@ class AutoBackend:
         return await self._chosen.create()
 
     async def close(self) -> None:
-        """Closes the chosen backend."""
         if self._chosen is not None:
             await self._chosen.close()
             self._chosen = None
@@ -136,11 +131,11 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
 
     Args:
         name: `namespaces`, `docker`, `landlock`, `remote`, `local`, or `auto`.
-        at_least: weakest isolation that is allowed; None as in `required`.
+        at_least: minimum isolation; None as in `required`.
         options: fields of the backend's configuration; with `auto`, of each backend by its name.
 
     Raises:
-        ConfigError: no such backend or option, or the backend isolates less than `at_least`.
+        ConfigError: the backend or an option is unknown, or the backend isolates less than `at_least`.
     """
     level = required(name, at_least)
     if name == "auto":
@@ -149,10 +144,10 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
             raise ConfigError(f"options of auto are those of {', '.join(AUTO_ORDER)}, got {', '.join(sorted(unknown))}")
         for name, given in options.items():
             with contextlib.suppress(SandboxUnavailableError, MissingDependencyError):
-                _make(name, given)  # what is misspelt is told now, also for one that will not be tried
+                _make(name, given)  # finds misspelt options now, also those of untested backends
         return AutoBackend(at_least=level, options=options)
     if name == "remote":
-        # Only the service knows how it isolates: it is asked at the start.
+        # Only the service knows its isolation, so `start` asks for it.
         return _make(name, {**options, "at_least": level.name.lower()})
     backend = _make(name, options)
     if isolation_of(backend) < level:
@@ -164,12 +159,7 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
 
 
 def required(name: str, at_least: Isolation | str | None) -> Isolation:
-    """Returns the weakest isolation that is allowed. None means that `auto` takes `DEFAULT_ISOLATION` or better, and
-    that a backend that is named is taken at its word.
-
-    Raises:
-        ConfigError: there is no such level.
-    """
+    """Returns the minimum isolation; None: the default for `auto`, else any. Raises ConfigError for unknown levels."""
     if at_least is None:
         return DEFAULT_ISOLATION if name == "auto" else Isolation.NONE
     return Isolation.parse(at_least)
@@ -182,7 +172,7 @@ def isolation_of(backend: Backend) -> Isolation:
 
 
 async def probe(name: str, **options: Any) -> BackendProbe:
-    """Starts a backend, runs code in it twice, closes it, and returns what that has shown."""
+    """Starts a backend, runs code in it twice, closes it, and returns the result."""
     isolation = _label(_ISOLATION.get(name, Isolation.NONE))
     try:
         backend = _make(name, options)
@@ -195,7 +185,7 @@ async def probe(name: str, **options: Any) -> BackendProbe:
 
 
 async def probe_all() -> list[BackendProbe]:
-    """Returns what each backend can do here; `remote` only where `VERL_AGENTIC_SANDBOX_URL` names a service."""
+    """Tests each backend; `remote` only if `VERL_AGENTIC_SANDBOX_URL` names a service."""
     options: dict[str, dict[str, Any]] = {name: {} for name in AUTO_ORDER[:-1]} | {"local": {"is_trusted": True}}
     if os.environ.get("VERL_AGENTIC_SANDBOX_URL"):
         options["remote"] = {}
@@ -206,17 +196,15 @@ async def _prove(backend: Backend) -> tuple[float, float]:
     """Starts a backend and runs code in it; returns the times to the first and of the second result, in ms.
 
     Raises:
-        SandboxError: it does not work; it has been closed.
-        ConfigError: what it needs is missing; it has been closed.
+        SandboxError: it does not work; it is closed.
+        ConfigError: a requirement is missing; it is closed.
     """
     try:
         return await asyncio.wait_for(_start_and_run(backend), _PROBE_TIMEOUT_S)
     except BaseException as cause:
         await backend.close()
         if isinstance(cause, asyncio.TimeoutError):
-            raise SandboxUnavailableError(
-                f"gave no result, got {_PROBE_TIMEOUT_S:g} s; is the machine busy?"
-            ) from cause
+            raise SandboxUnavailableError(f"gave no result in {_PROBE_TIMEOUT_S:g} s; is the machine busy?") from cause
         raise
 
 

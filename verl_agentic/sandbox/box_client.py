@@ -1,4 +1,4 @@
-"""The trainer's end of a box: asks, waits, and ends it when it does not answer in time."""
+"""The trainer's end of a box: sends requests, and kills the box if it does not answer in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind
 
-_GRACE_S = 5.0  # what a box may take beyond the program's own time, on a busy machine
+_GRACE_S = 5.0  # time of a box beyond the program's own, on a busy machine
 _HOUSEKEEPING_S = 60.0
 DEFAULT_PATH = "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"PATH": DEFAULT_PATH, "HOME": "/work", "LANG": "C.UTF-8"}
@@ -22,29 +22,28 @@ _KILLED = -int(signal.SIGKILL)
 
 
 class Life(Protocol):
-    """What a box lives by: a process, or a container."""
+    """The process or container of a box."""
 
     def kill(self) -> None:
-        """Begins its end; may be called again."""
+        """Starts to end it; may be called again."""
         ...
 
     async def ended(self) -> None:
-        """Waits until nothing of it is left."""
+        """Waits until it is completely gone."""
         ...
 
 
 class BoxProcess:
-    """The life of a box that is a process of this machine."""
+    """A box that is a process of this machine."""
 
     def __init__(self, pid: int, *, end: signal.Signals = signal.SIGKILL) -> None:
-        """Takes hold of the process, whose number may belong to another one after its end; `end` is the signal at
-        which all that runs in it ends, too."""
+        """Takes the process; `end` is the signal that also ends everything in it."""
         self._descriptor = os.pidfd_open(pid)
         self._end = end
         self._has_ended: asyncio.Event | None = None
 
     def kill(self) -> None:
-        """Ends it, and all that runs in it: with process 1 of a namespace by the kernel, else by the box."""
+        """Ends the box and everything in it: the kernel does so for process 1 of a namespace, else the box itself."""
         if self._descriptor >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, self._end)
@@ -78,7 +77,7 @@ class BoxClient:
         group: ControlGroup | None = None,
         on_closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes a connection to a box, what it lives by, and its control group; `on_closed` is called at its end."""
+        """Takes a connection to a box, its process or container and control group; calls `on_closed` at its end."""
         self._reader, self._writer = reader, writer
         self._life = life
         self._group = group
@@ -89,24 +88,18 @@ class BoxClient:
 
     @property
     def is_broken(self) -> bool:
-        """True when it has died, or was ended in the middle of a call: it cannot be used again."""
+        """True if it died or was ended during a call. It cannot be used again."""
         return self._is_broken
 
     @property
     def is_usable(self) -> bool:
-        """True when the next execution finds it as the first one did; also false when it has died while it waited."""
+        """True if it is alive and in its initial state."""
         has_ended = self._reader.at_eof() or self._reader.exception() is not None
         return not self._is_broken and not has_ended
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        """Runs a command; see `Sandbox.run`.
-
-        Args:
-            command: what is run.
-            limits: what it may use.
-            fresh: run it with empty folders that end with it, unseen by what runs before and after.
-        """
-        # What the box itself need not read goes into the blob, which it keeps out of its memory.
+        """Runs a command; see `Sandbox.run`."""
+        # Data that the box itself does not read goes into the blob, which stays out of its memory.
         body = frames.marshalled(
             {
                 "code": command.code,
@@ -130,7 +123,6 @@ class BoxClient:
         return _result(answer, data)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> BoxSession:
-        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         request = {"op": "open", "kind": kind, "limits": _limits(limits)}
         answer, _ = await self._ask(request, may_oom=True)
         if "session" not in answer:
@@ -138,11 +130,9 @@ class BoxClient:
         return BoxSession(self, answer["session"], limits)
 
     async def snapshot(self) -> int:
-        """Keeps the working folder; see `Sandbox.snapshot`."""
         return (await self._ask({"op": "snapshot"}))[0]["snapshot"]
 
     async def reset(self, snapshot: int | None = None) -> None:
-        """Brings the working folder back; see `Sandbox.reset`."""
         await self._ask({"op": "reset", "snapshot": snapshot})
 
     async def close(self) -> None:
@@ -166,24 +156,18 @@ class BoxClient:
             await self._ask({"op": "close", "session": session})
 
     async def _ask(
-        self,
-        request: dict[str, Any],
-        blob: bytes = b"",
-        *,
-        timeout_s: float = _HOUSEKEEPING_S,
-        may_oom: bool = False,
+        self, request: dict[str, Any], blob: bytes = b"", *, timeout_s: float = _HOUSEKEEPING_S, may_oom: bool = False
     ) -> tuple[dict[str, Any], bytes]:
         """Sends a request and waits for the answer.
 
         Args:
-            request: what is asked.
             blob: the bytes with it.
-            timeout_s: how long the answer may take.
-            may_oom: whether code runs meanwhile, which may use up the memory.
+            timeout_s: maximum time of the answer, in seconds.
+            may_oom: whether code runs meanwhile, which may exhaust the memory.
         """
         async with self._lock:
             if self._died_of_memory and may_oom:
-                return killed_for_memory(), b""  # the code has done that: no failure of ours
+                return killed_for_memory(), b""  # caused by the code, not by the sandbox
             if self._is_broken:
                 raise SandboxError("the sandbox has ended, got a call to it; make a new one")
             if self._group is not None and "limits" in request:
@@ -223,13 +207,13 @@ class BoxClient:
         return answer, data
 
     def _give_up(self) -> None:
-        """Ends the box, and the wait for its answer."""
+        """Ends the box and fails the pending request."""
         self._is_overdue = True
         self._life.kill()
         self._writer.transport.abort()
 
     def _has_oom_killed(self) -> bool:
-        """Tells whether the kernel has killed something here for its memory since it was asked last."""
+        """Returns whether the kernel killed a process for memory since the last call."""
         if self._group is None:
             return False
         before, self._oom_kills = self._oom_kills, self._group.oom_kills()
@@ -250,7 +234,6 @@ class BoxSession:
         self._box, self._number, self._limits = box, number, limits
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a piece of source or a command line; see `SandboxSession.run`."""
         answer, data = await self._box.call(self._number, text, wall_s=wall_s, limits=self._limits)
         if "stdout_size" not in answer:
             return CommandResult(
@@ -259,7 +242,6 @@ class BoxSession:
         return _result(answer, data)
 
     async def close(self) -> None:
-        """Ends the session."""
         await self._box.close_session(self._number)
 
 
@@ -277,7 +259,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
 
 
 def killed_for_memory() -> dict[str, Any]:
-    """Returns the answer that a box would have given that died with its program, of too much memory."""
+    """Returns the answer for a box that was killed together with its program for memory."""
     nothing = dict.fromkeys(("stdout_size", "stderr_size", "wall_s", "cpu_s", "peak_memory_kb"), 0)
     flags = {"timed_out": False, "oom": True, "stdout_truncated": False, "stderr_truncated": False}
     return {"exit_code": _KILLED, **nothing, **flags}

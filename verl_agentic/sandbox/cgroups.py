@@ -1,4 +1,4 @@
-"""Control groups: memory and processes of a whole sandbox, where this process may make them."""
+"""Control groups: limits on memory and processes of a whole sandbox, if this process may create them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ControlGroup:
             self._write("memory", "memory.max", memory_bytes)
             self._write("memory", "memory.swap.max", 0, optional=True)
         else:
-            # Not above the limit of memory and swap, which may be the lower one now.
+            # Must not exceed the limit of memory and swap, which may be lower now.
             self._write("memory", "memory.memsw.limit_in_bytes", -1, optional=True)
             self._write("memory", "memory.limit_in_bytes", memory_bytes)
             self._write("memory", "memory.memsw.limit_in_bytes", memory_bytes, optional=True)
@@ -40,20 +40,20 @@ class ControlGroup:
         self._limits = memory_bytes, processes
 
     def enter(self, pid: int) -> None:
-        """Moves a process into the group; what it starts follows."""
+        """Moves a process and its future children into the group."""
         for folder in set(self.folders.values()):
             (folder / "cgroup.procs").write_text(str(pid))
 
     def oom_kills(self) -> int:
-        """Returns how many processes the kernel has killed here for their memory."""
-        if self._events < 0:  # stays open: this is asked after every execution
+        """Returns the number of processes that the kernel killed here for memory."""
+        if self._events < 0:  # stays open, because it is read after every execution
             name = "memory.events" if self.is_v2 else "memory.oom_control"
             self._events = os.open(self.folders["memory"] / name, os.O_RDONLY)
         counts = dict(line.split() for line in os.pread(self._events, 4096, 0).splitlines())
         return int(counts.get(b"oom_kill", 0))
 
     def remove(self) -> None:
-        """Removes the group; its processes have ended, which the kernel may take a moment to notice."""
+        """Removes the group after its processes ended; retries, because the kernel may be late."""
         if self._events >= 0:
             os.close(self._events)
             self._events = -1
@@ -74,11 +74,7 @@ class ControlGroup:
 
 
 def why_not(owner: str) -> str | None:
-    """Returns why control groups cannot be used here; None when they can.
-
-    Args:
-        owner: the name that groups of this process begin with.
-    """
+    """Returns why control groups cannot be used here, or None; `owner` is the prefix of their names."""
     try:
         group = make_group(f"{owner}_probe")
         try:
@@ -91,11 +87,7 @@ def why_not(owner: str) -> str | None:
 
 
 def make_group(name: str) -> ControlGroup:
-    """Makes a group.
-
-    Raises:
-        OSError: control groups are read-only here, or belong to somebody else.
-    """
+    """Makes a group. Raises OSError if control groups are read-only or owned by another user."""
     is_v2 = (_ROOT / "cgroup.controllers").is_file()
     group = ControlGroup(name, is_v2)
     try:
@@ -114,7 +106,7 @@ def make_group(name: str) -> ControlGroup:
 
 
 def all_folders() -> list[Path]:
-    """Returns the folders of all groups, of other processes, too."""
+    """Returns the folders of all groups, also of other processes."""
     parents = {_ROOT / _PARENT, *(_ROOT / controller / _PARENT for controller in _CONTROLLERS)}
     found = []
     for parent in sorted(parents):

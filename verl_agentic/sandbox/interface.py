@@ -1,4 +1,4 @@
-"""What running untrusted code means: a command and limits in, a typed result out.
+"""Interfaces of sandboxes: a command and limits in, a typed result out.
 
 backend ──create──► sandbox ──run──► result          one place per episode; files stay between runs
                        └─open_session──► session     an interpreter or a shell that lives over many calls
@@ -20,14 +20,14 @@ SessionKind = Literal["python", "bash"]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Settings):
-    """What one execution may use."""
+    """Limits of one execution."""
 
     wall_s: float = setting(10.0, above=0)
-    """Real time, in seconds; then the code and all that it started are killed."""
+    """Real time, in seconds; then the code and its children are killed."""
     cpu_s: int = setting(10, min=1)
     """CPU time of one process, in seconds."""
     memory_mb: int = setting(512, min=1)
-    """Memory, in MiB: of all processes together where control groups can be used, else of each."""
+    """Memory, in MiB: of all processes together with control groups, else of each."""
     processes: int = setting(64, min=1)
     """Processes and threads at one time."""
     open_files: int = setting(256, min=1)
@@ -35,14 +35,14 @@ class Limits(Settings):
     file_mb: int = setting(64, min=1)
     """Size of one file, in MiB."""
     output_bytes: int = setting(16_384, min=1)
-    """Bytes kept of stdout and of stderr each; the rest is thrown away while it streams."""
+    """Bytes kept of stdout and of stderr each; the rest is discarded."""
     network: bool = False
-    """True lets the code use the network that the backend was given."""
+    """True lets the code use the backend's network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What is executed: Python source, or a program with arguments."""
+    """Python source or a program with arguments."""
 
     code: str | None = None
     """Python source, run as `__main__`."""
@@ -52,9 +52,9 @@ class Command:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Path below the working folder -> content, written before the start."""
     outputs: Sequence[str] = ()
-    """Paths below the working folder that are read back; what is not there, or is no regular file, is left out."""
+    """Paths below the working folder that are read back; missing and non-regular files are left out."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """All of the environment beside PATH, HOME and LANG; nothing of the host's."""
+    """Environment in addition to PATH, HOME and LANG; nothing of the host's."""
 
     def __post_init__(self) -> None:
         if (self.code is None) == (self.argv is None):
@@ -68,7 +68,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """What an execution did. A failure of the code is a result; a failure of the sandbox is a `SandboxError`."""
+    """The result of an execution. A failure of the code is a result; a failure of the sandbox is a `SandboxError`."""
 
     stdout: str
     stderr: str
@@ -76,8 +76,7 @@ class CommandResult:
     """Exit code, or minus the number of the signal that ended the process."""
     timed_out: bool
     oom: bool = False
-    """True when the kernel killed it for its memory. Where memory is limited per process, Python raises `MemoryError`
-    instead."""
+    """True if the kernel killed it for memory. With a limit per process, Python raises `MemoryError` instead."""
     stdout_truncated: bool = False
     stderr_truncated: bool = False
     wall_s: float
@@ -86,7 +85,7 @@ class CommandResult:
     peak_memory_mb: float = 0.0
     """Resident memory of its largest process, in MiB."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """The outputs that were asked for and are there."""
+    """The requested outputs that exist."""
 
     @property
     def ok(self) -> bool:
@@ -100,7 +99,7 @@ class CommandResult:
 
     @property
     def signal_name(self) -> str | None:
-        """Name of the signal that ended the process; None when it ended by itself."""
+        """Name of the signal that ended the process, or None."""
         if self.exit_code >= 0:
             return None
         try:
@@ -125,8 +124,8 @@ class SandboxSession(Protocol):
     """A Python interpreter or a shell that keeps its state between calls."""
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a piece of source or a command line. One that is still running at its deadline is killed, and the
-        session with it; a call to a session that has ended is a result with `exit_code` -9 that says so.
+        """Runs a piece of source or a command line. At its deadline it is killed together with the session. A call to
+        an ended session returns a result with `exit_code` -9.
 
         Raises:
             SandboxError: the sandbox, not the code, failed.
@@ -139,15 +138,13 @@ class SandboxSession(Protocol):
 
 
 class Sandbox(Protocol):
-    """One place with a file system of its own; used by one episode."""
+    """A place with its own file system, used by one episode."""
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         """Runs a command to its end; cancelling the call kills it. Files in the working folder stay.
 
         Args:
-            command: what is run.
-            limits: what it may use.
-            fresh: run it with empty folders that end with it, unseen by what runs before and after.
+            fresh: runs it in new empty folders that are removed afterwards.
 
         Raises:
             SandboxError: the sandbox, not the code, failed.
@@ -155,19 +152,19 @@ class Sandbox(Protocol):
         ...
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        """Starts an interpreter or a shell; of `limits`, `wall_s` is given again with every call."""
+        """Starts an interpreter or a shell; every call passes `wall_s` again."""
         ...
 
     async def snapshot(self) -> int:
-        """Keeps the working folder as it is now and returns its number; ends all sessions."""
+        """Saves the working folder and returns the snapshot's number; ends all sessions."""
         ...
 
     async def reset(self, snapshot: int | None = None) -> None:
-        """Brings the working folder back to a snapshot, or to what it was in the beginning; ends all sessions."""
+        """Restores a snapshot or the initial state of the working folder; ends all sessions."""
         ...
 
     async def close(self) -> None:
-        """Ends all that runs in it and removes it."""
+        """Ends everything in it and removes it."""
         ...
 
 
@@ -180,11 +177,7 @@ class Backend(Protocol):
         ...
 
     async def start(self) -> None:
-        """Prepares what all sandboxes share.
-
-        Raises:
-            SandboxError: it cannot work on this machine; the message says why.
-        """
+        """Prepares what all sandboxes share. Raises SandboxError if it cannot work on this machine, with the reason."""
         ...
 
     async def create(self) -> Sandbox:
@@ -192,5 +185,5 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None:
-        """Removes everything that is left."""
+        """Removes all sandboxes."""
         ...

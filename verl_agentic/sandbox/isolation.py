@@ -1,4 +1,4 @@
-"""How far a sandbox keeps code from the machine."""
+"""Levels of isolation."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ from verl_agentic.errors import ConfigError
 
 
 class Isolation(enum.IntEnum):
-    """How far the code is kept from the machine; the higher, the safer."""
+    """Isolation of code from the machine; higher is safer."""
 
     NONE = 0
-    """Nothing is asked for."""
+    """No requirement."""
     PROCESS_LIMITS = 1
     """Limits against accidents; same user, files and network."""
     LANDLOCK = 2
-    """Rules of the kernel keep files, network, signals and memory of others out of reach; file names can be seen."""
+    """Kernel rules deny files, network, signals and memory of others; file names are visible."""
     NAMESPACES = 3
-    """File system, processes, users and network of its own, on the same kernel."""
+    """Separate file system, processes, users and network, on the same kernel."""
     CONTAINER = 3
     """The same kernel boundary as `NAMESPACES`."""
     OWN_KERNEL = 4
-    """Between the code and the machine's kernel stands another one: gVisor, a virtual machine."""
+    """Another kernel between the code and the machine's: gVisor, a virtual machine."""
 
     @classmethod
     def parse(cls, value: Isolation | str) -> Isolation:
-        """Returns the level of a name such as `namespaces`.
-
-        Raises:
-            ConfigError: there is no such level.
-        """
+        """Returns the level of a name such as `namespaces`. Raises ConfigError for an unknown name."""
         try:
             return value if isinstance(value, Isolation) else cls[value.upper()]
         except (KeyError, AttributeError):
@@ -38,4 +34,4 @@ class Isolation(enum.IntEnum):
 
 
 DEFAULT_ISOLATION = Isolation.LANDLOCK
-"""The weakest that is meant for code that nobody has read."""
+"""The minimum for unreviewed code."""

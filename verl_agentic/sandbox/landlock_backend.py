@@ -1,9 +1,8 @@
-"""The backend `landlock`: walls for where neither namespaces nor Docker are allowed, such as an ordinary container.
+"""The backend `landlock`, for machines that allow neither namespaces nor Docker, such as an ordinary container.
 
-The same zygote and boxes as of the backend `namespaces`, without a namespace: Landlock rules for files, TCP, signals
-and abstract sockets, a filter of system calls for the rest, and, when the trainer is root, a user for each box. Code
-sees the machine's own paths, as far as the rules allow; it has no `/work`, `/tmp`, `/dev/shm` and `/proc`, but HOME and
-TMPDIR.
+It uses the zygote and boxes of the backend `namespaces` without namespaces: Landlock rules for files, TCP, signals and
+abstract sockets, a filter of system calls for the rest, and, if the trainer is root, a user for each box. Code sees the
+allowed paths of the machine. It has HOME and TMPDIR, but no `/work`, `/tmp`, `/dev/shm` and `/proc`.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ class LandlockConfig(Settings):
     imports: Sequence[str] = DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""
     read_only: Sequence[str] = ()
-    """Folders and files that the code may read and execute, beside the system's programs; under their own names."""
+    """Folders and files that the code may read and execute, in addition to the system's programs."""
     python_path: Sequence[str] = ()
     """Paths, appended to `sys.path`; for packages among `read_only`."""
     disk_mb: int = 64
-    """What the files of a sandbox may take, in MiB; looked at every 0.1 s."""
+    """Maximum size of a sandbox's files, in MiB; checked every 0.1 s."""
     control_groups: bool | None = None
-    """Limits on whole sandboxes by control groups; None uses them where they can be used."""
+    """Limits on whole sandboxes by control groups; None: if available."""
 
 
 class LandlockBackend(NamespaceBackend):
@@ -55,11 +54,7 @@ class LandlockBackend(NamespaceBackend):
         self._control_groups = self._own_config.control_groups
 
     async def start(self) -> None:
-        """Starts the zygote.
-
-        Raises:
-            SandboxError: Landlock is not there, or something else that is needed is missing.
-        """
+        """Starts the zygote. Raises SandboxError if Landlock or another requirement is missing."""
         reason = landlock.why_not()
         if reason is not None:
             raise SandboxUnavailableError(reason)
@@ -77,7 +72,7 @@ class _LandlockZygote(Zygote):
     )
 
     def python(self) -> str:
-        """Returns an interpreter that the code's user may execute: this one, if that is possible."""
+        """Returns an interpreter that the code's user may execute, this one if possible."""
         own = super().python()
         if os.geteuid() != 0:
             return own
@@ -105,4 +100,4 @@ class _LandlockZygote(Zygote):
         return {"read_only": list(config.read_only), "network": False, "may_mount": False}
 
     def admit(self) -> None:
-        """The zygote needs nothing."""
+        """Does nothing."""

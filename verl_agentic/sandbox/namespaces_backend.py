@@ -1,8 +1,8 @@
-"""The backend `namespaces`: the kernel's own namespaces and a seccomp filter, with or without root, without Docker.
+"""The backend `namespaces`: kernel namespaces and a seccomp filter, with or without root, without Docker.
 
-A zygote, executed from a clean environment, holds a Python interpreter with its imports loaded. Boxes are forked from
-it into namespaces of their own (users, processes, mounts, network, IPC, host name); programs are forked from a box, for
-a single execution with file systems that end with it.
+A zygote with a clean environment has a Python interpreter with its imports loaded. Boxes are forked from it into their
+own namespaces (users, processes, mounts, network, IPC, host name). Programs are forked from a box; a single execution
+has its own temporary file systems.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ del sys.path[0]
 main()
 """
 _START_TIMEOUT_S = 60
-_closing: set[asyncio.Future[None]] = set()  # the loop itself forgets what nobody holds
+_closing: set[asyncio.Future[None]] = set()  # the loop holds only weak references
 _FIRST_USER, _NUM_USERS, _MAX_RANGES = 1 << 30, 65_536, 10_000
 # fmt: off
 DEFAULT_IMPORTS = (
@@ -54,7 +54,7 @@ class NamespaceConfig(Settings):
     imports: Sequence[str] = DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""
     read_only: Sequence[tuple[str, str]] = ()
-    """(folder or file of the host, path inside): given to the code for reading, beside the system's programs."""
+    """(folder or file of the host, path inside) that the code may read, in addition to the system's programs."""
     python_path: Sequence[str] = ()
     """Paths inside, appended to `sys.path`; for packages among `read_only`."""
     disk_mb: int = 64
@@ -62,7 +62,7 @@ class NamespaceConfig(Settings):
     network: bool = False
     """True shares the host's network with executions whose limits allow it."""
     control_groups: bool | None = None
-    """Limits on whole sandboxes by control groups; None uses them where they can be used."""
+    """Limits on whole sandboxes by control groups; None: if available."""
 
 
 class NamespaceBackend:
@@ -82,11 +82,7 @@ class NamespaceBackend:
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
-        """Starts the zygote.
-
-        Raises:
-            SandboxError: user namespaces are not allowed here, or something else that is needed is missing.
-        """
+        """Starts the zygote. Raises SandboxError if user namespaces are not allowed, or a requirement is missing."""
         if self._zygote is None:
             await asyncio.to_thread(reaper.reap)
             use_groups = self._control_groups
@@ -94,18 +90,14 @@ class NamespaceBackend:
             self._zygote = await asyncio.to_thread(self._make_zygote)
 
     async def create(self) -> BoxClient:
-        """Makes a box: a sandbox whose files stay between runs.
-
-        Raises:
-            SandboxError: the backend is not started, or its zygote has died.
-        """
+        """Makes a box, whose files stay. Raises SandboxError if the backend is not started, or its zygote has died."""
         if self._zygote is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
         making = asyncio.ensure_future(self._make_box())
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
-            making.add_done_callback(_close_unwanted)  # half a conversation with the zygote would spoil the next one
+            making.add_done_callback(_close_unwanted)  # an incomplete exchange with the zygote would break the next one
             raise
 
     async def close(self) -> None:
@@ -140,7 +132,7 @@ class NamespaceBackend:
         return box
 
     async def _restart(self) -> None:
-        """Starts another zygote in place of one that has died, of whatever: the boxes of that one have died with it."""
+        """Replaces a zygote that has died; its boxes have died with it."""
         if self._zygote is not None:
             await asyncio.to_thread(self._zygote.close)
         self._zygote = await asyncio.to_thread(self._make_zygote)
@@ -171,7 +163,7 @@ class Zygote:
         self._base = str(reaper.make_folder("root"))
         os.chmod(self._base, 0o755)
         self._control, theirs = socket.socketpair()
-        # Not settimeout, which would make the descriptor one that never waits.
+        # Not settimeout, which would make the descriptor non-blocking.
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _START_TIMEOUT_S, 0))
         self._process = subprocess.Popen(
             [self.python(), "-I", "-S", "-c", _start(self.module), str(theirs.fileno())],
@@ -191,15 +183,11 @@ class Zygote:
 
     @property
     def is_alive(self) -> bool:
-        """False when it has ended, of whatever."""
+        """False if it has ended."""
         return self._process.poll() is None
 
     async def make_box(self) -> tuple[int, socket.socket]:
-        """Returns the pid of a new box and the trainer's end of its connection.
-
-        Raises:
-            SandboxError: the zygote has died or cannot make one.
-        """
+        """Returns pid and connection of a new box. Raises SandboxError if the zygote has died or cannot make one."""
         ours, theirs = socket.socketpair()
         try:
             socket.send_fds(self._control, [b"box"], [theirs.fileno()])
@@ -216,7 +204,6 @@ class Zygote:
         return int(answer["pid"]), ours
 
     def close(self) -> None:
-        """Ends the zygote."""
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
@@ -229,7 +216,7 @@ class Zygote:
         return os.path.realpath(sys.executable)
 
     def settings(self, config: NamespaceConfig) -> dict[str, Any]:
-        """Returns what the zygote must know beside what all kinds of it do."""
+        """Returns additional settings of the zygote."""
         return {
             "read_only": [*_interpreter(), *map(list, config.read_only)],
             "network": config.network,
@@ -239,7 +226,7 @@ class Zygote:
         }
 
     def admit(self) -> None:
-        """Does what the zygote cannot do itself."""
+        """Performs the setup that the zygote cannot do itself."""
         pid = self.expect("unshared")
         _map_users(pid, is_root=os.geteuid() == 0)
         self._control.sendall(frames.request({}))
@@ -260,15 +247,11 @@ class Zygote:
             self.expect("ready")
         except (frames.FrameError, OSError) as cause:
             raise SandboxUnavailableError(
-                f"the zygote did not start, got {cause}; `verl-agentic doctor` shows more"
+                f"the zygote did not start, got {cause}; run `verl-agentic doctor`"
             ) from cause
 
     def expect(self, key: str) -> Any:
-        """Returns a value of the zygote's next message.
-
-        Raises:
-            SandboxUnavailableError: it has none; the message says why.
-        """
+        """Returns a value of the zygote's next message. Raises SandboxUnavailableError if it reports a failure."""
         text, _ = frames.sizes(self._exactly(frames.HEADER_SIZE))
         message = frames.parse(self._exactly(text))
         if key not in message:
@@ -291,7 +274,7 @@ def _close_unwanted(making: asyncio.Future[BoxClient]) -> None:
 
 
 def _map_users(pid: int, *, is_root: bool) -> None:
-    """Says who the users of the zygote's namespace are outside: nobody that the host knows, or this very user."""
+    """Maps the users of the zygote's namespace to unused users of the host, or to this user."""
     folder = Path(f"/proc/{pid}")
     if is_root:
         first = _FIRST_USER + pid % _MAX_RANGES * _NUM_USERS
@@ -308,6 +291,6 @@ def _start(module: str) -> str:
 
 
 def _interpreter() -> list[list[str]]:
-    """Returns where the standard library is, unless the system's folders hold it."""
+    """Returns the folders of the standard library that are outside of the system's folders."""
     prefix = os.path.realpath(sys.base_prefix)
     return [] if prefix.startswith("/usr") else [[prefix, prefix]]

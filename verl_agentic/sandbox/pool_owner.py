@@ -1,4 +1,4 @@
-"""Chooses between the sandboxes of this process and those of this node."""
+"""Chooses between the pool of this process and that of this node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_agentic.sandbox.process_pool import shared_pool
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 
 PoolOwner = Literal["process", "node"]
-# By name: only processes that share a pool import Ray, and this layer knows no adapter.
+# Imported by name, because only processes that share a pool import Ray, and this layer must not import adapters.
 _NODE_POOL = "verl_agentic.adapters.rollout.node_pool"
 
 
@@ -20,11 +20,11 @@ def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: Poo
     Args:
         owner: `process` or `node`.
         backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
-        at_least: weakest isolation that is allowed; None as in `backends.required`.
+        at_least: minimum isolation; None as in `backends.required`.
         config: size and bounds; None for the defaults.
 
     Raises:
-        ConfigError: another owner.
+        ConfigError: unknown owner.
     """
     if owner == "process":
         return shared_pool(backend, at_least=at_least, config=config)

@@ -1,7 +1,7 @@
-"""One pool for all that runs in a process, whatever event loop it runs in.
+"""One pool for all event loops of a process.
 
-The pool lives in the event loop of a thread of its own: environments of several loops can use it, a loop that is busy
-elsewhere does not hold up the sandboxes, and at the end of the process it is closed.
+The pool runs in the event loop of its own thread. So several loops can use it, a busy loop does not block sandboxes,
+and the pool is closed at the end of the process.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ class SharedPool:
 
     @contextlib.asynccontextmanager
     async def lease(self) -> AsyncIterator[Sandbox]:
-        """Gives a fresh sandbox for the block; see `SandboxPool.lease`."""
+        """Provides a fresh sandbox for the block; see `SandboxPool.lease`."""
         stack = contextlib.AsyncExitStack()
         try:
             yield _SandboxThere(await self._there(self._enter(stack)), self)
         finally:
-            # Also when the call was cancelled: the sandbox may have come in that very moment.
+            # Also if the call was cancelled, because the sandbox may just have arrived.
             await asyncio.shield(self._there(stack.aclose()))
 
     async def metrics(self) -> dict[str, float]:
-        """Returns those of the pool."""
 
         async def read() -> dict[str, float]:
             return self._pool.metrics()
@@ -69,7 +68,7 @@ class SharedPool:
             self._loop.close()
 
     async def _there(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Runs work in the pool's loop; cancelled with its caller."""
+        """Runs work in the pool's loop; cancelled with its caller. Returns its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _run(self, command: Command, limits: Limits) -> CommandResult:
@@ -129,16 +128,16 @@ def shared_pool(
     config: PoolConfig | None = None,
     **options: Any,
 ) -> SharedPool:
-    """Returns the pool of this process for these arguments, the same one every time.
+    """Returns the pool of this process for these arguments, always the same one.
 
     Args:
         backend: name of a backend, or `auto`.
-        at_least: weakest isolation that is allowed; None as in `backends.required`.
-        config: size and warmth; by default two sandboxes per core.
+        at_least: minimum isolation; None as in `backends.required`.
+        config: size and warm sandboxes; by default two sandboxes per core.
         options: of the backend; see `make_backend`.
 
     Raises:
-        ConfigError: no such backend or option, or the backend isolates less than `at_least`.
+        ConfigError: the backend or an option is unknown, or the backend isolates less than `at_least`.
     """
     level = required(backend, at_least)
     config = config or PoolConfig(size=2 * (os.cpu_count() or 1))
@@ -160,6 +159,6 @@ def _close_all() -> None:
         _pools.popitem()[1].close()
 
 
-# Not `atexit`, which comes after the end of the threads that closing needs. `concurrent.futures.thread`, which ends
-# them, has been imported above: who registers last is called first.
+# Not `atexit`, which runs after the end of the threads that closing needs. `concurrent.futures.thread`, which ends
+# them, is imported above, and the last registered function is called first.
 threading._register_atexit(_close_all)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""Finds and removes what runs left behind that could not clean up: killed with `kill -9`, or by a crash of the machine.
+"""Finds and removes remains of runs that were killed with `kill -9` or by a crash of the machine.
 
-Whatever outlives a process carries its owner in its name: the process's number, when it started (numbers are used
-again), and its process namespace (elsewhere the same number is another process).
+Persistent objects have their owner in their name: process number, start time (numbers are reused), and process
+namespace (numbers differ per namespace).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _OWNER = re.compile(r"p(\d+)-(\d+)-(\d+)(?:_|$)")
 
 
 def owner() -> str:
-    """Returns the name of this process, for what it makes and must remove; `is_dead` understands it."""
+    """Returns the owner name of this process, for `is_dead`."""
     pid = os.getpid()
     return f"p{pid}-{_start_time(pid)}-{_namespace()}"
 
 
 def is_dead(name: str) -> bool:
-    """Tells whether `name` begins with the name of a process that has surely ended; False for any other text."""
+    """Returns whether `name` starts with the owner name of an ended process."""
     match = _OWNER.match(name)
     if match is None or int(match[3]) != _namespace():
         return False
@@ -34,7 +34,7 @@ def is_dead(name: str) -> bool:
 
 
 def reap() -> list[str]:
-    """Removes the folders and control groups of dead runs, as far as this user may; returns what is gone."""
+    """Removes the folders and control groups of dead runs, if this user may; returns the removed ones."""
     removed = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(tempfile.gettempdir()):
@@ -52,12 +52,12 @@ def reap() -> list[str]:
 
 
 def make_folder(purpose: str) -> Path:
-    """Makes a temporary folder that is removed by the next run if this one cannot."""
+    """Makes a temporary folder, which the next run removes if this one cannot."""
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner()}_{purpose}_"))
 
 
 def _start_time(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since the machine did; None when there is none, or its remains."""
+    """Returns the start time of a process, in clock ticks since boot; None if it does not exist or is a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

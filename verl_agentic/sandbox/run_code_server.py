@@ -1,11 +1,11 @@
 """A sandbox service that speaks SandboxFusion's contract, `POST /run_code`, over a pool of sandboxes.
 
     POST /run_code   runs code; fields beyond the contract are in `wire.py`
-    GET  /health     what serves here; needs no token
+    GET  /health     properties of the service; needs no token
     GET  /metrics    Prometheus text
 
-Answers: 200 with a status, also when the code failed; 400 the request cannot be run; 401 no or a wrong token; 413 too
-large; 429 the queue is full; 504 no sandbox came free in time (the one code that verl's client tries again).
+Answers: 200 with a status, also if the code failed; 400 invalid request; 401 missing or wrong token; 413 too large; 429
+the queue is full; 504 no free sandbox in time (the only code that verl's client retries).
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ _RETRY_AFTER_S = "1"
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig(Settings):
-    """What the service allows."""
+    """Limits of the service."""
 
     size: int = setting(2 * (os.cpu_count() or 1), min=1)
     """Executions at one time."""
     max_waiting: int = setting(1_000, min=0)
-    """Requests that wait for a place; the next is answered with 429."""
+    """Maximum number of waiting requests; more get 429."""
     queue_timeout_s: float = setting(8.0, above=0)
-    """Longest wait, in seconds; then 504. verl's client gives a request 10 s beyond the timeouts that it asks for."""
+    """Maximum wait, in seconds; then 504. verl's client waits 10 s beyond its requested timeouts."""
     max_timeout_s: float = 300.0
-    """Longest `run_timeout` and `compile_timeout` that may be asked for, in seconds."""
+    """Maximum `run_timeout` and `compile_timeout` of a request, in seconds."""
     max_memory_mb: int = 8_192
-    """Most memory that may be asked for, in MiB."""
+    """Maximum memory of a request, in MiB."""
     default_memory_mb: int = 1_024
-    """Memory when none is asked for, in MiB."""
+    """Default memory, in MiB."""
     output_bytes: int = 2**20
     """Bytes kept of stdout and of stderr each."""
     max_request_mb: int = 64
-    """Largest request, in MiB."""
+    """Maximum size of a request, in MiB."""
     token: str = ""
-    """What clients must show, as bearer token or as password of a URL; empty lets everybody in."""
+    """Required token, as bearer token or as password of a URL; empty: none."""
 
 
 class SandboxServer:
-    """The service without its HTTP: counts, queue, pool."""
+    """The service without HTTP: counts, queue, pool."""
 
     def __init__(self, backend: Backend, config: ServerConfig | None = None) -> None:
         self.config = config or ServerConfig()
@@ -87,11 +87,7 @@ class SandboxServer:
         self._answers: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Starts the backend and finds out which languages it can run.
-
-        Raises:
-            SandboxError: the backend cannot work here.
-        """
+        """Starts the backend and finds its languages. Raises SandboxError if the backend cannot work here."""
         await self._pool.start()
         async with self._pool.lease() as sandbox:
             self._languages = await languages_in(sandbox)
@@ -105,15 +101,10 @@ class SandboxServer:
             )
 
     async def close(self) -> None:
-        """Ends all sandboxes."""
         await self._pool.close()
 
     async def run(self, request: RunRequest) -> dict[str, Any]:
-        """Returns the answer to a request.
-
-        Raises:
-            HTTPException: it is refused.
-        """
+        """Returns the answer to a request. Raises HTTPException if the request is rejected."""
         if self._num_inside >= self.config.size + self.config.max_waiting:
             raise self._refusal(429, f"{self._num_inside} requests are being worked on, got one more; try again later")
         self._num_inside += 1
@@ -131,7 +122,7 @@ class SandboxServer:
         return answer
 
     def health(self) -> dict[str, Any]:
-        """Returns what serves here."""
+        """Returns the properties of the service."""
         return {
             "status": "ok",
             "service": SERVICE,
@@ -166,7 +157,7 @@ class SandboxServer:
         return HTTPException(code, reason, headers=headers or None)
 
     async def _is_proven(self, name: str) -> bool:
-        """Tells whether a language's program runs: a compiler that is there may lack half of what it needs."""
+        """Returns whether a language's test program runs, because an installed compiler may be incomplete."""
         request = RunRequest(code=self._languages[name].proof, language=name, compile_timeout=60, run_timeout=60)
         try:
             answer = await self._run(request)
@@ -278,7 +269,7 @@ def make_app(server: SandboxServer) -> FastAPI:
 
 
 def _shows(header: str, token: str) -> bool:
-    """Says whether an Authorization header has the token: as bearer, or as password, which a URL can carry."""
+    """Returns whether an Authorization header has the token, as bearer or as password of a URL."""
     scheme, _, value = header.partition(" ")
     shown = value.strip().encode()
     if scheme.lower() == "basic":
@@ -301,7 +292,7 @@ async def _read(request: Request, server: SandboxServer, *, limit: int) -> bytes
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Returns the result of the work; ends it when the client goes."""
+    """Returns the result of the work; cancels it if the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

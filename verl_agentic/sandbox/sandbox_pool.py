@@ -1,4 +1,4 @@
-"""A bounded, fair pool of sandboxes over any backend, kept warm ahead of need."""
+"""A bounded, fair pool of warm sandboxes over any backend."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LATENCIES = 4096  # newest that percentiles are taken of
 
 @dataclass(frozen=True, kw_only=True)
 class PoolConfig(Settings):
-    """How many, how warm, how long."""
+    """Size and limits of a pool."""
 
     size: int = setting(8, min=1)
-    """Most sandboxes at one time, in use or warm."""
+    """Maximum number of sandboxes, in use or warm."""
     warm: int = setting(2, min=0)
-    """Sandboxes that are made ahead of need."""
+    """Number of sandboxes made in advance."""
     max_waiting: int = 10_000
-    """Most callers that wait for one; the next is refused at once."""
+    """Maximum number of waiting callers; more fail at once."""
     max_uses: int = setting(1_000, min=1)
     """Single executions after which a sandbox is replaced."""
     wait_timeout_s: float = setting(300.0, above=0)
-    """Longest wait for a sandbox, in seconds."""
+    """Maximum wait for a sandbox, in seconds."""
 
     def check_together(self) -> None:
         if self.warm > self.size:
@@ -39,7 +39,7 @@ class PoolConfig(Settings):
 
 @dataclass
 class _Seat:
-    """A sandbox for single executions, and how often it has been used."""
+    """A sandbox for single executions, and its number of uses."""
 
     sandbox: Sandbox
     uses: int = 0
@@ -63,16 +63,12 @@ class SandboxPool:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Starts the backend and the warm sandboxes.
-
-        Raises:
-            SandboxError: the backend cannot work here.
-        """
+        """Starts the backend and the warm sandboxes. Raises SandboxError if the backend cannot work here."""
         await self._backend.start()
         self._refill()
 
     async def run(self, command: Command, *, limits: Limits) -> CommandResult:
-        """Runs a command with fresh folders, unseen by what ran before; waits for its turn.
+        """Runs a command with fresh folders; waits for its turn.
 
         Raises:
             SandboxBusyError: too many wait already, or the wait took too long.
@@ -97,11 +93,11 @@ class SandboxPool:
 
     @contextlib.asynccontextmanager
     async def lease(self) -> AsyncIterator[Sandbox]:
-        """Gives a fresh sandbox for the block; it is never used again.
+        """Provides a fresh sandbox for the block; it is never reused.
 
         Raises:
             SandboxBusyError: too many wait already, or the wait took too long.
-            SandboxError: none could be made.
+            SandboxError: no sandbox could be made.
         """
         await self._take_place()
         try:
@@ -116,7 +112,7 @@ class SandboxPool:
             self._give_place()
 
     async def close(self) -> None:
-        """Ends all sandboxes, those that are still leased included, and the backend."""
+        """Ends all sandboxes, including leased ones, and the backend."""
         self._is_closed = True
         while self._waiting:
             waiter = self._waiting.popleft()
@@ -131,7 +127,7 @@ class SandboxPool:
         await self._backend.close()
 
     def metrics(self) -> dict[str, float]:
-        """Returns what waits and runs now, totals, and percentiles of waits and runs in seconds."""
+        """Returns current waiting and running counts, totals, and percentiles of waits and runs in seconds."""
         return {
             "waiting": float(len(self._waiting)),
             "starting": float(self._starting),
@@ -157,7 +153,7 @@ class SandboxPool:
         return result
 
     async def _take_place(self) -> None:
-        """Waits for a place; who came first is served first."""
+        """Waits for a place, first come, first served."""
         if self._is_closed:
             raise SandboxError("the pool is closed, got a call to it; start a new one")
         started = time.monotonic()
@@ -180,7 +176,7 @@ class SandboxPool:
             done, _ = await asyncio.wait([waiter], timeout=self._config.wait_timeout_s)
         except asyncio.CancelledError:
             if not waiter.cancel() and waiter.exception() is None:
-                self._give_place()  # it came in the very moment in which the caller went
+                self._give_place()  # it arrived when the caller was cancelled
             raise
         if not done:
             waiter.cancel()
@@ -199,7 +195,7 @@ class SandboxPool:
         self._free_places += 1
 
     def _free_seat(self) -> _Seat | None:
-        """Returns a seat that waits for its next use; those that have died meanwhile are dropped."""
+        """Returns a free seat; drops dead ones."""
         while self._seats:
             seat = self._seats.popleft()
             if _is_usable(seat.sandbox):
@@ -208,7 +204,7 @@ class SandboxPool:
         return None
 
     async def _make(self) -> Sandbox:
-        """Returns a warm sandbox, or a new one, and has the next one made."""
+        """Returns a warm or new sandbox, and starts making the next one."""
         while self._warm:
             sandbox = self._warm.popleft()
             if _is_usable(sandbox):
@@ -237,7 +233,7 @@ class SandboxPool:
             self._spawn(self._warm_up(), "warm")
 
     async def _warm_up(self) -> None:
-        with contextlib.suppress(SandboxError):  # counted; who needs a sandbox makes one, and hears why it cannot
+        with contextlib.suppress(SandboxError):  # counted only; a caller that needs a sandbox gets the error
             sandbox = await self._create()
             if self._is_closed:
                 await sandbox.close()
@@ -255,7 +251,7 @@ class SandboxPool:
 
 
 def _is_usable(sandbox: Sandbox) -> bool:
-    """False when it has died: with its program, of too much memory, or while it waited."""
+    """False if it has died."""
     return getattr(sandbox, "is_usable", True)
 
 

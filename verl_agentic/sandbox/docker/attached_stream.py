@@ -1,4 +1,4 @@
-"""The stream of an attached container or exec: plain bytes go in; what comes out is cut into pieces with headers."""
+"""The stream of an attached container or exec: plain input, output in pieces with headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STDERR_KEPT = 8_192
 
 
 class StdoutReader(asyncio.StreamReader):
-    """Gives what was written to stdout; the end of what was written to stderr is kept aside."""
+    """Reads stdout; keeps the end of stderr."""
 
     def __init__(self) -> None:
         super().__init__(limit=2**20, loop=asyncio.get_running_loop())
@@ -25,7 +25,7 @@ class StdoutReader(asyncio.StreamReader):
         self._pending = bytearray()
 
     def feed_data(self, data: Any) -> None:
-        """Takes a piece of the stream, wherever it is cut."""
+        """Takes any piece of the stream."""
         self._pending += data
         start = 0
         while len(self._pending) - start >= _HEADER.size:
@@ -46,10 +46,10 @@ async def open_stdio(attached: Any) -> tuple[StdoutReader, asyncio.StreamWriter]
     """Returns the ends of a container's stdio.
 
     Args:
-        attached: what the SDK returns for an attached container.
+        attached: the SDK's attached container.
 
     Raises:
-        SandboxUnavailableError: the engine is reached in a way that cannot be waited for.
+        SandboxUnavailableError: the connection to the engine has no socket to wait for.
     """
     loop, reader = asyncio.get_running_loop(), StdoutReader()
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -70,7 +70,7 @@ async def read_piece(reader: asyncio.StreamReader) -> tuple[int, int] | None:
 
 
 def _own_socket(attached: Any) -> socket.socket:
-    """Returns a socket of ours for the connection: the SDK's closes with an answer object that it forgets."""
+    """Returns a duplicate socket, because the SDK's closes with a response object that it drops."""
     found = getattr(attached, "_sock", attached)
     with contextlib.closing(getattr(attached, "_response", attached)):
         if isinstance(found, ssl.SSLSocket) or not isinstance(found, socket.socket):

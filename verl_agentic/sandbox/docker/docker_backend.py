@@ -1,9 +1,9 @@
 """The backend `docker`: hardened containers of an engine, with a box as process 1.
 
-The box is the same one that the backend `namespaces` uses; it speaks over the container's stdin and stdout, so that an
-execution in a warm container costs milliseconds and no call to the engine. A container has no network, a read-only
-root, no capabilities, a user of its own that is not root, limits of memory, processes and processors, and a filter of
-system calls. It ends when the trainer's connection does, so that a killed run leaves no code running.
+The box is that of the backend `namespaces`. It uses the container's stdin and stdout, so an execution in a warm
+container takes milliseconds and no call to the engine. A container has no network, a read-only root, no capabilities,
+its own non-root user, limits on memory, processes and processors, and a filter of system calls. It ends with the
+trainer's connection, so a killed run leaves no code running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from verl_agentic.settings import Settings, setting
 
 _THREADS = 16  # that wait for the engine
 _PYTHONS = ("python3", "python")
-# Of another runtime: gVisor's kernel is a process of some dozens of threads, and dies when it gets none.
+# For other runtimes: gVisor's kernel has dozens of threads and dies if it cannot start one.
 _SPARE_PROCESSES, _SPARE_PROCESSES_OF_RUNTIME = 4, 256
 _Made = TypeVar("_Made")
 # fmt: off
@@ -43,23 +43,22 @@ class DockerConfig(Settings):
     """Containers of the backend `docker`."""
 
     image: str = "python:3.12-slim"
-    """Name of the image; fetched when the engine does not have it. One without Python >= 3.8 takes commands with
-    `argv` only, through the engine's exec."""
+    """Name of the image; pulled if the engine lacks it. An image without Python >= 3.8 only runs commands with `argv`,
+    through the engine's exec."""
     build: Path | None = None
-    """Folder with a Dockerfile that the image is built from, instead of `image`."""
+    """Folder with a Dockerfile to build the image from, instead of `image`."""
     runtime: str | None = None
-    """Runtime that the engine knows, such as `runsc` (gVisor); None for its default."""
+    """Runtime of the engine, such as `runsc` (gVisor); None for its default."""
     network: str = "none"
-    """Network of the engine that executions whose limits allow it may use; `none` has only loopback."""
+    """Network of the engine for executions whose limits allow it; `none` has only loopback."""
     memory_mb: int = setting(512, min=1)
-    """Memory that a container starts with, in MiB, process 1 included; changed when an execution's limits say
-    otherwise."""
+    """Initial memory limit of a container, in MiB, process 1 included; an execution's limits may change it."""
     processes: int = setting(64, min=1)
-    """Processes that a container starts with; changed when an execution's limits say otherwise."""
+    """Initial process limit of a container; an execution's limits may change it."""
     cpus: float = setting(1.0, above=0)
     """Processors that a container may use."""
     disk_mb: int = setting(64, min=1)
-    """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; in memory, of which it takes its part."""
+    """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; counts as memory."""
     imports: Sequence[str] = _DEFAULT_IMPORTS
     """Modules that are loaded before the first execution."""
     url: str | None = None
@@ -90,11 +89,11 @@ class DockerBackend:
         return "container" if self._config.runtime is None else "own_kernel"
 
     async def start(self) -> None:
-        """Connects, provides the image, removes what killed runs have left, and tries a first container.
+        """Connects, provides the image, removes remains of killed runs, and tests a first container.
 
         Raises:
             MissingDependencyError: the Docker SDK is not installed.
-            SandboxUnavailableError: no engine answers, it cannot confine containers, or the image cannot be used.
+            SandboxUnavailableError: no engine answers, it cannot limit containers, or the image cannot be used.
         """
         if self._engine is not None:
             return
@@ -112,18 +111,13 @@ class DockerBackend:
             raise
 
     async def create(self) -> Sandbox:
-        """Makes a container.
-
-        Raises:
-            SandboxError: the backend is not started, or the engine failed.
-        """
+        """Makes a container. Raises SandboxError if the backend is not started, or the engine failed."""
         if self._python is None:
             return ColdSandbox(await self._make_cold(), make=self._make_cold)
         make = functools.partial(self._make_box, self._python)
         return DockerSandbox(await make(), make=make)
 
     async def close(self) -> None:
-        """Removes all containers of this backend."""
         if self._makes:
             await asyncio.gather(*self._makes, return_exceptions=True)
         engine, self._engine = self._engine, None
@@ -139,13 +133,13 @@ class DockerBackend:
                 threads.shutdown(wait=False)
 
     async def _find_python(self) -> str | None:
-        """Returns the name of the image's Python; None when it has none and can be used without."""
+        """Returns the name of the image's Python, or None if it has none."""
         reasons = []
         for python in _PYTHONS:
             try:
                 await (await self._make_box(python)).close()
             except SandboxUnavailableError:
-                raise  # there is one, and it cannot be used
+                raise  # it exists, but cannot be used
             except SandboxError as cause:
                 reasons.append(str(cause))
             else:
@@ -165,7 +159,7 @@ class DockerBackend:
                 start_box,
                 shape=self._shape(entrypoint(python)),
                 imports=self._config.imports,
-                expect_seccomp=self._config.runtime is None,  # others have a kernel of their own in its place
+                expect_seccomp=self._config.runtime is None,  # other runtimes have their own kernel
             )
         )
 
@@ -173,7 +167,7 @@ class DockerBackend:
         return await self._make(functools.partial(start_cold, shape=self._shape(COLD_ENTRYPOINT)))
 
     async def _make(self, start: Callable[..., Awaitable[_Made]]) -> _Made:
-        """Makes a container to the end even when the caller goes away, and then removes it: none is lost half-made."""
+        """Finishes making a container even if the caller is cancelled, then removes it, so that none is leaked."""
         if self._engine is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
         work = start(self._engine, self._in_thread)
@@ -211,10 +205,10 @@ class DockerBackend:
 
 
 class DockerSandbox:
-    """A container for an episode, or one after the other for single executions (`sandbox.interface.Sandbox`)."""
+    """A container for an episode, or successive containers for single executions (`sandbox.interface.Sandbox`)."""
 
     def __init__(self, box: ContainerClient, *, make: Callable[[], Awaitable[ContainerClient]]) -> None:
-        """Takes the first container, and what makes others: for what must be run apart from it, or after it."""
+        """Takes the first container and a factory of further ones."""
         self._box, self._make = box, make
         self._apart: ContainerClient | None = None
         self._has_state = self._is_closed = False
@@ -223,8 +217,8 @@ class DockerSandbox:
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
         """Runs a command; see `Sandbox.run`.
 
-        With `fresh`, the container is cleaned afterwards and must prove it; one that does not is replaced before the
-        next execution. A sandbox that has files or sessions of an episode runs it in another container.
+        With `fresh`, the container is cleaned and verified afterwards, or else replaced before the next execution. If
+        the sandbox has files or sessions of an episode, the command runs in another container.
         """
         async with self._lock:
             if fresh and self._has_state:
@@ -236,31 +230,27 @@ class DockerSandbox:
             return await box.run(command, limits=limits, fresh=fresh)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         async with self._lock:
             box = await self._own()
             self._has_state = True
             return await box.open_session(kind, limits=limits)
 
     async def snapshot(self) -> int:
-        """Keeps the working folder; see `Sandbox.snapshot`."""
         async with self._lock:
             box = await self._own()
             self._has_state = True
             return await box.snapshot()
 
     async def reset(self, snapshot: int | None = None) -> None:
-        """Brings the working folder back; see `Sandbox.reset`."""
         async with self._lock:
             await (await self._own()).reset(snapshot)
 
     async def close(self) -> None:
-        """Removes its containers."""
         self._is_closed = True
         await asyncio.gather(*(box.close() for box in (self._box, self._apart) if box is not None))
 
     async def _own(self) -> ContainerClient:
-        """Returns the sandbox's container; one that no episode has begun in is replaced when it is not as new."""
+        """Returns the sandbox's container; replaces an unused one that is not in its initial state."""
         if not self._has_state:
             self._box = await self._usable(self._box)
         return self._box

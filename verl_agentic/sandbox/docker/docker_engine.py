@@ -1,4 +1,4 @@
-"""What the docker backend asks of an engine: images, hardened containers, and the removal of those that were left.
+"""The docker backend's requests to an engine: images, hardened containers, cleanup.
 
 Everything here blocks; the backend calls it in threads.
 """
@@ -22,7 +22,7 @@ FOLDERS = ("/work", "/tmp", "/dev/shm")
 _LABEL = "verl-agentic."
 _USERS = range(20_000, 60_000)
 _NANO = 10**9
-# What tells of the machine and its kernel: the usual ones of engines, and more of /sys.
+# Paths that reveal the machine and its kernel: the engines' usual ones, and more of /sys.
 _MASKED = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kallsyms", "kcore", "keys", "latency_stats")),
     *(f"/proc/{name}" for name in ("sched_debug", "scsi", "timer_list", "timer_stats")),
@@ -33,20 +33,20 @@ _DEFAULT_URL = "unix:///var/run/docker.sock"
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a container is made of."""
+    """The configuration of a container."""
 
     image: str
     entrypoint: Sequence[str]
     memory_mb: int
     processes: int
     spare_processes: int
-    """What the container has beyond those of the code: process 1, and a runtime's own threads."""
+    """Processes in addition to those of the code: process 1 and the runtime's threads."""
     cpus: float
     disk_mb: int
     network: str
     runtime: str | None
     group: str
-    """Written on all containers of one backend."""
+    """Label of all containers of one backend."""
 
 
 class Engine:
@@ -57,13 +57,13 @@ class Engine:
 
         Raises:
             MissingDependencyError: the SDK is not installed.
-            SandboxUnavailableError: no engine answers, or it cannot limit what containers use.
+            SandboxUnavailableError: no engine answers, or it cannot limit containers.
         """
         self._sdk = _sdk()
         where = url or os.environ.get("DOCKER_HOST") or _DEFAULT_URL
         try:
             if where.startswith("unix://"):
-                os.stat(where[len("unix://") :])  # first: the SDK forgets to close a socket that finds nothing
+                os.stat(where[len("unix://") :])  # first, because the SDK does not close a socket that finds nothing
             settings = {"base_url": url} if url else self._sdk.utils.kwargs_from_env()
             self._api = self._sdk.APIClient(**settings, version="auto", timeout=60, max_pool_size=64)
             self._info = self._api.info()
@@ -74,11 +74,7 @@ class Engine:
         self._volumes: dict[str, list[str]] = {}
 
     def check(self, runtime: str | None) -> None:
-        """Checks that the engine enforces limits and has the runtime.
-
-        Raises:
-            SandboxUnavailableError: it does not.
-        """
+        """Raises SandboxUnavailableError if the engine does not enforce limits or lacks the runtime."""
         lacking = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not self._info.get(name)]
         if not any("seccomp" in option for option in self._info.get("SecurityOptions") or ()):
             lacking.append("seccomp")
@@ -93,11 +89,7 @@ class Engine:
             )
 
     def provide_image(self, image: str) -> None:
-        """Makes sure that the engine has the image; fetches it when it does not.
-
-        Raises:
-            SandboxUnavailableError: it is nowhere to be had.
-        """
+        """Pulls the image unless the engine has it. Raises SandboxUnavailableError if the image cannot be pulled."""
         try:
             try:
                 found = self._api.inspect_image(image)
@@ -112,7 +104,7 @@ class Engine:
         self._volumes[image] = sorted((found.get("Config") or {}).get("Volumes") or ())
 
     def build_image(self, folder: Path) -> str:
-        """Builds the image of a folder with a Dockerfile, unless it is there already; returns its name.
+        """Builds the image of a folder with a Dockerfile, unless it exists; returns its name.
 
         Raises:
             ConfigError: the folder has no Dockerfile.
@@ -135,12 +127,8 @@ class Engine:
         return name
 
     def create(self, shape: Shape) -> tuple[str, Any]:
-        """Makes a container; returns its id and the connection to its stdio. It is not started yet.
-
-        Raises:
-            SandboxError: the engine refused.
-        """
-        user = random.SystemRandom().choice(_USERS)  # one of its own: the kernel counts processes per user
+        """Makes a container without starting it; returns id and stdio. Raises SandboxError if the engine refuses."""
+        user = random.SystemRandom().choice(_USERS)  # a separate user, because the kernel counts processes per user
         tmpfs = f"rw,nosuid,nodev,exec,size={shape.disk_mb}m,nr_inodes={1024 + 256 * shape.disk_mb},mode=1777"
         memory = _bytes(shape.memory_mb)
         with self._refusals("make a container"):
@@ -155,10 +143,10 @@ class Engine:
                 nano_cpus=int(shape.cpus * _NANO),
                 ipc_mode="private",
                 init=False,
-                log_config=self._sdk.types.LogConfig(type="none"),  # what passes through stdout is not for its disk
+                log_config=self._sdk.types.LogConfig(type="none"),  # keeps stdout off the engine's disk
                 runtime=shape.runtime,
                 ulimits=[self._sdk.types.Ulimit(name="core", soft=0, hard=0)],
-                # A volume of the image would be a place on the engine's disk, without a limit of its size.
+                # A volume of the image would use the engine's disk without a limit.
                 tmpfs={**dict.fromkeys(self._volumes.get(shape.image, ()), "ro"), **dict.fromkeys(FOLDERS, tmpfs)},
             )
             host["MaskedPaths"] = _MASKED
@@ -166,7 +154,7 @@ class Engine:
                 shape.image,
                 [],
                 entrypoint=list(shape.entrypoint),
-                stdin_open=True,  # and closed with our connection: a container does not outlive a killed trainer
+                stdin_open=True,  # closed with our connection, so a container does not outlive a killed trainer
                 user=f"{user}:{user}",
                 working_dir="/work",
                 hostname="sandbox",
@@ -182,28 +170,20 @@ class Engine:
                 raise
 
     def start(self, container: str) -> None:
-        """Starts a container.
-
-        Raises:
-            SandboxError: the engine refused.
-        """
+        """Starts a container. Raises SandboxError if the engine refused."""
         with self._refusals("start a container"):
             self._api.start(container)
 
     def limit(self, container: str, *, memory_mb: int, processes: int) -> None:
-        """Changes the limits of a running container.
-
-        Raises:
-            SandboxError: the engine, or its runtime, cannot.
-        """
+        """Changes the limits of a running container. Raises SandboxError if the engine or its runtime cannot."""
         memory = _bytes(memory_mb)
         data = {"Memory": memory, "MemorySwap": memory, "PidsLimit": processes}
         with self._refusals("change the limits of a container"):
-            url = self._api._url("/containers/{0}/update", container)  # the SDK's own method knows no PidsLimit
+            url = self._api._url("/containers/{0}/update", container)  # the SDK's own method lacks PidsLimit
             self._api._result(self._api._post_json(url, data=data), True)
 
     def state(self, container: str, *, is_ending: bool = False) -> dict[str, Any]:
-        """Returns the engine's record of a container's state; waits for its end when it is known to be near."""
+        """Returns the engine's record of a container's state; may wait for a near end."""
         with contextlib.suppress(self._sdk.errors.DockerException, OSError):
             if is_ending:
                 self._api.wait(container, timeout=10)
@@ -211,11 +191,7 @@ class Engine:
         return {}
 
     def remove(self, container: str) -> None:
-        """Ends a container and removes it with its volumes; one that is gone, or going, already is no error.
-
-        Raises:
-            SandboxError: the engine refused.
-        """
+        """Removes a container with its volumes; ignores missing ones. Raises SandboxError if the engine refuses."""
         with self._refusals("remove a container"):
             try:
                 self._api.remove_container(container, force=True, v=True)
@@ -252,7 +228,6 @@ class Engine:
         return orphans
 
     def close(self) -> None:
-        """Closes the connection."""
         self._api.close()
 
     @contextlib.contextmanager
@@ -283,7 +258,7 @@ def _bytes(memory_mb: int) -> int:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Returns what changes with any file of the folder."""
+    """Returns a hash of all files of the folder."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_mode:o}\0{path.stat().st_size}\0".encode())
@@ -292,7 +267,7 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _owner() -> dict[str, str]:
-    """Returns this process, and since when its machine runs: elsewhere the same numbers are another process."""
+    """Returns labels of this process and the boot of its machine, since process numbers repeat on other machines."""
     return {f"{_LABEL}owner": reaper.owner(), f"{_LABEL}boot": _boot()}
 
 
@@ -304,5 +279,5 @@ def _is_orphan(container: dict[str, Any]) -> bool:
     labels = container["Labels"]
     if labels.get(f"{_LABEL}boot") == _boot() and reaper.is_dead(labels[f"{_LABEL}owner"]):
         return True
-    # Its owner may be one that cannot be seen from here; but a container that has ended outlives its owner only.
+    # The owner may be invisible from here. But a container that has ended has lost its owner.
     return container["State"] in ("exited", "dead") and labels[f"{_LABEL}owner"] != reaper.owner()

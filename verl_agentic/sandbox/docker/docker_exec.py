@@ -1,7 +1,7 @@
-"""A container without Python: every command is an exec of the engine, which costs as much as starting a process there.
+"""A container without Python: every command is an exec of the engine.
 
-Nothing of ours runs in it. What a command leaves running is killed by a shell of the image; nobody waits for what was
-killed, so that each of these still counts as a process. Single executions get a container of their own.
+A shell of the image kills the processes that a command leaves running. They are not reaped, so each still counts as a
+process. Single executions get a separate container.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENVIRONMENT = {"HOME": "/work", "LANG": "C.UTF-8"}
 
 
 class ColdContainer:
-    """A running container that programs are executed in."""
+    """A running container for program executions."""
 
     def __init__(
         self,
@@ -49,16 +49,14 @@ class ColdContainer:
         self._oom_kills = 0
 
     async def run(self, command: Command, limits: Limits) -> CommandResult:
-        """Runs a program to its end and kills what it leaves running.
+        """Runs a program to its end and kills the processes that it leaves.
 
         Raises:
             ConfigError: the command needs Python in the image.
             SandboxError: the engine failed.
         """
         if command.argv is None or command.files or command.outputs:
-            raise ConfigError(
-                "an image without Python takes argv and stdin only, got code, files or outputs; add Python"
-            )
+            raise ConfigError("an image without Python only takes argv and stdin, got code, files or outputs; add it")
         sizes = (limits.cpu_s, limits.file_mb * 2048, limits.open_files)
         argv = ["sh", "-c", _RUN, "sh", *map(str, sizes), *command.argv]
         started = time.monotonic()
@@ -88,7 +86,6 @@ class ColdContainer:
         )
 
     async def close(self) -> None:
-        """Removes the container."""
         self._writer.close()
         await self._life.ended()
         with contextlib.suppress(OSError):
@@ -100,7 +97,7 @@ class ColdContainer:
         return _Execution(reader, writer, lambda: self._in_thread(self._engine.exit_code, name))
 
     async def _sweep(self) -> bool:
-        """Kills all processes of the container's user but process 1; tells whether memory ran out since the last."""
+        """Kills all processes of the user except process 1; returns whether memory ran out since the last call."""
         sweep = await self._start(["sh", "-c", _SWEEP], {})
         await sweep.pump(b"", Limits(wall_s=_GRACE_S))
         counts = [line.split()[1] for line in sweep.outputs[STDOUT].kept.decode().splitlines() if "oom_kill " in line]
@@ -116,7 +113,7 @@ class ColdSandbox:
         self._lock = asyncio.Lock()
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        """Runs a program; see `Sandbox.run`. With `fresh` in a new container, which ends with it."""
+        """Runs a program; see `Sandbox.run`. With `fresh`, in a new container."""
         async with self._lock:
             if not fresh:
                 return await self._container.run(command, limits)
@@ -127,11 +124,11 @@ class ColdSandbox:
                 await asyncio.shield(container.close())
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        """There are none without Python."""
+        """Raises: this needs Python in the image."""
         raise ConfigError(f"sessions need an image with Python >= 3.8, got one without, for {kind!r}; add Python to it")
 
     async def snapshot(self) -> int:
-        """There are none without Python."""
+        """Raises: this needs Python in the image."""
         raise ConfigError("snapshots need an image with Python >= 3.8, got one without; add Python to it")
 
     async def reset(self, snapshot: int | None = None) -> None:
@@ -143,7 +140,6 @@ class ColdSandbox:
             self._container = await self._make()
 
     async def close(self) -> None:
-        """Removes the container."""
         await self._container.close()
 
 
@@ -166,16 +162,13 @@ class _Execution:
     """A program in a container, by the connection to its stdio."""
 
     def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        ask_exit_code: Callable[[], Awaitable[Any]],
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ask_exit_code: Callable[[], Awaitable[Any]]
     ) -> None:
         self._reader, self._writer, self._ask_exit_code = reader, writer, ask_exit_code
         self.outputs: dict[int, _Output] = {}
 
     async def pump(self, stdin: bytes, limits: Limits) -> bool:
-        """Feeds the program and keeps what it says until it ends; False when the deadline came first."""
+        """Writes stdin and keeps output until the program ends; False if the deadline came first."""
         self.outputs = {STDOUT: _Output(limits.output_bytes), STDERR: _Output(limits.output_bytes)}
         feeding = asyncio.get_running_loop().create_task(self._feed(stdin))
         try:
@@ -188,7 +181,7 @@ class _Execution:
         return True
 
     async def exit_code(self) -> int:
-        """Waits until the engine knows it."""
+        """Waits for the exit code."""
         while True:
             code = await self._ask_exit_code()
             if code is not None:
@@ -196,7 +189,7 @@ class _Execution:
             await asyncio.sleep(0.02)
 
     async def _feed(self, stdin: bytes) -> None:
-        with contextlib.suppress(OSError):  # it ended before it had read all of it
+        with contextlib.suppress(OSError):  # it ended before it read all of stdin
             self._writer.write(stdin)
             await self._writer.drain()
             self._writer.write_eof()
@@ -213,11 +206,7 @@ class _Execution:
 
 
 async def start_cold(engine: Engine, in_thread: InThread, *, shape: Shape) -> ColdContainer:
-    """Makes and starts a container whose process 1 only waits for our connection to end.
-
-    Raises:
-        SandboxError: the engine failed, or the image has no `sh` and `cat`.
-    """
+    """Starts a container that ends with our connection. Raises SandboxError if the engine fails or `sh` is missing."""
     name, attached = await in_thread(engine.create, shape)
     life = ContainerLife(engine, in_thread, name)
     async with contextlib.AsyncExitStack() as stack:
@@ -230,13 +219,11 @@ async def start_cold(engine: Engine, in_thread: InThread, *, shape: Shape) -> Co
         asked = Limits(wall_s=_GRACE_S, memory_mb=shape.memory_mb, processes=shape.processes)
         result = await container.run(Command(argv=["true"]), asked)
         if not result.ok:
-            raise SandboxError(
-                f"the image has no working shell, got exit code {result.exit_code}: {result.stderr[:500]}"
-            )
+            raise SandboxError(f"the image has no working sh, got exit code {result.exit_code}: {result.stderr[:500]}")
         stack.pop_all()
     return container
 
 
 def _signal_or_code(code: int) -> int:
-    """Returns minus the signal's number for what an engine, as a shell does, reports as 128 and the number."""
+    """Converts a shell's 128 + n for signal n to -n."""
     return _SIGNAL_CODES - code if _SIGNAL_CODES < code < _SIGNAL_CODES + signal.NSIG else code

@@ -1,4 +1,4 @@
-"""A live container with a box in it: its life, its limits, and what it has to say at its end."""
+"""A live container with a box in it: its end and its limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind
 
 InThread = Callable[..., Awaitable[Any]]
-# Takes the modules of `inside` from stdin: nothing of the host is mounted, and the image needs only Python.
+# Reads the modules of `inside` from stdin, so nothing of the host is mounted, and the image needs only Python.
 _START = """
 import json, os, sys
 from importlib.machinery import ModuleSpec
@@ -55,7 +55,7 @@ def entrypoint(python: str) -> list[str]:
 
 
 class ContainerLife:
-    """What a box in a container lives by (`box_client.Life`)."""
+    """The container of a box (`box_client.Life`)."""
 
     def __init__(self, engine: Engine, in_thread: InThread, container: str) -> None:
         self.container = container
@@ -65,23 +65,19 @@ class ContainerLife:
         self.reader: asyncio.StreamReader | None = None
 
     def kill(self) -> None:
-        """Begins its end; may be called again."""
+        """Starts to end it; may be called again."""
         if self._end is None:
             self._end = asyncio.get_running_loop().create_task(self._remove())
             self._end.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def ended(self) -> None:
-        """Waits until the container is removed.
-
-        Raises:
-            SandboxError: the engine could not remove it.
-        """
+        """Waits until the container is removed. Raises SandboxError if the engine cannot remove it."""
         self.kill()
         assert self._end is not None
         await asyncio.shield(self._end)
 
     async def died_of_memory(self) -> bool:
-        """Waits for its end and tells whether the kernel killed process 1 for the container's memory."""
+        """Waits for its end; returns whether the kernel killed process 1 for memory."""
         await self.ended()
         return bool(self._state.get("OOMKilled"))
 
@@ -103,14 +99,11 @@ class ContainerClient(BoxClient):
         change_limits: Callable[[Limits], Awaitable[None]],
         is_exposed: bool = False,
     ) -> None:
-        """Takes the connection and what it lives by.
+        """Takes the connection and the container.
 
         Args:
-            reader: of the answers.
-            writer: of the requests.
-            life: the container.
-            change_limits: is awaited before code runs.
-            is_exposed: whether code can reach process 1: then no execution comes after a single one.
+            change_limits: awaited before code runs.
+            is_exposed: whether code can reach process 1. Then the container is used for one execution only.
         """
         super().__init__(reader, writer, life=life)
         self._stream = writer
@@ -119,38 +112,33 @@ class ContainerClient(BoxClient):
         self._is_exposed = is_exposed
         self._snapshots: list[IO[bytes]] = []
         self.left: list[str] = []
-        """What an execution with `fresh` left behind; a container that is not empty-handed is not used again."""
+        """Remains of an execution with `fresh`; if there are any, the container is not used again."""
 
     @property
     def is_usable(self) -> bool:
-        """True when the next execution finds it as the first one did."""
+        """True if it is in its initial state."""
         return not self.is_broken and not self.left
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        """Runs a command; see `Sandbox.run`."""
         await self._change_limits(limits)
         return await super().run(command, limits=limits, fresh=fresh)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> BoxSession:
-        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         await self._change_limits(limits)
         return await super().open_session(kind, limits=limits)
 
     async def snapshot(self) -> int:
-        """Keeps the working folder here, on the trainer's side; see `Sandbox.snapshot`."""
         _, packed = await self._ask({"op": "snapshot"})
         self._snapshots.append(await asyncio.to_thread(_keep, packed))
         return len(self._snapshots)
 
     async def reset(self, snapshot: int | None = None) -> None:
-        """Brings the working folder back; see `Sandbox.reset`."""
         if snapshot is not None and not 1 <= snapshot <= len(self._snapshots):
             raise ConfigError(f"snapshots 1 to {len(self._snapshots)} are there, got {snapshot}")
         packed = b"" if snapshot is None else await asyncio.to_thread(_kept, self._snapshots[snapshot - 1])
         await self._ask({"op": "reset"}, packed)
 
     async def close(self) -> None:
-        """Removes the container."""
         for file in self._snapshots:
             file.close()
         self._snapshots.clear()
@@ -180,7 +168,7 @@ async def start_box(
     """Makes a container and the box in it.
 
     Raises:
-        SandboxUnavailableError: the container is not as closed as it was ordered, or its Python cannot hold a box.
+        SandboxUnavailableError: the container is less isolated than requested, or its Python cannot run a box.
         SandboxError: the engine failed.
     """
     container, attached = await in_thread(engine.create, shape)
@@ -200,7 +188,7 @@ async def start_box(
 
 
 class LimitChanger:
-    """Brings a container's limits to what an execution asks for; asks the engine only when they differ."""
+    """Sets a container's limits for an execution; calls the engine only if they differ."""
 
     def __init__(self, engine: Engine, in_thread: InThread, container: str, shape: Shape) -> None:
         self._engine, self._in_thread, self._container = engine, in_thread, container

@@ -1,7 +1,7 @@
-"""The system calls that a container may make, as the profile that engines read.
+"""The allowed system calls of a container, as a profile for engines.
 
-A list of what is allowed. Not on it, though many engines allow it: io_uring, the way around every filter of system
-calls; and changing the limits of another process, by which code could end the process that watches over it.
+It excludes two that many engines allow: io_uring, which bypasses filters of system calls, and changing the limits of
+another process, with which code could end process 1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def profile() -> str:
     rules = [
         _rule(*_ALLOWED.split()),
         _rule("clone", args=[_argument(0, "SCMP_CMP_MASKED_EQ", _NAMESPACE_FLAGS)]),
-        # Its flags lie in memory, where a filter cannot look: the C library falls back to clone.
+        # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
         _rule("prlimit64", args=[_argument(0, "SCMP_CMP_EQ", 0)]),  # one's own
         _rule("prlimit64", args=[_argument(2, "SCMP_CMP_EQ", 0)]),  # only to read them

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox, before and around untrusted code: the standard library only, no packages of the host."""
+"""Code that runs inside a sandbox, before and around untrusted code. Standard library only."""

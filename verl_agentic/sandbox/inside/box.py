@@ -1,10 +1,10 @@
-"""A box: process 1 of a sandbox. It runs what the trainer sends, one thing at a time, and trusts none of it.
+"""A box: process 1 of a sandbox. It runs the trainer's requests one at a time and trusts no code.
 
-The trainer's end of the connection is the box's life: when it closes, or the trainer dies, the box ends, and with
-process 1 the kernel ends everything in its namespace.
+The box ends when the trainer's end of the connection closes or the trainer dies. The kernel then ends everything in its
+namespace.
 
-Programs are forked from it and inherit its memory: what an execution brings, prints and leaves is kept apart from the
-heap and dropped with the answer (`memory`), so that the next one cannot find it.
+Programs are forked from it and inherit its memory. So inputs and outputs of an execution are kept outside of the heap
+and dropped with the answer (`memory`); the next program cannot find them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ if TYPE_CHECKING:  # a container's Python may be one that cannot subscript it
 
 
 class Box:
-    """What process 1 knows."""
+    """The state of process 1."""
 
     def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, proc: int | None = None) -> None:
-        """Takes the connection, what the trainer has set up, and a `/proc` to write to where the visible one cannot be
-        written to."""
+        """Takes the connection, the trainer's configuration, and a writable `/proc` if the visible one is read-only."""
         self._connection = connection
         self._setup = setup
         self._station = child.Station(
@@ -78,11 +77,11 @@ class Box:
             output.forget()
 
     def _run(self, request: dict[str, Any], blob: memoryview) -> Answer:
-        """Runs a program to its end; the answer's blob is stdout, stderr and the files asked for."""
+        """Runs a program to its end; the answer's blob is stdout, stderr and the requested files."""
         if not request["fresh"]:
             return self._execute(request, blob, namespaces=0, mounts=(), work=self._station.work)
         if self._sessions:
-            self._signal_all(signal.SIGSTOP)  # the same user, who could reach into a program that is none of theirs
+            self._signal_all(signal.SIGSTOP)  # processes of the same user could reach into other programs
         try:
             return self._run_fresh(request, blob)
         finally:
@@ -113,8 +112,9 @@ class Box:
         work: int | str,
         station: child.Station | None = None,
     ) -> Answer:
-        """Runs a program in new namespaces, with mounts of its own; `work` is where its files are read afterwards.
-        `station` is the box's when None."""
+        """Runs a program in new namespaces and mounts; its files are then read from `work`. Default `station`: the
+        box's.
+        """
         namespaces |= self._network_of(request)
         try:
             program = Program(
@@ -137,8 +137,9 @@ class Box:
         return result, (*outputs, contents)
 
     def _network_of(self, request: dict[str, Any]) -> int:
-        """Returns the flag of an empty network of its own, where the box has the host's and the code shall have none:
-        without sockets of the internet it could still reach the host's abstract Unix sockets."""
+        """Returns the flag for an empty network if the box has the host's and the code must not use it. Otherwise code
+        could reach the host's abstract Unix sockets.
+        """
         has_network = self._setup.get("network") and self._setup["may_mount"]
         return syscalls.NEWNET if has_network and not request["limits"]["network"] else 0
 
@@ -150,7 +151,7 @@ class Box:
         self._num_sessions += 1
         start = functools.partial(fork, request, station=self._station, namespaces=self._network_of(request))
         limit = None if self._station.has_group else request["limits"]["memory_bytes"]
-        with contextlib.suppress(BlockingIOError):  # too many processes run: a session that has ended at once
+        with contextlib.suppress(BlockingIOError):  # too many processes run: returns an ended session
             self._sessions[self._num_sessions] = ProcessSession(
                 start, trainer=self._connection.reading, memory_bytes=limit, disk=self._station.disk
             )
@@ -173,7 +174,7 @@ class Box:
         return {}, ()
 
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> Answer:
-        """Keeps a copy of the working folder where no path leads to: code of the same user could change it there."""
+        """Copies the working folder to a place without a path, so that code of the same user cannot change it."""
         self._end_all()
         if self._snapshots < 0:
             self._snapshots = rootfs.make_hidden(megabytes=4 * self._setup["disk_mb"], mode=0o700)
@@ -188,7 +189,7 @@ class Box:
         return {"snapshot": self._num_snapshots}, ()
 
     def _reset(self, request: dict[str, Any], blob: memoryview) -> Answer:
-        """Empties all writable folders and puts a snapshot, if one is named, into the working folder."""
+        """Empties all writable folders and restores the snapshot, if one is given."""
         number = request["snapshot"]
         if number is not None and not 1 <= number <= self._num_snapshots:
             return {"bad_path": f"snapshots 1 to {self._num_snapshots} are there, got {number}"}, ()
@@ -216,9 +217,9 @@ class Box:
             processes.remove_shared_memory()
 
     def _kill_strays(self) -> bool:
-        """Ends what a program has left running: every process but this one and the sessions with what they started.
+        """Kills all processes except this one, the sessions and their children.
 
-        Returns False when processes multiply faster than they can be found; then the sessions have been ended, too.
+        Returns False if processes multiply too fast; then the sessions are also ended.
         """
         for _ in range(_MAX_ROUNDS if self._sessions else 0):
             strays = processes.all_but({session.pid for session in self._sessions.values()})
@@ -239,7 +240,7 @@ class Box:
 
 
 def _not_started(reason: bytes) -> Answer:
-    """Returns the answer for a program that code which still runs here has left no room for."""
+    """Returns the answer for a program that could not start because running code uses up the limits."""
     nothing = {"stdout_size": 0, "stdout_truncated": False, "stderr_truncated": False, "timed_out": False, "oom": False}
     used = {"wall_s": 0.0, "cpu_s": 0.0, "peak_memory_kb": 0}
     return {"exit_code": 1, "stderr_size": len(reason), **nothing, **used}, (reason,)

@@ -1,4 +1,4 @@
-"""The last steps before untrusted code: limits, another user, no capabilities, the filter; then the code."""
+"""The last steps before untrusted code: limits, user, capabilities, filter."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import resource
 import sys
 import traceback
 
-# Not from `signal`, whose functions make an enum of each answer: dozens of pages to copy in every program.
+# `_signal` instead of `signal`, whose enums would cost dozens of page copies in every program.
 from _signal import SIG_DFL, SIGCHLD, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ, signal  # pyright: ignore[reportMissingImports]
 from typing import Any, NamedTuple
 
 from . import files, seccomp, syscalls
 
 FILTERS = {
-    (network, has_group): syscalls.Filter(
-        seccomp.program(syscalls.machine(), network=network, hidden_memory=has_group),
-    )
+    (network, has_group): syscalls.Filter(seccomp.program(syscalls.machine(), network=network, hidden_memory=has_group))
     for network in (False, True)
     for has_group in (False, True)
 }
@@ -36,30 +34,30 @@ _HIGHEST = {
 
 
 class Station(NamedTuple):
-    """What all programs of a box have in common."""
+    """Settings of all programs of a box."""
 
     user: int | None
-    """Who they become; None when there is no other user."""
+    """User of the programs; None if there is no separate user."""
     has_group: bool
-    """Whether a control group counts memory, that which belongs to no process included."""
+    """Whether a control group counts memory, including memory of no process."""
     proc: int | None
-    """A descriptor of a `/proc` that can be written to; None when the one that is seen can."""
+    """A descriptor of a writable `/proc`; None if the visible one is writable."""
     ready: tuple[int, int]
-    """A pipe: a new program says into it that it is about to run its code, or what failed before."""
+    """A pipe on which a new program reports that it starts its code, or a failure before."""
     work: str = files.WORK
     """The working folder."""
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables that depend on the place."""
     disk: files.Disk | None = None
-    """What the files may take, where nothing but a look at them bounds it."""
+    """Limit on files that only checks of the folder can enforce."""
     ruleset: int | None = None
-    """A descriptor of Landlock rules for the programs; None where namespaces are the walls."""
+    """A descriptor of Landlock rules; None with namespaces."""
     filter: syscalls.Filter | None = None
     """The filter of system calls; None for one of `FILTERS`."""
 
 
 def load(names: list[str]) -> None:
-    """Imports modules ahead of the programs that will use them."""
+    """Imports modules before programs are forked."""
     if "random" in names:
         _load_random()
     for name in names:
@@ -67,8 +65,9 @@ def load(names: list[str]) -> None:
 
 
 def _load_random() -> None:
-    """Imports `random`, to be seeded anew in every program by a function in C: the method that it would register for
-    that touches dozens of pages, each of which would have to be copied."""
+    """Imports `random` so that a C function reseeds it in every program, because its own hook would copy dozens of
+    pages.
+    """
     register, os.register_at_fork = os.register_at_fork, lambda **_: None
     try:
         import random
@@ -78,7 +77,7 @@ def _load_random() -> None:
 
 
 def prepare(env: dict[str, str]) -> None:
-    """Does once, for all programs that are forked from this process, what is the same for each of them."""
+    """Prepares once what all forked programs share."""
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(env)
@@ -95,13 +94,11 @@ def prepare(env: dict[str, str]) -> None:
 def become_untrusted(
     limits: dict[str, Any], *, stdio: tuple[int, int, int], keep: tuple[int, ...], station: Station
 ) -> None:
-    """Turns this freshly forked process into one that may run untrusted code. What fails raises.
+    """Prepares this forked process for untrusted code; raises on failure.
 
     Args:
-        limits: what it may use.
         stdio: descriptors that become 0, 1 and 2.
         keep: descriptors that stay open.
-        station: what does not change from one to the next.
     """
     os.setsid()
     for target, source in enumerate(stdio):
@@ -124,7 +121,7 @@ def become_untrusted(
 
 
 def _go_first(proc: int | None) -> None:
-    """Makes the kernel choose this process when memory runs out, and not process 1."""
+    """Makes the kernel kill this process before process 1 when memory runs out."""
     score = os.open("/proc/self/oom_score_adj" if proc is None else "self/oom_score_adj", os.O_WRONLY, dir_fd=proc)
     os.write(score, b"1000")
     os.close(score)
@@ -132,7 +129,7 @@ def _go_first(proc: int | None) -> None:
 
 def run_code(source: str, folder: str) -> int:
     """Runs Python source of a folder as `__main__` in this interpreter and returns its exit code."""
-    sys.path.insert(0, folder)  # as for a script: files that were given can be imported
+    sys.path.insert(0, folder)  # as for a script, so that given files can be imported
     module = type(sys)("__main__")
     sys.modules["__main__"] = module
     code = 0
@@ -147,7 +144,7 @@ def run_code(source: str, folder: str) -> int:
 
 
 def open_stdio() -> None:
-    """Makes the standard streams of this interpreter those of the descriptors 0 to 2."""
+    """Opens the standard streams on the descriptors 0 to 2."""
     sys.argv = ["main.py"]
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -155,7 +152,7 @@ def open_stdio() -> None:
 
 
 def execute(argv: list[str]) -> None:
-    """Becomes another program; never returns: what cannot be started ends as in a shell."""
+    """Executes another program; never returns. Failures end with a shell's exit codes."""
     try:
         os.execvp(argv[0], argv)
     except OSError as error:
@@ -170,7 +167,7 @@ def print_error() -> None:
 
 
 def finish(code: int) -> int:
-    """Does what an interpreter does at its end: joins threads, runs `atexit`, flushes."""
+    """Shuts down like an interpreter: joins threads, runs `atexit`, flushes."""
     threading = sys.modules.get("threading")  # importing it would take longer than most programs
     try:
         if threading is not None:
@@ -206,7 +203,7 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _forbid_what_none_needs() -> None:
-    """Limits what is the same for all to nothing."""
+    """Sets limits that are 0 for all programs."""
     for number in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
         try:
             resource.setrlimit(number, (0, 0))

@@ -1,8 +1,8 @@
-"""A box that is process 1 of a container: it has one user and no rights, and whatever the container gave it.
+"""A box that is process 1 of a container, with one user and no privileges.
 
-Code runs as the same user as the box. What keeps them apart: process 1 of a namespace takes no deadly signal from
-within it, a process that may not be dumped can be neither read nor traced by its own user, and after an execution
-with `fresh` the box looks at everything that code could have changed and says whether it is as it was.
+Code runs as the same user as the box. The box is protected in three ways. Process 1 of a namespace ignores deadly
+signals from inside. A process that is not dumpable cannot be read or traced by its user. After an execution with
+`fresh`, the box checks everything that code could have changed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith(
 
 
 def main() -> None:
-    """Greets the trainer and then answers its requests until its end of the connection is closed."""
+    """Sends a greeting, then answers requests until the trainer closes the connection."""
     connection = frames.Connection(os.dup(0), os.dup(1))  # its own are those of programs
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one signal that has a handler, and so would reach process 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it has a handler, so it would reach process 1
     try:
         catch_up()
         setup, _ = connection.receive()
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def catch_up() -> None:
-    """Gives `os` what older Pythons, and kernels such as gVisor's, do not have."""
+    """Adds functions to `os` that older Pythons and kernels such as gVisor's lack."""
     if not hasattr(os, "waitstatus_to_exitcode"):
         os.waitstatus_to_exitcode = lambda status: (
             -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -65,7 +65,7 @@ def catch_up() -> None:
 
 
 def _watch_end(pid: int, flags: int = 0) -> int:
-    """Returns a descriptor that can be read from when a child has ended, of which it takes nothing away."""
+    """Returns a descriptor that becomes readable when a child has ended; does not reap it."""
     reading, writing = os.pipe()
 
     def wait() -> None:
@@ -78,7 +78,7 @@ def _watch_end(pid: int, flags: int = 0) -> int:
 
 
 class ContainerBox(box.Box):
-    """A box that resets by cleaning up, and proves it."""
+    """A box that resets by cleaning up, and verifies it."""
 
     def __init__(self, connection: frames.Connection, setup: dict[str, Any]) -> None:
         super().__init__(connection, setup)
@@ -102,16 +102,16 @@ class ContainerBox(box.Box):
         return answer, data
 
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        """Returns the working folder as a tar: here is no place for it that code could not write to."""
+        """Returns the working folder as a tar, because code can write everywhere in the container."""
         self._end_all()
         packed = io.BytesIO()
         files.pack(files.WORK, packed)
         return {}, (packed.getvalue(),)
 
     def _reset(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        """Empties all writable folders and unpacks the blob, if there is one, into the working folder."""
+        """Empties all writable folders and unpacks the blob, if any, into the working folder."""
         self._end_all()
-        with contextlib.suppress(FileNotFoundError):  # gVisor does not list them: then one that is left is a reason
+        with contextlib.suppress(FileNotFoundError):  # gVisor does not list them, so any remaining one counts
             processes.remove_shared_memory()
         for folder in _WRITABLE:
             with contextlib.suppress(FileNotFoundError):
@@ -121,17 +121,16 @@ class ContainerBox(box.Box):
         return {}, ()
 
     def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Gives the program no limit of its addresses.
+        """Removes the limit on address space.
 
-        The container's limit counts memory that is used, of all processes together; the other one would count
-        addresses, of which many runtimes reserve more than they ever use.
+        The container limits used memory of all processes. Many runtimes reserve more addresses than they use.
         """
         limits = {**request["limits"], "memory_bytes": _NO_LIMIT}
         limits["processes"] += 1  # the box has the same user
         return {**request, "limits": limits}
 
     def _left(self) -> list[str]:
-        """Returns what an execution has left behind; nothing, when the container is as it was in the beginning."""
+        """Returns the remains of an execution; empty if the container is in its initial state."""
         left = [f"process {name}" for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
         for folder in _WRITABLE:
             with contextlib.suppress(FileNotFoundError):
@@ -143,7 +142,7 @@ class ContainerBox(box.Box):
 
 
 def greeting() -> dict[str, Any]:
-    """Returns what this container turns out to be: the trainer compares it with what it asked for."""
+    """Returns the actual properties of this container, for the trainer to check."""
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     with open("/proc/self/mounts") as file:
@@ -156,15 +155,14 @@ def greeting() -> dict[str, Any]:
         "no_new_privileges": ctypes.CDLL(None).prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         "seccomp": status.get("Seccomp"),
         "is_exposed": _is_exposed(),
-        # Whatever could carry something from one execution to the next.
+        # Channels that could carry data from one execution to the next.
         "writable": sorted({p for p in mounts if os.path.isdir(p) and os.access(p, os.W_OK)} - set(_WRITABLE)),
         "missing": [folder for folder in rootfs.OWN_MOUNTS if not os.access(folder, os.W_OK)],
     }
 
 
 def _is_exposed() -> bool:
-    """Tells whether code could open what process 1 has open, the connection to the trainer included: gVisor's kernel
-    keeps that from no process of the same user."""
+    """Returns whether code could open descriptors of process 1, such as the trainer's connection (as under gVisor)."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -176,7 +174,7 @@ def _is_exposed() -> bool:
 
 
 def standing() -> dict[str, Any]:
-    """Returns what another process of the same user could change of this one, and programs would inherit."""
+    """Returns attributes of this process that others of the same user could change and programs inherit."""
     return {
         "limits": [resource.getrlimit(number) for number in _LIMITS],
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
@@ -187,9 +185,9 @@ def standing() -> dict[str, Any]:
 
 
 def system_v_objects() -> dict[str, int]:
-    """Returns how many there are of each kind; -1 where the kernel does not tell."""
+    """Returns the number of objects of each kind; -1 if unknown."""
     libc, info = ctypes.CDLL(None), (ctypes.c_int * 64)()
-    # The place of the number that is in use, in the structure that the call fills in. No /proc/sysvipc in gVisor.
+    # Offset of the number in use in the call's structure. gVisor has no /proc/sysvipc.
     calls = {
         "shared memory segments": (lambda: libc.shmctl(0, _SHM_INFO, info), 0),
         "semaphore sets": (lambda: libc.semctl(0, 0, _SEM_INFO, info), 7),
@@ -199,7 +197,7 @@ def system_v_objects() -> dict[str, int]:
 
 
 def oom_kills() -> int:
-    """Returns how many processes of the container the kernel has killed for their memory; 0 where it does not tell."""
+    """Returns the number of the container's processes that the kernel killed for memory; 0 if unknown."""
     for path in _OOM_COUNTERS:
         with contextlib.suppress(OSError), open(path) as file:
             return int(dict(line.split()[:2] for line in file).get("oom_kill", 0))

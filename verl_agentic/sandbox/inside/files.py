@@ -1,4 +1,4 @@
-"""Files that go into a box and come out of it. Who reads and writes here is trusted; what lies here is not."""
+"""Reads and writes files of a box. This process is trusted, the files are not."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from .memory import Memory
 WORK = "/work"
 
 
-_ENTRY_BYTES = 4096  # that a file or a folder counts, beside its content
+_ENTRY_BYTES = 4096  # counted per file or folder, in addition to its content
 _DISK_BLOCK = 512
 
 
 class Disk(NamedTuple):
-    """A folder and how much may lie in it."""
+    """A folder and its maximum size."""
 
     folder: str
     max_bytes: int
 
 
 class BadPathError(Exception):
-    """A path that leaves the working folder, or goes through a link that code has put there."""
+    """A path that leaves the working folder, or goes through a link."""
 
 
 def write(root: int | str, files: list[list[Any]], data: memoryview, *, user: int | None) -> None:
     """Writes files below `root`.
 
     Args:
-        root: the folder.
         files: (path, size, mode) of each; `data` holds their contents one after the other.
-        user: who owns them; None leaves them to this process's user.
+        user: owner; None: this process's user.
     """
     offset = 0
     for path, size, mode in files:
@@ -54,13 +53,11 @@ def write(root: int | str, files: list[list[Any]], data: memoryview, *, user: in
 
 
 def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[Any]], memoryview]:
-    """Returns (path, size) of the regular files that are there, and their contents, outside the heap; links are never
-    followed.
+    """Returns (path, size) of existing regular files, and their contents outside of the heap; follows no links.
 
     Args:
         root: the folder, or a descriptor of it.
-        paths: below the folder.
-        limit: bytes of all together; a file that does not fit any more is left out.
+        limit: maximum bytes in total; files that do not fit are left out.
     """
     with contextlib.ExitStack() as stack:
         opened: list[tuple[str, int, int]] = []
@@ -83,11 +80,7 @@ def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[An
 
 
 def copy_tree(source: str, target: str) -> None:
-    """Copies folders, regular files and links, with owners, modes and times; sockets, pipes and devices are left out.
-
-    Raises:
-        OSError: it is too deep, or there is no place for it.
-    """
+    """Copies folders, regular files and links with attributes. Raises OSError if it is too deep or space is missing."""
     folders = [(source, target)]
     for folder, goal_folder in folders:  # grows while it is read
         os.makedirs(goal_folder, exist_ok=True)
@@ -101,12 +94,12 @@ def copy_tree(source: str, target: str) -> None:
             elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                 _copy_data(entry.path, goal)
                 _copy_status(entry.path, goal)
-    for folder, goal_folder in reversed(folders[1:]):  # the deepest first: what is put into a folder changes its times
+    for folder, goal_folder in reversed(folders[1:]):  # deepest first, because adding entries changes a folder's times
         _copy_status(folder, goal_folder)
 
 
 def is_full(disk: Disk) -> bool:
-    """Tells whether more lies in a folder than may; code may be at work in it."""
+    """Returns whether a folder exceeds its maximum size; code may be changing it."""
     left, folders = disk.max_bytes, [disk.folder]
     while folders and left >= 0:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -123,7 +116,7 @@ def is_full(disk: Disk) -> bool:
 
 
 def empty(folder: str) -> None:
-    """Removes everything in a folder, however deep and whatever the modes; nobody else may be at work in it."""
+    """Removes everything in a folder, of any depth and modes; no other process may be changing it."""
     while entries := list(os.scandir(folder)):
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -133,12 +126,8 @@ def empty(folder: str) -> None:
 
 
 def pack(folder: str, archive: IO[bytes], *, max_bytes: float = math.inf) -> None:
-    """Writes folders, regular files and links below a folder as a tar, those included that nobody may read.
-
-    Raises:
-        OSError: there is no place for it, or the files have more than `max_bytes`, holes included.
-    """
-    import tarfile  # not before it is needed: a container that is waited for starts without it
+    """Packs folders, regular files and links as a tar, also unreadable ones. Raises OSError if there is no space."""
+    import tarfile  # imported late to start containers faster
 
     modes: dict[str, int] = {}
     size = 0
@@ -167,7 +156,7 @@ def pack(folder: str, archive: IO[bytes], *, max_bytes: float = math.inf) -> Non
 
 
 def unpack(archive: IO[bytes], folder: str) -> None:
-    """Writes what a tar of `pack` holds into a folder: all as it was, because the same user has made it here."""
+    """Unpacks a tar of `pack` into a folder, with all attributes."""
     import tarfile
 
     options: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
@@ -176,7 +165,7 @@ def unpack(archive: IO[bytes], folder: str) -> None:
 
 
 def _flatten(path: str, folder: str) -> None:
-    """Moves what is in `path` to `folder` and removes it: no recursion, and no path that grows too long."""
+    """Moves the content of `path` to `folder` and removes `path`, without recursion or long paths."""
     os.chmod(path, 0o700)
     for entry in os.scandir(path):
         if entry.is_dir(follow_symlinks=False):
@@ -188,10 +177,10 @@ def _flatten(path: str, folder: str) -> None:
 
 
 def _open_regular(root: int | str, path: str) -> tuple[int | None, int]:
-    """Returns a descriptor and the size of a regular file; None when there is none."""
+    """Returns a descriptor and the size of a regular file, or None."""
     try:
         with _folder_of(root, path, user=None, create=False) as folder:
-            # Non-blocking: the path may be a pipe that nobody writes to.
+            # Non-blocking, because the path may be a pipe without a writer.
             descriptor = os.open(path.rsplit("/", 1)[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except (OSError, ValueError, BadPathError):
         return None, 0
@@ -213,7 +202,7 @@ def _read_into(descriptor: int, view: memoryview) -> int:
 
 
 def _copy_data(source: str, target: str) -> None:
-    """Copies a file but not its holes, which may be far larger than any disk."""
+    """Copies a file without its holes, which may be larger than any disk."""
     with open(source, "rb") as old, open(target, "xb") as new:
         size = os.fstat(old.fileno()).st_size
         os.truncate(new.fileno(), size)
@@ -244,7 +233,7 @@ def _copy_status(source: str, target: str) -> None:
 
 @contextlib.contextmanager
 def _folder_of(root: int | str, path: str, *, user: int | None, create: bool = True) -> Iterator[int]:
-    """Opens the folder of a path step by step, through no link."""
+    """Opens the folder of a path step by step, following no link."""
     *parts, name = path.split("/")
     if ".." in parts or name in ("", ".", ".."):
         raise BadPathError(f"a path must lie below the working folder, got {path!r}")

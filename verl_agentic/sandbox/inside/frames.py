@@ -1,7 +1,7 @@
-"""How the trainer, the zygote and a box talk: a message with bytes behind it, each with its length in front.
+"""The wire format of trainer, zygote and box: a message and a blob, each with its length in front.
 
-Requests are marshalled: reading them touches few of the pages that a program shares with its box, each of which has to
-be copied. Answers are JSON: `marshal` trusts what it reads, and code may have got hold of what speaks to the trainer.
+Requests use `marshal`, because reading them touches few of the pages that a program shares with its box. Answers are
+JSON, because `marshal` trusts its input, and code may control the sender.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .memory import Memory
 
 _HEADER = struct.Struct("<II")
 _INBOX = 1 << 16
-_MARSHAL_VERSION = 2  # the newest without references between objects: every Python reads it alike
+_MARSHAL_VERSION = 2  # the newest version without references, which every Python can read
 MAX_TEXT, MAX_BLOB = 1 << 24, 1 << 30
 
 
 class FrameError(Exception):
-    """What came is no frame, or the other side has gone."""
+    """The input is not a frame, or the other side has gone."""
 
 
 def marshalled(message: dict[str, Any]) -> bytes:
-    """Returns a message for a box; by way of JSON, which takes subclasses (of `str`, say) for what they are."""
+    """Returns a message for a box. Goes through JSON, which converts subclasses such as those of `str`."""
     return marshal.dumps(json.loads(json.dumps(message)), _MARSHAL_VERSION)
 
 
@@ -42,11 +42,7 @@ def answer(message: dict[str, Any], blob_size: int = 0) -> bytes:
 
 
 def sizes(header: bytes | memoryview) -> tuple[int, int]:
-    """Returns the lengths of text and blob.
-
-    Raises:
-        FrameError: longer than any real frame.
-    """
+    """Returns the lengths of text and blob. Raises FrameError if a length is larger than any valid frame's."""
     text, blob = _HEADER.unpack_from(header)
     if text > MAX_TEXT or blob > MAX_BLOB:
         raise FrameError(f"a frame of {text} and {blob} bytes")
@@ -54,11 +50,7 @@ def sizes(header: bytes | memoryview) -> tuple[int, int]:
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """Returns the message of an answer.
-
-    Raises:
-        FrameError: it is none.
-    """
+    """Returns the message of an answer. Raises FrameError if it is invalid."""
     try:
         message = json.loads(text)
     except ValueError as error:
@@ -72,16 +64,16 @@ HEADER_SIZE = _HEADER.size
 
 
 class Connection:
-    """The inner end: requests come in through one descriptor, answers go out through another."""
+    """The inner end of the connection, with one descriptor for requests and one for answers."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self.reading = reading
-        """Readable between a request and its answer only when the other side has gone."""
+        """Between a request and its answer, it is only readable if the other side has gone."""
         self._writing = writing
         self._memory = self._inbox = Memory(_INBOX)
 
     def send(self, message: dict[str, Any], *blobs: bytes | memoryview) -> None:
-        """Sends an answer; the blobs become one."""
+        """Sends an answer with the joined blobs."""
         parts = [memoryview(part) for part in (answer(message, sum(map(len, blobs))), *blobs) if part]
         while parts:
             count = os.writev(self._writing, parts)
@@ -91,11 +83,7 @@ class Connection:
                 parts[0] = parts[0][count:]
 
     def receive(self) -> tuple[dict[str, Any], memoryview]:
-        """Waits for a request; its blob never touches the heap, and is there until `forget`.
-
-        Raises:
-            FrameError: the other side has gone.
-        """
+        """Waits for a request; its blob exists until `forget`. Raises FrameError if the other side has gone."""
         view, needed = self._inbox.view, HEADER_SIZE
         count = text = 0
         while count < needed:

@@ -1,4 +1,4 @@
-"""Landlock: rules on files, TCP, signals and abstract sockets that a process without rights can lay on itself."""
+"""Landlock: rules on files, TCP, signals and abstract sockets that an unprivileged process can apply to itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import struct
 
 MIN_ABI = 6
-"""The first version (Linux 6.12) that keeps signals within the rules: below it, code could end its own watcher."""
+"""The first version (Linux 6.12) that restricts signals. With older ones, code could kill its box."""
 _LOGGING_ABI = 7
 _CREATE_RULESET, _ADD_RULE = 444, 445  # on every architecture
 _GET_VERSION, _PATH_BENEATH = 1, 1
@@ -33,11 +33,7 @@ _WHY_NOT = {
 
 
 def abi() -> int:
-    """Returns the version of Landlock that the kernel has.
-
-    Raises:
-        OSError: it has none, or does not let this process use it.
-    """
+    """Returns the version of Landlock that the kernel has. Raises OSError if Landlock is missing or not allowed."""
     version = _syscall(_CREATE_RULESET, None, 0, _GET_VERSION)
     if version < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -45,7 +41,7 @@ def abi() -> int:
 
 
 def why_not() -> str | None:
-    """Returns why Landlock cannot be used here, and what to do; None when it can."""
+    """Returns why Landlock cannot be used here and what to do, or None."""
     try:
         found = abi()
     except OSError as error:
@@ -60,28 +56,27 @@ def why_not() -> str | None:
 
 
 def make_rules() -> int:
-    """Returns a descriptor of rules that allow nothing yet: no file, no TCP, no signal to who has not the same rules,
-    no abstract socket of others."""
+    """Returns a descriptor of rules that deny files, TCP, and signals and abstract sockets outside of the domain."""
     return _create(_ALL_OF_FILES, _ALL_OF_TCP, _ALL_SCOPES)
 
 
 def make_scope() -> int:
-    """Returns a descriptor of rules on signals and abstract sockets, which leave files as they are."""
+    """Returns a descriptor of rules on signals and abstract sockets only."""
     rules = _create(_REFER, 0, _ALL_SCOPES)
     root = os.open("/", os.O_PATH)
-    allow(rules, root, _REFER)  # which is refused by rules that do not speak of it
+    allow(rules, root, _REFER)  # denied unless a rule handles it
     os.close(root)
     return rules
 
 
 def quiet() -> int:
-    """Returns the flags that keep refusals out of the machine's audit log, where the kernel would write them."""
+    """Returns the flags that keep refusals out of the kernel's audit log."""
     log_same_exec_off, log_subdomains_off = 1, 4
     return log_same_exec_off | log_subdomains_off if abi() >= _LOGGING_ABI else 0
 
 
 def allow(rules: int, descriptor: int, rights: int) -> None:
-    """Allows rights on a file, or on a folder and all that lies below it."""
+    """Allows rights on a file, or on a folder and everything below it."""
     rule = struct.pack("<Qi", rights, descriptor)
     if _syscall(_ADD_RULE, rules, _PATH_BENEATH, rule, 0) < 0:
         raise OSError(ctypes.get_errno(), f"landlock_add_rule: {os.strerror(ctypes.get_errno())}")

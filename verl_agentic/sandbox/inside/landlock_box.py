@@ -1,11 +1,10 @@
-"""A box without namespaces: Landlock rules, a filter of system calls, and as root a user that nobody else has.
+"""A box without namespaces: Landlock rules, a filter of system calls, and, as root, a separate user.
 
-All of a box is in one Landlock domain that keeps signals inside. So the box ends what code has left running as process
-1 of a namespace would: with one signal to all that it may reach. Programs are in a domain within that one, from which
-the box cannot be reached.
+A box is one Landlock domain that signals cannot leave. So the box kills leftover processes with one signal to all that
+it may reach. Programs run in a nested domain, from which they cannot reach the box.
 
     <base>/bin                  links to the interpreter
-    <base>/boxes/<number>       a box's; only its rules lead there
+    <base>/boxes/<number>       folders of a box, allowed by its rules only
         home/work, home/tmp     the sandbox's, until a reset
         fresh/work, fresh/tmp   of a single execution
 """
@@ -24,10 +23,10 @@ from . import box, child, files, frames, landlock, rootfs, seccomp, syscalls, zy
 
 _USERS, _NUM_USERS, _USERS_OF_A_ZYGOTE = 3 << 29, 1 << 26, 1000  # above those that `namespaces` takes
 _UID_MAP = "/proc/self/uid_map"
-_COUNT_S = 1.0  # how long a count of the user's processes is taken for true
+_COUNT_S = 1.0  # how long a count of the user's processes is cached
 _SNAPSHOT_DISKS = 4  # a snapshot may be larger than the disk: holes count
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# What libraries read at their start beside the files of `rootfs`.
+# Files that libraries read at start, in addition to those of `rootfs`.
 _ETC = ("/etc/ssl/openssl.cnf", f"/etc/python{sys.version_info[0]}.{sys.version_info[1]}")
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class LandlockBox(box.Box):
-    """A box whose programs see the machine's files by its rules, under their own names."""
+    """A box whose programs see the allowed files of the machine under their own names."""
 
     def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, folder: str) -> None:
-        """Takes the connection, what the trainer has set up, and a folder that only this user may enter."""
+        """Takes the connection, the trainer's configuration, and a folder that only this user may enter."""
         super().__init__(connection, setup)
         self._folder = folder
         self._filter = syscalls.Filter(
@@ -57,7 +56,7 @@ class LandlockBox(box.Box):
         self._station = self._make_place("home")
 
     def serve(self) -> None:
-        """Answers requests until the trainer's end is closed, or SIGTERM comes; then ends all that is left."""
+        """Answers requests until the trainer's end is closed or SIGTERM comes; then kills everything left."""
         signal.signal(signal.SIGTERM, lambda *_: self._end())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         try:
@@ -88,7 +87,7 @@ class LandlockBox(box.Box):
         try:
             return self._execute(request, blob, namespaces=0, mounts=(), work=station.work, station=station)
         finally:
-            # Most programs touch no file: making folders costs more than looking, on a busy disk more than all else.
+            # Most programs write no file, and making folders costs more than checking them.
             if _state(station) != self._unused or self._unused is None:
                 self._fresh = None
                 self._remove_place(station)
@@ -97,7 +96,7 @@ class LandlockBox(box.Box):
         return super()._open(self._adapted(request), blob)
 
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        """Packs the working folder into a file that has no name: code of the same user could change one that has."""
+        """Packs the working folder into an unnamed file, which code of the same user cannot change."""
         self._end_all()
         path = f"{self._folder}/snapshot"
         kept = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -112,7 +111,7 @@ class LandlockBox(box.Box):
         return {"snapshot": len(self._kept)}, ()
 
     def _reset(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        """Makes the folders anew and unpacks a snapshot, if one is named, into the working folder."""
+        """Makes new folders and unpacks the snapshot, if any, into the working folder."""
         number = request["snapshot"]
         if number is not None and not 1 <= number <= len(self._kept):
             return {"bad_path": f"snapshots 1 to {len(self._kept)} are there, got {number}"}, ()
@@ -126,8 +125,8 @@ class LandlockBox(box.Box):
         return {}, ()
 
     def _make_place(self, name: str) -> child.Station:
-        """Returns where programs run that have new folders, to which only their rules lead."""
-        os.chmod(self._folder, 0o700)  # code is the same user: it may have changed that
+        """Returns a new place for programs, accessible by their rules only."""
+        os.chmod(self._folder, 0o700)  # code of the same user may have changed it
         path = f"{self._folder}/{name}"
         work, temporary = f"{path}/work", f"{path}/tmp"
         for folder in (path, work, temporary):
@@ -156,15 +155,15 @@ class LandlockBox(box.Box):
         os.rmdir(station.disk.folder)
 
     def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Counts in the processes that the user has beside the program's: the box, or all of the trainer's."""
+        """Adds the user's other processes to the limit: the box, or all of the trainer's."""
         others = 1 if self._setup["change_user"] else self._processes_of_user()
         limits = {**request["limits"], "processes": request["limits"]["processes"] + others}
         return {**request, "limits": limits}
 
     def _processes_of_user(self) -> int:
-        """Returns how many processes and threads the kernel counts for this user, in other containers, too.
+        """Returns the number of processes and threads of this user, including other containers.
 
-        It tells nobody, but refuses a fork at the limit: the highest limit that is refused is found.
+        The kernel does not report it, so this searches for the highest limit at which a fork fails.
         """
         if time.monotonic() - self._counted_at > _COUNT_S:
             soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -180,9 +179,9 @@ class LandlockBox(box.Box):
 
 
 def _state(station: child.Station) -> State | None:
-    """Returns what the folders of a place are like, with what is in them; None when that cannot be seen.
+    """Returns the state of a place's folders and their entries; None if it is not readable.
 
-    What code could change of them changes the time of the last change, which no program can set.
+    Any change by code updates the ctime, which programs cannot set.
     """
     assert station.disk is not None
     path = station.disk.folder
@@ -230,7 +229,7 @@ def main() -> None:
 
 
 def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
-    """Makes the folders of all boxes, opens what their code may read, and tries the user that they will be."""
+    """Makes the folders of all boxes, opens readable paths, and tests the boxes' user."""
     base = config["base"]
     os.mkdir(f"{base}/bin")
     for name in ("python", "python3"):
@@ -253,7 +252,7 @@ def _rights(path: str) -> int:
 
 
 def _try_user(config: dict[str, Any]) -> None:
-    """Tells what a box could not do, before there is one."""
+    """Checks in advance that a box can work as its user."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -277,7 +276,7 @@ def _try_user(config: dict[str, Any]) -> None:
 
 
 def _begin(number: int, setup: dict[str, Any]) -> None:
-    """Becomes, as root, a user of this box alone."""
+    """Switches, as root, to a user of this box only."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the box can clean up
     syscalls.bound_capabilities()
     if setup["change_user"]:
@@ -289,7 +288,7 @@ def _begin(number: int, setup: dict[str, Any]) -> None:
 
 
 def _user(number: int) -> int:
-    """Returns one of the users that exist here: in a container those that are mapped."""
+    """Returns one of the existing users; in a container, the mapped ones."""
     with open(_UID_MAP) as file:
         first, count = max(((int(a), int(c)) for a, _, c in map(str.split, file)), key=lambda span: span[1])
     if first + count >= _USERS + _NUM_USERS:

@@ -1,7 +1,7 @@
-"""Memory outside the heap, and how much of it a process namespace uses.
+"""Memory outside of the heap, and the memory usage of a process namespace.
 
-Programs are forked from a box and inherit its memory. What an execution brings and prints is therefore kept in pages
-that can be dropped: freed heap would still hold it, readable by the next execution.
+Programs are forked from a box and inherit its memory. So inputs and outputs of an execution are kept in pages that can
+be dropped. Freed heap would still be readable by the next execution.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Memory:
-    """Bytes that can be forgotten."""
+    """Bytes whose pages can be dropped."""
 
     def __init__(self, size: int, *, is_inherited: bool = True) -> None:
-        """Takes `size` bytes of zeros; the kernel gives pages when they are written. What is not inherited is missing
-        in every process that is forked."""
+        """Maps `size` bytes of zeros, allocated on write. If not inherited, forked processes lack them."""
         self._map = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if not is_inherited:
             self._map.madvise(mmap.MADV_DONTFORK)
         self.view = memoryview(self._map)[:size]
 
     def forget(self) -> None:
-        """Gives the pages back: they read as zeros from now on, whoever still holds a view."""
+        """Drops the pages; existing views read zeros."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def used_bytes() -> int:
-    """Returns what all processes here but the box use; a page that several share counts once.
+    """Returns the memory of all processes except the box; shared pages count once.
 
-    For users who may make no control group. A process that hides its pages counts with all that it maps.
+    For users without control groups. A process that hides its pages counts with everything it maps.
     """
     return sum(map(_used_by, processes.others()))
 

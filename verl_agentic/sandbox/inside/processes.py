@@ -1,4 +1,4 @@
-"""Who runs in this process namespace."""
+"""Processes of this namespace."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from . import syscalls
 
 
 def all_but(trees_of: set[int]) -> list[int]:
-    """Returns every other process but those of `trees_of` with all their descendants."""
+    """Returns all other processes except `trees_of` and their descendants."""
     parents = _parents()
     return [pid for pid in parents if not _lineage(pid, parents) & trees_of]
 
 
 def others() -> list[int]:
-    """Returns every other process that this one may signal: those of its namespace, or of its Landlock domain."""
+    """Returns all other processes that this one may signal: those of its namespace or Landlock domain."""
     own = os.getpid()
     return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) != own and _is_ours(pid)]
 
 
 def reap(pids: list[int]) -> None:
-    """Waits for those that are children of this process; the others will become it."""
+    """Reaps those that are children of this process; the others will become children."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
 
 def reap_all() -> None:
-    """Waits until this process has no child left."""
+    """Reaps all children of this process."""
     with contextlib.suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
 
 
 def remove_shared_memory() -> None:
-    """Removes System V shared memory, semaphores and message queues, which outlive who made them."""
+    """Removes System V shared memory, semaphores and message queues, which outlive their processes."""
     for kind, remove in (("shm", syscalls.remove_shm), ("sem", syscalls.remove_sem), ("msg", syscalls.remove_msg)):
         with open(f"/proc/sysvipc/{kind}") as table:
             for line in table.readlines()[1:]:

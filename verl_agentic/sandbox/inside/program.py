@@ -1,4 +1,4 @@
-"""One program, from fork to exit: its output is kept up to a limit while it streams, its end made at the deadline."""
+"""One program from fork to exit, with limited output and a deadline."""
 
 from __future__ import annotations
 
@@ -21,46 +21,42 @@ _CHUNK = 65_536
 _MAX_REASON = 4096
 DISK_FULL = b"killed: the files take more than the disk space of the sandbox\n"
 _SHORT_S = 0.01
-_WATCH_S = 0.1  # how often memory is looked at where no control group does it
+_WATCH_S = 0.1  # interval of memory checks without a control group
 
 
 class Output:
-    """What has been read of a pipe."""
+    """The output that was read from a pipe."""
 
     def __init__(self) -> None:
         self._limit = -1
         self.begin(0)
 
     def begin(self, limit: int) -> None:
-        """Keeps what comes from now on, up to a limit."""
+        """Starts to keep output, up to a limit."""
         self.is_truncated = False
         self.size = 0
         if limit != self._limit:
             self._limit = limit
-            # The last piece is where the rest goes to be thrown away.
+            # The last piece receives the rest, which is discarded.
             self._memory = Memory(limit + _CHUNK, is_inherited=False)
 
     @property
     def kept(self) -> memoryview:
-        """What was kept."""
+        """The kept output."""
         return self._memory.view[: self.size]
 
     def forget(self) -> None:
-        """Drops it."""
+        """Drops the output."""
         self._memory.forget()
 
     def add(self, text: bytes) -> None:
-        """Keeps a text of ours behind the rest, as far as there is room."""
+        """Appends our own text, up to the limit."""
         text = text[: self._limit - self.size]
         self._memory.view[self.size : self.size + len(text)] = text
         self.size += len(text)
 
     def read(self, descriptor: int) -> bool:
-        """Reads what is there, up to a piece; False when the pipe is closed.
-
-        Raises:
-            BlockingIOError: nothing is there.
-        """
+        """Reads up to one piece; False if the pipe is closed. Raises BlockingIOError if the pipe is empty."""
         room = self._limit - self.size
         if room > 0:
             count = os.readv(descriptor, [self._memory.view[self.size : self.size + min(room, _CHUNK)]])
@@ -71,7 +67,7 @@ class Output:
         return count > 0
 
     def drain(self, descriptor: int) -> None:
-        """Reads what is in the pipe now, and no more: somebody may be writing for ever."""
+        """Reads the current content of the pipe only, because a writer may never stop."""
         for _ in range(32):
             try:
                 if not self.read(descriptor):
@@ -81,18 +77,16 @@ class Output:
 
 
 class ProgramWatch:
-    """What can end a program from outside: the deadline, the trainer's end, and memory and disk where nothing else
-    limits them."""
+    """Reasons to end a program: deadline, trainer's end, and memory and disk if nothing else limits them."""
 
     def __init__(
         self, *, deadline: float, trainer: int | None, memory_bytes: int | None, disk: files.Disk | None = None
     ) -> None:
-        """Takes the deadline on the monotonic clock, the trainer's descriptor if it may go first, and limits on all
-        processes together, and on their files, where this is the one to keep them."""
+        """Takes the deadline (monotonic clock), the trainer's descriptor if any, and limits on memory and files."""
         self.is_oom = self.is_full = False
         self._deadline, self._trainer, self._memory_bytes, self._disk = deadline, trainer, memory_bytes, disk
         self._next_look = time.monotonic() + _WATCH_S
-        self._poll = select.poll()  # not select(), which knows descriptors up to 1023 only
+        self._poll = select.poll()  # not select(), which is limited to descriptors below 1024
         if trainer is not None:
             self._poll.register(trainer, select.POLLIN)
 
@@ -105,11 +99,7 @@ class ProgramWatch:
         self._poll.unregister(descriptor)
 
     def wait(self, *, at_most_s: float = math.inf) -> list[int] | None:
-        """Returns those that are ready, perhaps none; None when the time, the memory or the disk is used up.
-
-        Raises:
-            FrameError: the trainer has gone.
-        """
+        """Returns ready descriptors; None if time, memory or disk is used up. Raises FrameError without a trainer."""
         now = time.monotonic()
         left = self._deadline - now
         if left <= 0:
@@ -147,10 +137,9 @@ class Program:
 
         Args:
             request: limits, and the sizes of the first two parts of the blob.
-            blob: what only the new process reads (code, argv, env, names of files), stdin, and the contents of files.
+            blob: data for the new process (code, argv, env, names of files), stdin, and contents of files.
             namespaces: new ones of the process.
-            mounts: made there while it still has its rights.
-            station: what all programs of the box have in common.
+            mounts: made while the process is still privileged.
             outputs: keep what it prints.
             trainer: descriptor that is readable when the trainer has gone.
         """
@@ -162,7 +151,7 @@ class Program:
         stdout, stdout_write = os.pipe()
         stderr, stderr_write = os.pipe()
         self._reading = {stdout: outputs[0], stderr: outputs[1]}
-        # All that can be done before the fork is: what this process writes to while there are two, is copied.
+        # Works before the fork as far as possible, because writes after it copy pages.
         self._watch = ProgramWatch(
             deadline=self._started + limits["wall_s"],
             trainer=trainer,
@@ -188,11 +177,7 @@ class Program:
                 os.close(descriptor)
 
     def finish(self) -> dict[str, Any]:
-        """Waits for the end, or makes it; returns what happened.
-
-        Raises:
-            FrameError: the trainer has gone.
-        """
+        """Waits for the end, or kills the program; returns the outcome. Raises FrameError if the trainer has gone."""
         ended = self._pump()
         if ended is None:
             with contextlib.suppress(ProcessLookupError):
@@ -217,11 +202,11 @@ class Program:
         }
 
     def _pump(self) -> tuple[int, resource.struct_rusage] | None:
-        """Moves bytes until the program has ended; None when it must be ended."""
+        """Moves bytes until the program has ended; None if it must be killed."""
         end = os.pidfd_open(self.pid)
         self._watch.add(end)
         try:
-            # Most programs are short and print less than the pipes hold: there is nothing to wake up for but their end.
+            # Most programs are short and print less than a pipe holds, so only their end wakes this process.
             ready = [] if self._stdin else self._watch.wait(at_most_s=_SHORT_S)
             if ready:
                 return exited(self.pid)
@@ -238,7 +223,7 @@ class Program:
                     elif descriptor != end and not self._reading[descriptor].read(descriptor):
                         self._watch.remove(descriptor)
                 if end in ready:
-                    return exited(self.pid)  # who still holds the pipes was forked off, and is killed next
+                    return exited(self.pid)  # remaining holders of the pipes are killed next
                 ready = self._watch.wait()
         finally:
             os.close(end)
@@ -270,7 +255,7 @@ def exited(pid: int) -> tuple[int, resource.struct_rusage] | None:
 
 
 def outcome(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
-    """Returns how a process ended and what it used."""
+    """Returns exit status and usage of a process."""
     return {
         "exit_code": os.waitstatus_to_exitcode(status),
         "cpu_s": usage.ru_utime + usage.ru_stime,
@@ -279,7 +264,7 @@ def outcome(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
 
 
 def sizes(stdout: Output, stderr: Output) -> dict[str, Any]:
-    """Returns how much was kept, and whether that is all."""
+    """Returns the sizes of kept output, and whether it is complete."""
     return {
         "stdout_size": stdout.size,
         "stderr_size": stderr.size,
@@ -289,7 +274,7 @@ def sizes(stdout: Output, stderr: Output) -> dict[str, Any]:
 
 
 def _setup_error(ready: int) -> str:
-    """Returns what failed before the program was about to run its code; nothing when that has worked."""
+    """Returns the failure before the program started its code; empty if there was none."""
     try:
         return os.read(ready, _MAX_REASON).decode(errors="replace").strip("\0")
     except BlockingIOError:
@@ -320,7 +305,7 @@ def _become(
                 if body["files"]:
                     files.write(station.work, body["files"], contents, user=station.user)
             except (OSError, ValueError, files.BadPathError) as error:
-                # The doing of the code: a full disk, a link in the way, a name that no file can have.
+                # Caused by the code or command: a full disk, a link, an invalid file name.
                 os.write(stdio[2], f"the files could not be written: {error}\n".encode(errors="replace"))
                 os.write(ready, b"\0")
                 os._exit(1)

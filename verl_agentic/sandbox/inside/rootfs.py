@@ -1,4 +1,4 @@
-"""The file system that untrusted code sees: read-only system folders, and a few small tmpfs of its own."""
+"""The file system of untrusted code: read-only system folders and a few small tmpfs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from . import syscalls
 from .syscalls import MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT
 
-# Programs and libraries; what else the host has (home, etc, var, run, opt, srv, mnt, root) is not there.
+# Programs and libraries. Other folders of the host (home, etc, var, run, opt, srv, mnt, root) are missing.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ETC = {
@@ -21,29 +21,19 @@ _ETC = {
 ETC_OF_HOST = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 _MS_NOATIME, _MS_RELATIME = 1024, 1 << 21
 _OPEN = 0o1777
-_LOCKED = {
-    os.ST_NODEV: MS_NODEV,
-    os.ST_NOEXEC: MS_NOEXEC,
-    os.ST_NOATIME: _MS_NOATIME,
-    os.ST_RELATIME: _MS_RELATIME,
-}
+_LOCKED = {os.ST_NODEV: MS_NODEV, os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: _MS_NOATIME, os.ST_RELATIME: _MS_RELATIME}
 OWN_MOUNTS = ("/tmp", "/work", "/dev/shm")
 STAGE = "/stage"
 PROGRAMS = "/opt/bin"  # first in PATH: `python` is the interpreter that runs code
 
 
 def open_given(read_only: list[tuple[str, str]]) -> list[tuple[int, str]]:
-    """Opens what is given beside the system folders, as the user who may see it: (path on the host, path inside)."""
+    """Opens additional paths as a user who may read them: (path on the host, path inside)."""
     return [(os.open(source, os.O_PATH), target) for source, target in read_only]
 
 
 def build(base: str, *, given: list[tuple[int, str]]) -> None:
-    """Builds the tree in an empty folder of a private mount namespace and makes it the root.
-
-    Args:
-        base: the folder.
-        given: (descriptor, path inside) of what is given beside the system folders.
-    """
+    """Builds the root in an empty folder of a private mount namespace; `given`: (descriptor, path inside) of others."""
     syscalls.mount(None, "/", None, MS_REC | MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
     for path in SYSTEM:
@@ -67,17 +57,13 @@ def build(base: str, *, given: list[tuple[int, str]]) -> None:
     _make_dev(base + "/dev")
     for folder in ("/proc", STAGE, *OWN_MOUNTS):
         os.makedirs(base + folder, exist_ok=True)
-    # A new proc may only be mounted where a whole one is visible; each box covers this one with its own.
+    # A new proc may only be mounted where a full one is visible. Each box covers this one.
     syscalls.mount("/proc", base + "/proc", None, MS_BIND | MS_REC)
     syscalls.pivot_root(base)
 
 
 def make_private(*, disk_mb: int) -> int:
-    """Gives a box, in a mount namespace of its own, its own writable folders and its own view of processes.
-
-    Returns:
-        A descriptor of a `/proc` that can be written to; the one that is seen cannot.
-    """
+    """Mounts a box's own writable folders and `/proc`; returns a descriptor of a writable `/proc`."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     syscalls.mount("proc", STAGE, "proc", flags)
     writable = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,7 +76,7 @@ def make_private(*, disk_mb: int) -> int:
 
 
 def make_hidden(*, megabytes: int, mode: int) -> int:
-    """Returns a descriptor of a new folder that no path leads to; it lives until the descriptor is closed."""
+    """Returns a descriptor of a new folder without a path; it exists until the descriptor is closed."""
     _tmpfs(STAGE, megabytes=megabytes, mode=mode)()
     descriptor = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     syscalls.umount(STAGE)
@@ -98,21 +84,19 @@ def make_hidden(*, megabytes: int, mode: int) -> int:
 
 
 def stage(*, disk_mb: int) -> int:
-    """Mounts a working folder for a process with a mount namespace of its own; returns a descriptor, through which its
-    files can be read when the process and its mounts are gone."""
+    """Mounts a working folder for a process; returns a descriptor for reading its files after the process has ended."""
     _tmpfs(STAGE, megabytes=disk_mb, mode=_OPEN)()
     return os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def unstage(descriptor: int) -> None:
-    """Takes it away."""
+    """Unmounts it."""
     syscalls.umount(STAGE)
     os.close(descriptor)
 
 
 def own_mounts(*, disk_mb: int, is_staged: bool = False) -> list[Callable[[], None]]:
-    """Returns what covers the writable folders with empty ones of limited size and number of files; the working folder
-    with the staged one, if there is one."""
+    """Returns mounts that cover writable folders with empty ones, and the working folder with the staged one."""
     return [
         syscalls.mounting(STAGE, folder, None, MS_MOVE)
         if is_staged and folder == "/work"
@@ -122,7 +106,7 @@ def own_mounts(*, disk_mb: int, is_staged: bool = False) -> list[Callable[[], No
 
 
 def unmount_own() -> None:
-    """Takes them away, with all that is in them."""
+    """Unmounts them with their contents."""
     for folder in OWN_MOUNTS:
         syscalls.umount(folder)
 
@@ -139,12 +123,12 @@ def _bind(source: str, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         open(target, "w").close()
     syscalls.mount(source, target, None, MS_BIND | MS_REC)
-    # What the host has mounted below with other flags cannot be changed by us; the top can.
+    # Flags of mounts below this one cannot be changed; those of the top can.
     syscalls.mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | _locked_flags(target))
 
 
 def _locked_flags(path: str) -> int:
-    """Returns the flags of a mount that a user namespace may not take away."""
+    """Returns the flags of a mount that a user namespace may not remove."""
     flags = os.statvfs(path).f_flag
     return sum(flag for is_set, flag in _LOCKED.items() if flags & is_set)
 

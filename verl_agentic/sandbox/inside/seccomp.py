@@ -1,7 +1,7 @@
-"""The system calls that untrusted code may not make, as a BPF program.
+"""Denied system calls of untrusted code, as a BPF program.
 
-A list of what is denied, not of what is allowed: namespaces, uid, capabilities and limits are the walls; the filter
-closes what has been the way through them (mounts, nested namespaces, keyrings, io_uring, BPF, ptrace).
+This is a deny list: namespaces, uid, capabilities and limits isolate; the filter closes known ways around them (mounts,
+nested namespaces, keyrings, io_uring, BPF, ptrace).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMESPACE_FLAGS = 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _NO_STREAM = 2  # a bit of the types of sockets that may be connected again: datagrams, raw ones
 
-# System call -> number on (x86_64, aarch64); None where the architecture has no such call.
+# System call -> number on (x86_64, aarch64); None if the architecture lacks the call.
 _DENIED: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
@@ -80,15 +80,15 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "userfaultfd": (323, 282),
     "vhangup": (153, 58),
 }
-# Memory that no process has mapped: only a control group counts it.
+# Memory that no process maps; only a control group counts it.
 _HIDDEN_MEMORY: dict[str, tuple[int | None, int | None]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "msgget": (68, 186),
     "shmget": (29, 194),
 }
-# What code without an IPC namespace would share with the machine, and what Landlock has no rules for: who watches a
-# folder learns the names in it, attributes and flags of a file can be changed by its owner without opening it.
+# Objects shared with the machine without an IPC namespace, and calls without Landlock rules: watching a folder reveals
+# names, and owners can change attributes and flags of unopened files.
 _SHARED: dict[str, tuple[int | None, int | None]] = {
     "file_setattr": (469, 469),
     "fremovexattr": (199, 16),
@@ -116,7 +116,7 @@ _SHARED: dict[str, tuple[int | None, int | None]] = {
     "shmctl": (31, 195),
     "shmget": (29, 194),
 }
-# Modes and owners of files: of all files of the user, where the user is the trainer's.
+# Modes and owners of files, which would include the trainer's if the user is the same.
 _MODES: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
     "chown": (92, None),
@@ -127,7 +127,7 @@ _MODES: dict[str, tuple[int | None, int | None]] = {
     "fchownat": (260, 54),
     "lchown": (94, None),
 }
-# What a process may do to others of its user, without a signal; allowed to itself: process 0.
+# Effects on other processes of the same user without a signal; allowed on itself (process 0).
 _TO_PROCESSES = {
     "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
@@ -149,11 +149,11 @@ def program(
 
     Args:
         machine: `x86_64` or `aarch64`.
-        network: True allows the socket families of the internet; they reach what the network namespace has.
+        network: True allows the socket families of the internet, within the network namespace.
         hidden_memory: True allows memory that belongs to no process.
-        is_alone: False where code has no namespaces of its own: refuses what Landlock has no rules for, all Unix
-            sockets but connected pairs included.
-        has_own_user: False where the trainer is the same user: refuses changes of the modes and owners of files.
+        is_alone: False for code without its own namespaces: denies calls without Landlock rules, including all Unix
+            sockets except connected pairs.
+        has_own_user: False if the trainer is the same user: denies changes of modes and owners of files.
     """
     column = ("x86_64", "aarch64").index(machine)
     code = _Code()
@@ -171,13 +171,13 @@ def program(
         **({} if has_own_user else _MODES),
     }
     ordered = sorted(number for numbers in denied.values() if (number := numbers[column]) is not None)
-    # In groups that are skipped at once: for each program the kernel tries the filter with every call there is.
+    # Grouped to skip whole groups, because the kernel tests every call number against each new filter.
     for group in (ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP)):
         code.jump(_AT_LEAST, group[-1] + 1, len(group) + 1, 0)
         for index, number in enumerate(group):
             code.jump(_EQUAL, number, len(group) - index - 1, index == len(group) - 1)
         code.answer(_ERRNO | _EPERM)
-    # Its flags lie in memory, where a filter cannot look: the C library falls back to clone.
+    # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
     code.jump(_EQUAL, _CLONE3[column], 0, 1)
     code.answer(_ERRNO | _ENOSYS)
     code.jump(_EQUAL, _CLONE[column], 0, 4)
@@ -201,7 +201,7 @@ def program(
 
 
 def _keep_to_itself(code: _Code, column: int) -> None:
-    """Refuses what reaches processes of the same user and sockets that have a name."""
+    """Denies access to processes of the same user and to named sockets."""
     code.jump(_EQUAL, _SOCKET[column], 0, 1)
     code.answer(_ERRNO | _EACCES)
     code.jump(_EQUAL, _SOCKETPAIR[column], 0, 6)
@@ -212,7 +212,7 @@ def _keep_to_itself(code: _Code, column: int) -> None:
     code.answer(_ERRNO | _EACCES)
     code.answer(_ALLOW)
     for numbers in (*_TO_PROCESSES.values(), _SETPRIORITY):
-        # The first argument is the process; of setpriority it is the kind, and 0 a process, which is the second one.
+        # The first argument is the process. For setpriority it is the kind (0: process) and the second the process.
         arguments = (_FIRST_ARGUMENT, _SECOND_ARGUMENT) if numbers is _SETPRIORITY else (_FIRST_ARGUMENT,)
         code.jump(_EQUAL, numbers[column], 0, 2 * len(arguments) + 2)
         for left, argument in zip(reversed(range(len(arguments))), arguments, strict=True):

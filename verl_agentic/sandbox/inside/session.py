@@ -1,7 +1,7 @@
 """A Python interpreter or a shell that keeps its state between calls.
 
-Calls go in through one pipe, each ended by a NUL; a line with the status comes out of another one. Both are in the
-hands of the untrusted process: the worst that it can do with them is to end its own session.
+Calls go in through one pipe, each ended by a NUL; a status line comes out of another one. The untrusted process
+controls both, so it can at most break its own session.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class ProcessSession:
         """Starts the interpreter or the shell.
 
         Args:
-            start: does so with the ends of its pipes (calls, status, stdout, stderr) and returns its pid.
-            kill: ends a pid; the process alone when None.
-            trainer: descriptor that is readable when whoever asks has gone.
-            memory_bytes: of all processes together; None where somebody else limits it.
-            disk: what the files may take; None where somebody else limits it.
+            start: starts it with the ends of its pipes (calls, status, stdout, stderr) and returns its pid.
+            kill: ends a pid; None: kills only the process.
+            trainer: descriptor that is readable when the trainer has gone.
+            memory_bytes: limit of all processes together; None: limited elsewhere.
+            disk: limit on files; None: limited elsewhere.
         """
         self._trainer, self._memory_bytes, self._disk = trainer, memory_bytes, disk
         calls_read, self._calls = os.pipe()
@@ -69,20 +69,16 @@ class ProcessSession:
 
     @property
     def stdout(self) -> bytes:
-        """What was kept of the last call's."""
+        """The kept output of the last call."""
         return bytes(self._stdout.kept)
 
     @property
     def stderr(self) -> bytes:
-        """What was kept of the last call's."""
+        """The kept output of the last call."""
         return bytes(self._stderr.kept)
 
     def call(self, text: bytes, *, wall_s: float, output_bytes: int) -> dict[str, Any]:
-        """Runs a piece of source or a command line; returns what happened.
-
-        Raises:
-            FrameError: the trainer has gone.
-        """
+        """Runs a piece of source or a command line; returns the outcome. Raises FrameError if the trainer has gone."""
         started = time.monotonic()
         self._stdout.begin(output_bytes)
         self._stderr.begin(output_bytes)
@@ -111,15 +107,14 @@ class ProcessSession:
         }
 
     def end(self) -> None:
-        """Ends the process; what it has started is the box's to end."""
+        """Ends the process; the box ends its children."""
         if not self.has_ended:
             self._bury(must_kill=True)
         for descriptor in (self._calls, self._status, self._stdout_pipe, self._stderr_pipe):
             os.close(descriptor)
 
     def _pump(self, text: memoryview, *, watch: ProgramWatch) -> bytes | None:
-        """Moves bytes until the status has come; returns its line, cut short when the session ended, None when it must
-        be ended."""
+        """Moves bytes until the status arrives; returns its line, truncated if the session ended; None: end it."""
         if self._has_forged():
             return b""
         line = b""
@@ -146,7 +141,7 @@ class ProcessSession:
         return None
 
     def _has_forged(self) -> bool:
-        """Tells whether a status has come that nobody waits for: it would pass for the answer to the next call."""
+        """Returns whether an unexpected status arrived, which would pass for the next answer."""
         try:
             os.read(self._status, 1)
         except BlockingIOError:
@@ -155,7 +150,7 @@ class ProcessSession:
         return True
 
     def _bury(self, *, must_kill: bool) -> dict[str, Any]:
-        """Waits for the process, which is ending, or ends it."""
+        """Reaps the ending process, or kills it."""
         self.has_ended = True
         ended = None if must_kill else _wait_shortly(self.pid)
         if ended is not None:
@@ -211,15 +206,10 @@ def _become(request: dict[str, Any], pipes: tuple[int, int, int, int], station: 
         if namespaces:
             syscalls.unshare(namespaces)
         null = os.open("/dev/null", os.O_RDONLY)
-        # Out of the way of the places that they go to, to numbers that are free.
+        # Moves them to free numbers first, to avoid collisions with their targets.
         calls, status = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, STATUS + 1) for descriptor in (calls, status))
         os.environ.update(station.env)
-        child.become_untrusted(
-            request["limits"],
-            stdio=(null, stdout, stderr),
-            keep=(calls, status),
-            station=station,
-        )
+        child.become_untrusted(request["limits"], stdio=(null, stdout, stderr), keep=(calls, status), station=station)
         os.dup2(calls, CALLS)
         os.dup2(status, STATUS)
         os.closerange(STATUS + 1, 65_536)

@@ -1,4 +1,4 @@
-"""Linux system calls that Python's standard library does not have."""
+"""Linux system calls that Python's standard library lacks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ _NUMBERS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220
 
 
 def machine() -> str:
-    """Returns the architecture; system calls are known for x86_64 and aarch64.
-
-    Raises:
-        OSError: another architecture.
-    """
+    """Returns the architecture, `x86_64` or `aarch64`. Raises OSError for another one."""
     found = os.uname().machine
     if found not in _NUMBERS:
         raise OSError(f"namespaces are supported on {sorted(_NUMBERS)}, got {found!r}")
@@ -45,7 +41,7 @@ def mount(source: str | None, target: str, kind: str | None = None, flags: int =
 def mounting(
     source: str | None, target: str, kind: str | None = None, flags: int = 0, options: str = ""
 ) -> Callable[[], None]:
-    """Returns what does so when it is called."""
+    """Returns a function that mounts when called."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
     arguments = (*encoded, ctypes.c_ulong(flags), os.fsencode(options) or None)
 
@@ -56,17 +52,17 @@ def mounting(
 
 
 def umount(target: str) -> None:
-    """Takes a mount away, now for everybody who looks and for real when nobody uses it any more."""
+    """Unmounts lazily: hidden at once, released when unused."""
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
 def unshare(flags: int) -> None:
-    """Gives this process new namespaces."""
+    """Moves this process into new namespaces."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def pivot_root(folder: str) -> None:
-    """Makes `folder`, a mount, the root, and forgets the old one."""
+    """Makes the mount `folder` the root and detaches the old one."""
     os.chdir(folder)
     _check(_libc.syscall(_NUMBERS[machine()]["pivot_root"], b".", b"."), "pivot_root")
     umount(".")
@@ -89,7 +85,7 @@ def fork_into(namespaces: int) -> int:
 
 
 def pidfd_open(pid: int) -> int:
-    """Returns a descriptor that can be read from when the process has ended; Python has this from 3.9 on."""
+    """Returns a descriptor that is readable when the process has ended; Python has this from 3.9 on."""
     descriptor = _libc.syscall(_PIDFD_OPEN, pid, 0)
     _check(descriptor, "pidfd_open")
     return descriptor
@@ -116,14 +112,14 @@ def remove_msg(number: int) -> None:
 
 
 def bound_capabilities() -> None:
-    """Keeps every capability from being gained by executing a program; those that are held stay."""
+    """Prevents gaining capabilities by executing a program; held ones stay."""
     for capability in range(_LAST_CAPABILITY + 1):
         if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            break  # one past the last that this kernel knows
+            break  # one past the kernel's last one
 
 
 def give_up_gaining() -> None:
-    """Gives up, for this process and all that it starts, every way to gain a right; those that are held stay."""
+    """Prevents this process and its children from gaining privileges; held ones stay."""
     try:
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     except OSError as error:
@@ -133,12 +129,11 @@ def give_up_gaining() -> None:
 
 
 def drop_capabilities() -> None:
-    """Gives up every capability that is held."""
     _check(_capset(_CAPABILITY_HEADER, _NO_CAPABILITIES), "capset")
 
 
 class Filter(ctypes.Structure):
-    """A seccomp program in the kernel's form; made before the fork, because making it costs as much as the fork."""
+    """A seccomp program in the kernel's form; made before the fork, because it costs as much as the fork."""
 
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
@@ -148,13 +143,13 @@ class Filter(ctypes.Structure):
 
 
 def load_seccomp(program: Filter) -> None:
-    """Filters the system calls of this process and of all that it starts."""
+    """Filters the system calls of this process and its children."""
     mode_filter = 2
     _check(_libc.prctl(PR_SET_SECCOMP, mode_filter, ctypes.byref(program), 0, 0), "seccomp")
 
 
 def restrict_self(ruleset: int, flags: int = 0) -> None:
-    """Lays Landlock rules on this process and on all that it starts; see `landlock`."""
+    """Applies Landlock rules to this process and its children; see `landlock`."""
     _check(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, flags), "landlock_restrict_self")
 
 

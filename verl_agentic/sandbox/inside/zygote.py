@@ -1,14 +1,14 @@
-"""The zygote: a process with a Python interpreter and its imports loaded, of which every box is a copy.
+"""The zygote: a Python process with its imports loaded, from which every box is forked.
 
-It is executed, not forked, from the trainer, with an empty environment: a forked one would carry the trainer's memory,
-secrets included, into every box.
+The trainer executes it with an empty environment. A fork would copy the trainer's memory, secrets included, into every
+box.
 
     python -I -S -c "...; main()" FD     FD: a Unix socket; its other end is the zygote's life
 """
 
 from __future__ import annotations
 
-import _socket  # without what `socket` puts around it: every program has to copy the page tables of it
+import _socket  # without the `socket` module, whose page tables every program would copy
 import contextlib
 import gc
 import itertools
@@ -29,24 +29,24 @@ _box_numbers = itertools.count()
 
 
 class Kind(NamedTuple):
-    """What the walls of the boxes are made of."""
+    """The kind of isolation of boxes."""
 
     enter: Callable[[frames.Connection, dict[str, Any]], None]
-    """Brings the zygote to where its boxes will be."""
+    """Moves the zygote into the environment of its boxes."""
     namespaces: Callable[[dict[str, Any]], int]
     """Flags of the new namespaces of a box."""
     admit: Callable[[int, int, dict[str, Any]], None]
-    """Does from outside what a new box, given by its pid and its number, waits for."""
+    """Performs the outside part of a new box's setup, given its pid and number."""
     begin: Callable[[int, dict[str, Any]], None]
-    """Makes a new process the user that the box has."""
+    """Switches a new process to the box's user."""
     build: Callable[[frames.Connection, int, dict[str, Any]], box.Box]
-    """Builds the walls around this process and returns the box."""
+    """Isolates this process and returns the box."""
     end: signal.Signals
-    """Ends a box with all that runs in it."""
+    """Signal that ends a box with everything in it."""
 
 
 def main(kind: Kind | None = None) -> None:
-    """Loads the imports, and then makes boxes, of namespaces by default, until the trainer's end is closed."""
+    """Loads the imports, then makes boxes until the trainer's end is closed."""
     kind = kind or _NAMESPACES
     control = _socket.socket(fileno=int(sys.argv[1]))
     trainer = frames.Connection(control.fileno(), control.fileno())
@@ -67,7 +67,7 @@ def main(kind: Kind | None = None) -> None:
 
 
 def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
-    """Goes into namespaces whose file system is the sandbox's."""
+    """Enters namespaces with the sandbox's file system."""
     syscalls.unshare(NEWUSER | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
     trainer.send({"unshared": os.getpid()})
     trainer.receive()  # the trainer has written the maps of users
@@ -86,7 +86,7 @@ def _serve(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # Not only the connection: a process that the trainer has forked may hold its other end open.
+    # Also checks the trainer itself, because its forked processes may hold the connection open.
     trainer = os.pidfd_open(os.getppid())
     is_open = True
     while is_open:
@@ -106,7 +106,7 @@ def _reap() -> None:
 
 
 def _end_boxes(end: signal.Signals) -> None:
-    """Ends what is left, so that nothing is there any more when the zygote has gone."""
+    """Ends all boxes before the zygote ends."""
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         boxes = [int(pid) for pid in file.read().split()]
     for pid in boxes:
@@ -118,7 +118,7 @@ def _end_boxes(end: signal.Signals) -> None:
 
 
 def _make_box(control: _socket.socket, config: dict[str, Any], kind: Kind) -> bool:
-    """Makes a box around the descriptor that comes with a request; False when the trainer has gone."""
+    """Makes a box for the descriptor of a request; False if the trainer has gone."""
     text, ancillary, _, _ = control.recvmsg(4096, _socket.CMSG_SPACE(4))
     if not text:
         return False
@@ -144,8 +144,9 @@ def _make_box(control: _socket.socket, config: dict[str, Any], kind: Kind) -> bo
 
 
 def _map_users(pid: int, number: int, config: dict[str, Any]) -> None:
-    """Says who the users of a box are here: two that no other box has, where there are several, because the kernel
-    counts some things (descriptors on their way, pipes, queues) per user of the machine."""
+    """Maps the users of a box: two separate ones if possible, because the kernel counts some resources (descriptors in
+    transit, pipes, queues) per user.
+    """
     first = 1 + 2 * (number % _MAX_BOXES)
     for name, here in (("uid_map", config["user"]), ("gid_map", config["group"])):
         if name == "gid_map" and not config["change_user"]:

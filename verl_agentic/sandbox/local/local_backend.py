@@ -1,7 +1,7 @@
 """The backend `local`: plain child processes with resource limits.
 
-This bounds accidents (endless loops, memory, output), it does not contain malice: the code runs as the same user, sees
-the same files and has the same network. Use it for policies that you train on tasks you trust.
+This limits accidents (endless loops, memory, output), not attacks. The code runs as the same user with the same files
+and network. Use it only for trusted tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _has_warned = False
 
 
 class LocalBackend:
-    """Sandboxes that are folders of this machine; limits on memory, CPU time and files are those of each process."""
+    """Sandboxes that are folders of this machine; limits on memory, CPU time and files apply per process."""
 
     name = "local"
 
@@ -37,8 +37,8 @@ class LocalBackend:
         """Makes the backend.
 
         Args:
-            max_running: most processes at once; by default twice the cores.
-            is_trusted: the code is known to be harmless: no warning.
+            max_running: maximum number of processes at once; by default twice the cores.
+            is_trusted: suppresses the warning for code that is known to be harmless.
         """
         self._max_running = max_running or 2 * (os.cpu_count() or 1)
         self._is_trusted = is_trusted
@@ -47,7 +47,7 @@ class LocalBackend:
         self._sandboxes: set[LocalSandbox] = set()
 
     async def start(self) -> None:
-        """Makes the folder of all sandboxes; warns, once per process, that nothing is isolated."""
+        """Makes the folder of all sandboxes; warns once per process that nothing is isolated."""
         if self._threads is not None:
             return
         if not self._is_trusted:
@@ -57,11 +57,7 @@ class LocalBackend:
         self._threads = ThreadPoolExecutor(self._max_running, thread_name_prefix="sandbox")
 
     async def create(self) -> LocalSandbox:
-        """Makes an empty folder.
-
-        Raises:
-            SandboxError: the backend is not started, or the disk is full.
-        """
+        """Makes an empty folder. Raises SandboxError if the backend is not started, or the disk is full."""
         if self._threads is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
         with boundary(SandboxError, "making a sandbox's folder"):
@@ -71,7 +67,6 @@ class LocalBackend:
         return sandbox
 
     async def close(self) -> None:
-        """Ends all sandboxes and removes their folders."""
         if self._threads is None:
             return
         threads, self._threads = self._threads, None
@@ -87,7 +82,7 @@ class LocalSandbox:
     def __init__(
         self, folder: Path, *, threads: ThreadPoolExecutor, on_closed: Callable[[LocalSandbox], None] = lambda _: None
     ) -> None:
-        """Takes an empty folder, and the threads that its processes are watched from."""
+        """Takes an empty folder, and threads to watch its processes."""
         self._folder, self._threads = folder, threads
         self._work = folder / "work"
         self._work.mkdir()
@@ -98,7 +93,6 @@ class LocalSandbox:
         self._is_closed = False
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        """Runs a command; see `Sandbox.run`."""
         execution = Execution(command, limits)
         self._running.add(execution)
         try:
@@ -110,25 +104,22 @@ class LocalSandbox:
             self._running.discard(execution)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         from verl_agentic.sandbox.local.local_session import LocalSession  # speaks to the kernel, as only Linux has it
 
         def start() -> SandboxSession:
             session = LocalSession(kind, limits, self._work, self._threads)
-            self._sessions.append(session)  # here: the call may be cancelled meanwhile
+            self._sessions.append(session)  # here, because the call may be cancelled meanwhile
             return session
 
         return await self._in_thread(start)
 
     async def snapshot(self) -> int:
-        """Keeps a copy of the working folder; see `Sandbox.snapshot`."""
         await self._end_sessions()
         self._num_snapshots += 1
         await self._in_thread(files.copy_tree, str(self._work), str(self._snapshot(self._num_snapshots)))
         return self._num_snapshots
 
     async def reset(self, snapshot: int | None = None) -> None:
-        """Brings the working folder back; see `Sandbox.reset`."""
         if snapshot is not None and not 1 <= snapshot <= self._num_snapshots:
             raise ConfigError(f"snapshots 1 to {self._num_snapshots} are there, got {snapshot}")
         await self._end_sessions()
@@ -137,7 +128,6 @@ class LocalSandbox:
             await self._in_thread(files.copy_tree, str(self._snapshot(snapshot)), str(self._work))
 
     async def close(self) -> None:
-        """Ends what runs and removes the folder."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -22,8 +22,8 @@ from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.inside import files
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 
-# Limits are set by the child itself: a preexec_fn would fork a process full of threads. The alarm ends a program whose
-# trainer was killed.
+# The child sets its limits itself, because a preexec_fn is unsafe with threads. The alarm ends a program whose trainer
+# was killed.
 LIMIT = """
 import os, resource, sys
 from signal import alarm
@@ -64,7 +64,7 @@ _OUTPUTS_BYTES = 64 * 2**20
 
 
 class Execution:
-    """One run of one program, in a thread of its own."""
+    """One run of one program, watched in its own thread."""
 
     def __init__(self, command: Command, limits: Limits) -> None:
         self._command, self._limits = command, limits
@@ -78,7 +78,7 @@ class Execution:
         """Runs the program in a folder to its end, or to its wall limit.
 
         Raises:
-            ConfigError: a path of the command goes through a link that code has put there.
+            ConfigError: a path of the command goes through a link.
             SandboxError: it could not be started.
         """
         self._write_files(folder)
@@ -107,7 +107,7 @@ class Execution:
         )
 
     def cancel(self) -> None:
-        """Kills the program, or keeps it from starting."""
+        """Kills the program, or prevents its start."""
         with self._lock:
             self._is_cancelled = True
             if self._process is not None and self._process.returncode is None:
@@ -132,7 +132,7 @@ class Execution:
             return start(_RUN_CODE, [str(source.fileno())], keep=[source.fileno()])
 
     def _pump(self, process: subprocess.Popen[bytes], *, deadline: float) -> bool:
-        """Feeds stdin and keeps the outputs' beginnings; returns False when the deadline came first."""
+        """Writes stdin and keeps the start of outputs; False if the deadline came first."""
         assert process.stdin and process.stdout and process.stderr
         end = os.pidfd_open(process.pid)
         try:
@@ -146,7 +146,7 @@ class Execution:
                 while (left := deadline - time.monotonic()) > 0:
                     ready = {key.data: key.fileobj for key, _ in selector.select(left)}
                     if "end" in ready:
-                        return True  # whoever still holds the pipes is a grandchild: it is killed with the group
+                        return True  # a grandchild may hold the pipes; it is killed with the group
                     for name, stream in ready.items():
                         if not self._move(stream, name):  # type: ignore[arg-type]
                             selector.unregister(stream)
@@ -156,7 +156,7 @@ class Execution:
         return False
 
     def _move(self, stream: IO[bytes], name: str) -> bool:
-        """Moves a piece; returns False when there is nothing more to move."""
+        """Moves a piece; returns False at the end."""
         if name == "stdin":
             try:
                 self._stdin = self._stdin[os.write(stream.fileno(), self._stdin[:_CHUNK]) :]
@@ -168,7 +168,7 @@ class Execution:
         return bool(chunk)
 
     def _end(self, process: subprocess.Popen[bytes]) -> resource.struct_rusage:
-        """Ends the group, keeps what is left in the pipes, and returns what the program has used."""
+        """Kills the group, reads the rest of the pipes, and returns the program's usage."""
         with self._lock:  # the pid may be reused once it is reaped
             kill_group(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
@@ -183,7 +183,7 @@ class Execution:
 
     def _drain(self, stream: IO[bytes], name: str) -> None:
         with contextlib.suppress(BlockingIOError):
-            for _ in range(32):  # who left the group may be writing for ever
+            for _ in range(32):  # a process outside of the group may write forever
                 if not self._move(stream, name):
                     return
 
@@ -204,16 +204,12 @@ def spawn(
     """Starts an isolated interpreter (`python -I -S`: no site packages) that limits itself and runs `bootstrap`.
 
     Args:
-        bootstrap: what it does after it has limited itself; finds `arguments` from `sys.argv[6]` on.
-        arguments: of the bootstrap.
-        limits: of the process.
-        alarm_s: seconds after which it is ended even when nobody watches it; 0 for never.
-        folder: where it runs, and its home.
-        env: of the program, beside PATH, HOME and LANG.
+        bootstrap: code to run after the limits are set; `arguments` start at `sys.argv[6]`.
+        alarm_s: seconds after which it ends by itself; 0: never.
+        folder: working folder and home.
+        env: environment in addition to PATH, HOME and LANG.
         keep: descriptors that it inherits.
         stdin: as `subprocess.Popen` takes it.
-        stdout: the same.
-        stderr: the same.
 
     Raises:
         SandboxError: no process could be started.
@@ -237,22 +233,22 @@ def spawn(
 
 
 def kill_group(pid: int) -> None:
-    """Kills a process and what it has started, but for those that have left its group."""
+    """Kills a process and its children that are still in its group."""
     with contextlib.suppress(ProcessLookupError):  # the whole group has ended
         os.killpg(pid, signal.SIGKILL)
 
 
 def _own_peak_mb(peak_mb: float) -> float:
-    """Returns the peak of a program, in MiB, or 0 when it cannot be told.
+    """Returns the peak memory of a program, in MiB, or 0 if unknown.
 
-    The kernel's figure starts at the peak of this process, of which the program was forked off.
+    The kernel's value starts at the peak of this process, from which the program was forked.
     """
     ours_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return peak_mb if peak_mb > ours_mb else 0.0
 
 
 def _read(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
-    """Returns the regular files that are there, through no link, as long as they fit together."""
+    """Returns existing regular files, following no links, up to the size limit."""
     contents: dict[str, bytes] = {}
     room = _OUTPUTS_BYTES
     for path in paths:

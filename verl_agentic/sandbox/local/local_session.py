@@ -12,7 +12,7 @@ from verl_agentic.sandbox.inside import session
 from verl_agentic.sandbox.interface import CommandResult, Limits, SessionKind
 from verl_agentic.sandbox.local.local_process import kill_group, spawn
 
-# By way of numbers that are free: the trainer may have had so many files open that these are any numbers at all.
+# Moves them to free numbers first, because the trainer's open files may have taken any numbers.
 _MOVE = f"""
 import fcntl
 calls, status = (fcntl.fcntl(int(number), fcntl.F_DUPFD, {session.STATUS + 1}) for number in sys.argv[6:8])
@@ -34,10 +34,10 @@ class LocalSession:
     """A session (`sandbox.interface.SandboxSession`)."""
 
     def __init__(self, kind: SessionKind, limits: Limits, folder: Path, threads: ThreadPoolExecutor) -> None:
-        """Starts the interpreter or the shell in a folder; it is watched from one of the threads."""
+        """Starts the interpreter or the shell in a folder; one of the threads watches it."""
         self._limits, self._threads = limits, threads
         self._lock = asyncio.Lock()
-        self._thread_lock = threading.Lock()  # a call that is cancelled goes on for a moment in its thread
+        self._thread_lock = threading.Lock()  # a cancelled call continues briefly in its thread
         self._is_closed = False
 
         def start(calls: int, status: int, stdout: int, stderr: int) -> int:
@@ -60,7 +60,6 @@ class LocalSession:
         self._session = session.ProcessSession(start, kill=kill_group)
 
     async def run(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a piece of source or a command line; see `SandboxSession.run`."""
         async with self._lock:
             if self._is_closed or self._session.has_ended:
                 stderr = "the session has ended\n"
@@ -72,7 +71,6 @@ class LocalSession:
                 raise
 
     async def close(self) -> None:
-        """Ends the session and all that it started."""
         if not self._is_closed:
             self._is_closed = True
             if not self._session.has_ended:

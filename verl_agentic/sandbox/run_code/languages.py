@@ -1,4 +1,4 @@
-"""The languages of SandboxFusion's contract that the server knows: source file, compiler and program of each."""
+"""The supported languages of SandboxFusion's contract: source file, compiler and program of each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from verl_agentic.sandbox.interface import Command, Limits, Sandbox
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """How source becomes a running program."""
+    """A language: how its source is compiled and run."""
 
     needs: Sequence[str]
     """Programs that must be in the sandbox."""
     source: str = ""
-    """Name of the source file; empty for Python, whose source needs no file."""
+    """Name of the source file; empty for Python."""
     compile: Sequence[str] = ()
-    """Program and arguments that compile it; empty when it is interpreted."""
+    """Compiler command; empty for interpreted languages."""
     run: Sequence[str] = ()
     proof: str
-    """A program that prints 42: only a language that runs it is offered."""
+    """A program that prints 42; a language is offered only if it works."""
     memory_mb: int = 0
-    """The least its runtime reserves, in MiB of addresses: a smaller limit is raised to it."""
+    """Minimum address space of its runtime, in MiB; smaller limits are raised to it."""
 
 
 LANGUAGES = {
@@ -68,15 +68,11 @@ LANGUAGES = {
         proof='fn main() { print!("42"); }',
     ),
 }
-"""Name in a request -> how it is run."""
+"""Name in a request -> language."""
 
 
 async def languages_in(sandbox: Sandbox) -> dict[str, Language]:
-    """Returns the languages whose compilers and interpreters seem to be inside.
-
-    Raises:
-        SandboxError: the sandbox failed.
-    """
+    """Returns the languages whose programs are in the sandbox. Raises SandboxError if the sandbox failed."""
     programs = sorted({program for language in LANGUAGES.values() for program in language.needs})
     script = f"for program in {shlex.join(programs)}; do command -v $program >/dev/null && echo $program; done; true"
     result = await sandbox.run(Command(argv=["sh", "-c", script]), limits=Limits())

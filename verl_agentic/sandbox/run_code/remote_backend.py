@@ -1,6 +1,6 @@
-"""The backend `remote`: any service that speaks SandboxFusion's `/run_code`, our own server among them.
+"""The backend `remote`: any service with SandboxFusion's `/run_code`, including our own server.
 
-Such a service keeps nothing between two requests: every run is a fresh one, and there are no sessions and snapshots.
+The service is stateless: every run is fresh, and there are no sessions and snapshots.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ try:
     import httpx
 except ImportError as cause:
     raise MissingDependencyError(
-        f"the sandbox backend remote needs httpx, got {cause}; pip install 'verl-agentic[serve]'"
+        f"the backend remote needs httpx, got {cause}; pip install 'verl-agentic[serve]'"
     ) from cause
 
 URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_URL", "VERL_AGENTIC_SANDBOX_TOKEN"
@@ -49,20 +49,18 @@ class RemoteConfig(Settings):
     token: str = field(default_factory=lambda: os.environ.get(TOKEN_VARIABLE, ""), repr=False)
     """Bearer token; by default of the environment variable `VERL_AGENTIC_SANDBOX_TOKEN`."""
     deadline_s: float = setting(120.0, above=0)
-    """Time beyond the execution's own for the whole call, with queue and repetitions, in seconds."""
+    """Maximum time of a call beyond the execution's own, with queue and retries, in seconds."""
     max_attempts: int = setting(6, min=1)
-    """Requests for one call, when the service is overloaded, fails or cannot be reached."""
+    """Maximum number of requests per call, if the service is overloaded, fails or is unreachable."""
     max_connections: int = setting(64, min=1)
     """Connections at one time."""
     at_least: str = "none"
-    """Weakest isolation that the service must say it has; one that says nothing passes with `none` only."""
+    """Minimum isolation that the service must report; a service without a report passes with `none` only."""
 
     def check_together(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(
-                f"url must be http(s)://HOST:PORT, got {self.url!r}; give the option url, or set {URL_VARIABLE}"
-            )
+            raise ConfigError(f"url must be http(s)://HOST:PORT, got {self.url!r}; set it or {URL_VARIABLE}")
         Isolation.parse(self.at_least)
 
 
@@ -77,14 +75,10 @@ class RemoteBackend:
         self._client: httpx.AsyncClient | None = None
         self._is_ours = False
         self.isolation = Isolation.NONE
-        """As the service says."""
+        """As reported by the service."""
 
     async def start(self) -> None:
-        """Opens the connections and asks the service what it is.
-
-        Raises:
-            SandboxUnavailableError: it cannot be reached, or isolates less than asked for.
-        """
+        """Connects. Raises SandboxUnavailableError if the service is unreachable, or isolates less than required."""
         if self._client is not None:
             return
         config = self._config
@@ -105,7 +99,6 @@ class RemoteBackend:
         return RemoteSandbox(self)
 
     async def close(self) -> None:
-        """Closes the connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -114,9 +107,9 @@ class RemoteBackend:
         """Runs a command on the service.
 
         Raises:
-            ConfigError: the contract, or this service, cannot carry it.
-            SandboxBusyError: the service was overloaded all the time.
-            SandboxError: it failed, or could not be reached.
+            ConfigError: the contract or this service does not support the command.
+            SandboxBusyError: the service stayed overloaded.
+            SandboxError: it failed or was unreachable.
         """
         body = request_body(command, limits, is_ours=self._is_ours)
         deadline_s = limits.wall_s + self._config.deadline_s
@@ -138,7 +131,7 @@ class RemoteBackend:
             )
 
     async def _ask(self, body: dict[str, Any]) -> Any:
-        """Sends a request until it is answered: running code twice is harmless, because nothing of it stays."""
+        """Sends a request until it is answered; running code twice is harmless, because it leaves no state."""
         attempt = 0
         while True:
             attempt += 1
@@ -162,18 +155,14 @@ class RemoteBackend:
 
 
 class RemoteSandbox:
-    """A place that is new for every run: `sandbox.interface.Sandbox`, as far as a service without memory can be one."""
+    """A stateless sandbox (`sandbox.interface.Sandbox` without sessions and snapshots)."""
 
     def __init__(self, backend: RemoteBackend) -> None:
         self._backend = backend
         self._is_closed = False
 
     async def run(self, command: Command, *, limits: Limits, fresh: bool = False) -> CommandResult:
-        """Runs a command; see `Sandbox.run`.
-
-        Raises:
-            ConfigError: `fresh` is false: no file would stay.
-        """
+        """Runs a command; see `Sandbox.run`. Raises ConfigError if `fresh` is false, because no file would stay."""
         if not fresh:
             _refuse("files that stay between runs", "run with fresh=True, or through a pool")
         if self._is_closed:
@@ -181,20 +170,19 @@ class RemoteSandbox:
         return await self._backend.run(command, limits=limits)
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
-        """Refuses: a service without memory has no sessions."""
+        """Raises: a stateless service has no sessions."""
         _refuse(f"a {kind} session")
 
     async def snapshot(self) -> int:
-        """Refuses: a service without memory has no snapshots."""
+        """Raises: a stateless service has no snapshots."""
         _refuse("a snapshot")
 
     async def reset(self, snapshot: int | None = None) -> None:
-        """Does nothing without a snapshot: the next run is fresh anyway."""
+        """Does nothing without a snapshot, because every run is fresh."""
         if snapshot is not None:
             _refuse("a snapshot")
 
     async def close(self) -> None:
-        """Forbids further runs."""
         self._is_closed = True
 
 
@@ -202,12 +190,11 @@ def request_body(command: Command, limits: Limits, *, is_ours: bool) -> dict[str
     """Returns the request for a command.
 
     Args:
-        command: what is run.
-        limits: of which only wall time and memory are in the contract.
-        is_ours: the service understands our extension, with environment and all limits.
+        limits: the contract has only wall time and memory.
+        is_ours: whether the service supports our extension (environment and all limits).
 
     Raises:
-        ConfigError: the contract cannot carry it.
+        ConfigError: the contract does not support the command.
     """
     try:
         stdin = command.stdin.decode()
@@ -245,7 +232,7 @@ def _refuse(what: str, instead: str = "use the backend namespaces or docker") ->
 
 
 def _split(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Returns the address of the service, fit for messages, and the user and password that the URL carries."""
+    """Splits a URL into an address without credentials, and user and password."""
     parts = urlsplit(url)
     netloc = parts.netloc.rpartition("@")[2]
     base = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/").removesuffix(_RUN_CODE), "", ""))
@@ -253,12 +240,12 @@ def _split(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def _text(text: str) -> str:
-    """Returns text that can be sent: a policy may write what is none."""
+    """Returns encodable text, because a policy may write invalid characters."""
     return text.encode("utf-8", "replace").decode()
 
 
 async def _health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
-    """Returns what a service says of itself: nothing when it has no `/health`, as SandboxFusion's own."""
+    """Returns a service's `/health` report; empty if it has none, like SandboxFusion's own."""
     try:
         response = await client.get(f"{url}/health", timeout=_HEALTH_TIMEOUT_S)
     except httpx.TransportError as cause:
@@ -273,11 +260,7 @@ async def _health(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
 
 
 def _failure(response: httpx.Response) -> SandboxError:
-    """Returns what to raise when there is no further attempt.
-
-    Raises:
-        ConfigError: the request itself is refused: another attempt would be, too.
-    """
+    """Returns the error after the last attempt. Raises ConfigError if the request itself is rejected."""
     said = f"HTTP {response.status_code}: {response.text[:500]}"
     if response.status_code in (401, 403):
         raise ConfigError(f"{response.url} wants another token, got {said}; set token or {TOKEN_VARIABLE}")

@@ -1,7 +1,7 @@
-"""SandboxFusion's `/run_code`: the request, the answer, and how results become one and the other.
+"""SandboxFusion's `/run_code`: request, answer, and conversions of results.
 
-Beyond the contract, which other services ignore: the request's `extension` (argv, env, limits), and in `run_result`
-the fields `cpu_s`, `peak_memory_mb`, `oom`, `stdout_truncated` and `stderr_truncated`.
+Our extensions, which other services ignore: the request's `extension` (argv, env, limits), and in `run_result` the
+fields `cpu_s`, `peak_memory_mb`, `oom`, `stdout_truncated` and `stderr_truncated`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ except ImportError as cause:
     ) from cause
 
 SERVICE = "verl-agentic"
-"""How our own server calls itself in `/health`."""
+"""Name of our own server in `/health`."""
 _EXTRAS = ("cpu_s", "peak_memory_mb", "oom", "stdout_truncated", "stderr_truncated")
 
 
 class Extension(BaseModel):
-    """What only our own server understands."""
+    """Fields that only our own server supports."""
 
     argv: list[str] | None = None
-    """Runs a program in the place of the code."""
+    """Runs a program instead of the code."""
     env: dict[str, str] = {}
     limits: dict[str, Any] = {}
-    """Fields of `sandbox.interface.Limits`, beside wall time and memory, which the contract has."""
+    """Fields of `sandbox.interface.Limits` except wall time and memory, which the contract has."""
 
 
 class RunRequest(BaseModel):
@@ -50,11 +50,7 @@ class RunRequest(BaseModel):
     extension: Extension = Extension()
 
     def decoded_files(self) -> dict[str, bytes]:
-        """Returns path -> content; an entry without content is left out.
-
-        Raises:
-            ConfigError: a content is no base64.
-        """
+        """Returns path -> content, without empty entries. Raises ConfigError if a content is not base64."""
         try:
             return {
                 path: base64.b64decode(text, validate=True) for path, text in self.files.items() if text is not None
@@ -64,7 +60,7 @@ class RunRequest(BaseModel):
 
 
 def answer_of(result: CommandResult | None, *, compiled: CommandResult | None = None) -> dict[str, Any]:
-    """Returns the answer for a run, and the compilation before it; a run that did not happen is None."""
+    """Returns the answer for a compilation and a run; None if one did not happen."""
     is_well = result is not None and result.ok
     return {
         "status": "Success" if is_well else "Failed",
@@ -89,11 +85,7 @@ def failure_of(message: str) -> dict[str, Any]:
 
 
 def result_of(answer: Any, *, output_bytes: int) -> CommandResult:
-    """Returns the result in the answer of a service.
-
-    Raises:
-        SandboxError: the service's sandbox failed, or the answer is none of the contract.
-    """
+    """Returns the result in an answer. Raises SandboxError if the sandbox failed, or the answer is invalid."""
     try:
         if answer["status"] == "SandboxError":
             raise SandboxError(f"the service's sandbox failed, got {answer.get('message') or answer}")
