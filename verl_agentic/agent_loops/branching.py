@@ -1,8 +1,7 @@
-"""Episodes of one prompt that branch from each other (`sampling.branching_rule` says when).
+"""Episodes of one prompt that branch from each other (by `sampling.branching_rule`).
 
-A branch begins with the tokens of the episode it leaves, id for id, and with an environment of its own that is brought
-to the same state: the recorded actions are carried out again. Where that shows anything else than it did, the branch is
-refused, and its sample is played from the beginning.
+A branch starts with the exact tokens of its parent episode, and with its own environment, in which the recorded actions
+are repeated. If the environment answers differently, the branch is rejected, and its sample starts from the beginning.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _STATE = (
     *("messages", "actions", "turn_rewards", "states", "info", "num_sampled", "_context", "_turn", "_last_turn"),
     *("min_weights_version", "max_weights_version"),
 )
-"""What a branch takes over from a play, beside its tokens."""
+"""State that a branch copies from its parent, besides its tokens."""
 
 
 async def run_branching_episode(
@@ -51,23 +50,20 @@ async def run_branching_episode(
     group: str,
     vocab_size: int,
 ) -> tuple[Episode, list[list[int]]]:
-    """Plays one episode of a group: at once, from a sibling's branch point, or when no sibling is left to give one.
+    """Runs one episode of a group: at once, from a sibling's branch point, or when no sibling can offer one.
 
-    Every caller gets one episode, whatever becomes of its siblings. It waits at most `limits.episode_timeout_s`, and
-    the deadline of its episode counts from the end of the wait.
+    Every call returns one episode. It waits at most `limits.episode_timeout_s`; the deadline of its episode starts
+    after the wait.
 
     Args:
-        row: what is played; the same for the whole group.
-        make_env: makes the environment.
+        row: the same for the whole group.
         setup: policy, codec, budgets and deadlines.
         request_id: names the episode to the policy's server.
         branching: the rule; the same for the whole group.
-        group: name of the group. Its members must be played side by side in this event loop.
-        vocab_size: size of the policy's vocabulary.
+        group: name of the group. Its members must run concurrently in this event loop.
 
     Returns:
-        The episode, and for each of its rows the ids that `CreditBatch.shared_BT` needs, one per response token:
-        siblings that share a token have the same id at the same place.
+        The episode, and for each of its rows the ids of `CreditBatch.shared_BT`, one per response token.
     """
     attempts: list[BranchingAttempt] = []
 
@@ -97,7 +93,7 @@ async def run_branching_episode(
 
 
 class BranchRefused(Exception):
-    """The environment cannot be brought to the state of a branch point; never leaves this module."""
+    """The environment cannot reach the state of a branch point. Internal to this module."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,26 +101,26 @@ class BranchPoint:
     """An episode up to the policy's turn after a tool's observation."""
 
     trajectory: Trajectory
-    """Its row up to there."""
+    """Its row up to this point."""
     shared_ids: list[int]
-    """Who sampled each of its response tokens: `id` of the play."""
+    """Id of the attempt that sampled each of its response tokens."""
     steps: tuple[tuple[Action, Observation], ...]
-    """What was done in the environment, and what that answered."""
+    """Actions and observations so far."""
     state: dict[str, Any]
-    """What else the play knew (`_STATE`)."""
+    """Other state of the attempt (`_STATE`)."""
     state_key: str | None
-    """What the environment calls the state that it is in, where it does."""
+    """The environment's key of its state, or None."""
     first_log_probs: list[float]
 
 
 class Siblings:
-    """The episodes of one prompt: those that play, and those that wait for a place to begin.
+    """The running and waiting episodes of one prompt.
 
-    While one waits, at least one plays: the last one that ends without having given a place away lets all begin.
+    While one waits, at least one runs. When the last one ends without a branch point, all waiting ones start.
     """
 
     def __init__(self, branching: Branching, *, seed: int | str | None = None) -> None:
-        """Makes a group without members; `seed` is that of its draws."""
+        """Makes an empty group; `seed` is for its draws."""
         self.branching = branching
         self.num_members = 0
         self._draw = random.Random(seed).random
@@ -135,25 +131,25 @@ class Siblings:
 
     @property
     def num_waiting(self) -> int:
-        """How many wait for a place."""
+        """Number of waiting episodes."""
         return len(self._waiting)
 
     def new_id(self) -> int:
-        """Returns an id that no other play of the group has."""
+        """Returns an id that is unique in the group."""
         return next(self._ids)
 
     def num_branches(self, *, rise: float) -> int:
-        """Draws how many of those that wait begin at a place; `rise` is that of the entropy there."""
+        """Draws how many waiting episodes start at a place; `rise` is the rise of entropy there."""
         return num_branches(self.branching, rise=rise, num_free=self.num_waiting, draw=self._draw)
 
     def begin(self, point: BranchPoint | None) -> None:
-        """Lets the one that has waited longest begin: at a branch point, or at the beginning."""
+        """Starts the longest waiting episode, at a branch point or from the beginning."""
         self._num_playing += 1
         self._waiting.popleft().set_result(point)
 
     @asynccontextmanager
     async def place(self, *, timeout_s: float) -> AsyncIterator[BranchPoint | None]:
-        """Waits for a place to begin at, None being the beginning; the member plays until the context ends."""
+        """Waits for a place to start, None being the beginning; the member runs until the context ends."""
         point = await self._wait(timeout_s)
         try:
             yield point
@@ -191,7 +187,7 @@ class Siblings:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """Where the policy's coming turn begins."""
+    """The start of the policy's next turn."""
 
     length: int
     """Response tokens before it."""
@@ -200,23 +196,23 @@ class _Mark:
 
 @dataclass(kw_only=True)
 class BranchingAttempt(Attempt):
-    """An attempt that may begin at a branch point, and gives its siblings some."""
+    """An attempt that may start at a branch point, and offers branch points to its siblings."""
 
     siblings: Siblings
     vocab_size: int
     id: int
-    """Stands for the tokens that this play has sampled, and its siblings share."""
+    """Id of the tokens that this attempt sampled and its siblings share."""
     point: BranchPoint | None = None
     steps: list[tuple[Action, Observation]] = field(default_factory=list)
     first_log_probs: list[float] = field(default_factory=list)
-    """Of what was sampled at the beginning of the first turn."""
+    """Log-probs of the tokens sampled at the start of the first turn."""
     _mark: _Mark | None = None
     _num_given: int = 0
-    """Length of the longest prefix that a sibling was given."""
+    """Length of the longest prefix passed to a sibling."""
 
     @property
     def first_row(self) -> Trajectory:
-        """The row that its siblings may share."""
+        """The row that siblings may share."""
         return self.rows[0] if self.rows else self.trajectory
 
     def shared_ids(self, length: int) -> list[int]:
@@ -232,11 +228,7 @@ class BranchingAttempt(Attempt):
                 await self._return_to(env, self.point)
 
     async def _return_to(self, env: Env, point: BranchPoint) -> None:
-        """Brings the environment to the state of a branch point, and takes over what was played.
-
-        Raises:
-            BranchRefused: the environment does not answer as it did.
-        """
+        """Brings the environment to a branch point and copies its state. Raises BranchRefused if answers differ."""
         if self.trajectory.prompt_ids != point.trajectory.prompt_ids:
             raise BranchRefused("the environment begins with another prompt")
         started = time.monotonic()
@@ -257,7 +249,7 @@ class BranchingAttempt(Attempt):
         self.trajectory = point.trajectory.prefix(len(point.trajectory.response_ids))
         self.steps = list(point.steps)
         self.first_log_probs = list(point.first_log_probs)
-        # What its sibling counted of itself is not the branch's.
+        # Counts of the parent are not copied.
         self.info["branched"], self.info["branch_refused"] = 1, 0
         self.info["shared_tokens"] = self.trajectory.num_model_tokens
 
@@ -270,7 +262,7 @@ class BranchingAttempt(Attempt):
         await super()._observe(observation)
         has_result = any(message.role == "tool" for message in observation.messages)
         if has_result and self.siblings.num_waiting and not self.rows and not self.side_rows:
-            # The turn that comes: `_turn` is raised when this has returned.
+            # The next turn: `_turn` is incremented after this returns.
             state = {name: copy.copy(getattr(self, name)) for name in _STATE} | {"_turn": self._turn + 1}
             self._mark = _Mark(length=len(self.trajectory.response_ids), state=state)
 
@@ -282,7 +274,7 @@ class BranchingAttempt(Attempt):
             return completion
         if not self.first_log_probs:
             self.first_log_probs = list(completion.log_probs[:most])
-        # With a forced beginning, the turn's first tokens were not sampled: its entropy is that of another place.
+        # With forced text, the turn's first tokens were not sampled, so its entropy is not comparable.
         elif mark is not None and len(self.trajectory.response_ids) == mark.length + len(completion.token_ids):
             rise = entropy_rise(self.first_log_probs, completion.log_probs, vocab_size=self.vocab_size, max_tokens=most)
             self._branch(mark, count=self.siblings.num_branches(rise=rise))
@@ -309,7 +301,7 @@ _groups: dict[str, Siblings] = {}
 
 @contextmanager
 def _members_of(group: str, branching: Branching) -> Iterator[Siblings]:
-    """Gives a new member the others of its group; the group is forgotten when all have left."""
+    """Adds a member to its group; the group is removed when all have left."""
     siblings = _groups.setdefault(group, Siblings(branching, seed=group))
     siblings.num_members += 1
     try:
@@ -340,7 +332,7 @@ def _state_key(env: Env) -> str:
 
 
 def _is_same(again: Observation, before: Observation) -> bool:
-    """Tells whether the policy and the trainer would see the same; how long a tool took may differ."""
+    """Returns whether two observations are equal for policy and trainer, apart from durations."""
     if not isinstance(again, Observation):
         return False
 

@@ -1,4 +1,4 @@
-"""What a user configures about episodes, with the values that change from step to step."""
+"""User settings of episodes, and values that change from step to step."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ from verl_agentic.settings import Settings, check_keys, check_value, read_settin
 from verl_agentic.trajectory_log.log_options import LogOptions
 
 GREEDY_SESSION = "agentic_greedy_session"
-"""Column of a prompt: which of its sessions is played greedily, as a baseline that is never trained on."""
+"""Column of a prompt: its greedy session, a baseline that is never trained."""
 Audit = Literal["stop", "warn", "off"]
 
 
 def to_audit(value: Any, *, name: str) -> Audit:
-    """Returns what a configuration holds of the audit; `stop` where it is not set.
-
-    Raises:
-        ConfigError: none of the three.
-    """
+    """Reads the audit setting; `stop` if it is not set. Raises ConfigError for an unknown value."""
     audit = "stop" if value is None else "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
     check_value(audit, Audit, name=name)
     return audit
@@ -46,7 +42,7 @@ class ExplorationSchedules(Settings):
         self.at(1, seed=0)
 
     def at(self, step: int, *, seed: int | str) -> Exploration:
-        """Returns what is forced in an episode of training step `step`; `seed` differs between episodes."""
+        """Returns the exploration of an episode of training step `step`; `seed` differs between episodes."""
         return Exploration(
             seed=seed, epsilon_tool=self.epsilon_tool.at(step), partial_solution=self.partial_solution.at(step)
         )
@@ -69,11 +65,11 @@ class LoopSettings(Settings):
     protocol_options: CodecOptions = field(default_factory=CodecOptions)
     """Options of the protocol."""
     guidance: bool = False
-    """Replay failed episodes with the environment's hint about the failure."""
+    """Retries failed episodes with the environment's hint about the failure."""
     branching: Branching | None = None
     """How the training rollouts of a prompt branch from each other. None: they do not."""
     external_sessions: int = setting(0, min=0)
-    """Sessions of every training prompt that the environment's solution plays, for the loss `rl_plus`."""
+    """Number of sessions per training prompt from the environment's solution, for the loss `rl_plus`."""
     max_turns_schedule: Schedule | None = setting(None, read=to_changing_schedule)
     """`limits.max_turns` of every training step: `{stages, every}` or `{start, end, steps}`."""
     temperature_schedule: Schedule | None = setting(None, read=to_changing_schedule)
@@ -87,7 +83,7 @@ class LoopSettings(Settings):
     log: LogOptions = field(default_factory=LogOptions)
     """Where every episode is stored, for `verl-agentic view`, `diagnose` and `reward`."""
     audit: Audit = setting("stop", read=to_audit)
-    """What happens when a row's tokens, mask and text do not match: `stop` the run, `warn`, or `off`."""
+    """Action when a row's tokens, mask and text do not match: `stop` the run, `warn`, or `off`."""
     health: Any = None
     """Alarms on the metrics of the run, a section of its own."""
     waiting: Any = None
@@ -114,11 +110,7 @@ class LoopSettings(Settings):
 
 
 def read_loop_settings(values: Any, *, section: str, **limits: Any) -> LoopSettings:
-    """Returns the settings of a section; `limits` are those that it leaves out. A key that is null is left out.
-
-    Raises:
-        ConfigError: an unknown key, or a value that cannot work; the message names the section.
-    """
+    """Reads a section with default `limits`; ignores null keys. Raises ConfigError for unknown keys and bad values."""
     known = LoopSettings.__dataclass_fields__
     given = {k: value for k, value in check_keys(values, known, section=section).items() if value is not None}
     read = read_settings(EpisodeLimits, given.pop("limits", None), section=f"{section}.limits", **limits)

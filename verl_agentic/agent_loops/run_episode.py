@@ -1,6 +1,6 @@
-"""One episode: attempts in fresh environments until one counts, and what is made of it when none does.
+"""Runs one episode: attempts in fresh environments until one counts, else a void episode.
 
-The same loop serves training, evaluation and demonstrations; only the policy behind it changes.
+Training, evaluation and demonstrations use the same loop with different policies.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ async def run_episode(
     request_id: str,
     make_attempt: Callable[..., Attempt] = Attempt,
 ) -> Episode:
-    """Plays one episode and returns its record.
+    """Runs one episode and returns its record.
 
-    What fails around the policy (environment, server) is played anew in a fresh environment, `limits.max_retries`
-    times; then, and when the scorer fails or the deadline has passed, the episode is void. None of it raises. Every
-    environment is closed exactly once on every way out, cancellation included.
+    Infrastructure failures (environment, server) are retried in a fresh environment, `limits.max_retries` times. Then
+    the episode is void, as it is if the scorer fails or the deadline passes. These failures do not raise. Every
+    environment is closed exactly once, also on cancellation.
 
     Args:
-        row: what is played.
-        make_env: makes the environment; must not block, its slow part belongs into `start`.
+        make_env: makes the environment; must not block (slow work belongs in `start`).
         setup: policy, codec, budgets and deadlines.
         request_id: names the episode to the policy's server.
         make_attempt: makes an attempt; takes the arguments of `Attempt`.
 
     Raises:
-        ConfigError, DataError: the row, the template or the configuration is wrong; no retry can help.
+        ConfigError, DataError: the row, the template or the configuration is wrong.
     """
     with activity.recording(uid=request_id):
         return await _run_attempts(
@@ -78,7 +77,7 @@ async def _run_attempts(
         left_s = deadline - time.monotonic()
         if not result.may_retry or number >= setup.limits.max_retries or left_s <= wait_s:
             if first is not None and result.stop in VOID_REASONS:
-                attempt, result = first  # a failure of its own, whatever became of the attempt after it
+                attempt, result = first  # counts as a failure, whatever the later attempt gives
             elif first is not None:
                 attempt.info.update(cast("Any", {"guided": 1.0, "first_outcome": first[1].reward.outcome}))
             return _record(attempt, result, retries=number, before=before)
@@ -91,7 +90,7 @@ async def _run_attempts(
 
 @dataclass(frozen=True, kw_only=True)
 class _Result:
-    """How an attempt ended."""
+    """The result of an attempt."""
 
     stop: StopReason
     reward: Reward = NO_REWARD
@@ -178,7 +177,7 @@ async def _score(env: Env, transcript: Transcript, limits: EpisodeLimits) -> Rew
             return check_reward(await within(env.score(transcript), limits.score_timeout_s, what="scoring"))
     except ScoringError as cause:
         if isinstance(cause.__cause__, OverrunError):
-            raise ScoringError(f"no score within {limits.score_timeout_s:g} s; mend the scorer") from cause
+            raise ScoringError(f"no score within {limits.score_timeout_s:g} s; fix the scorer") from cause
         raise
 
 

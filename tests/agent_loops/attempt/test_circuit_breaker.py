@@ -27,7 +27,7 @@ def test_the_error_names_the_most_frequent_reasons_and_the_way_out() -> None:
     with pytest.raises(InfrastructureError) as caught:
         breaker.check()
     assert str(caught.value) == (
-        "91% of the last 11 episodes are void, got 4x c; 3x b; 2x a; mend what fails, or raise max_void_share (0.25)"
+        "91% of the last 11 episodes are void, got 4x c; 3x b; 2x a; fix what fails, or raise max_void_share (0.25)"
     )
 
 

@@ -112,7 +112,7 @@ def test_a_protocol_of_the_users_own_is_a_file(chat: Any, tmp_path: Path) -> Non
         (("tags: [<ask>, </ask>]", "tags: [<ask>]"), "tags must be what opens and what closes it"),
         (("tags: [<ask>, </ask>]", "key: ask"), "must say how its actions are written"),
         (("stop: [</ask>]", "stop: </ask>"), "stop must be a list of texts"),
-        (("[{content}]", "[]"), "where the content of an observation stands"),
+        (("[{content}]", "[]"), "must place the content of an observation"),
         (("invalid_action: Ask.", "question: Hi"), "needs invalid_action"),
         (("invalid_action: Ask.", "invalid_action: Ask.\nquestion: Hi"), "where the row's prompt stands"),
         (("invalid_action: Ask.", "invalid_action: Ask.\nanswer: 5"), "answer must be keys and values"),

@@ -1,4 +1,4 @@
-"""The turns of one attempt: a policy and an environment take turns until one of them, or a budget, ends it."""
+"""The turns of one attempt, until the policy, the environment or a budget ends it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _WITHOUT_ANSWER = {
     StopReason.MAX_TOKENS: "it used all of its tokens",
     StopReason.CONTEXT_FULL: "its context is full",
 }
-"""Why a sub-agent ended before it answered."""
-_SPLIT_TOKENS = 4  # more, for characters that begin in a token further left
+"""Messages for sub-agents that ended without an answer."""
+_SPLIT_TOKENS = 4  # more, for characters that start in an earlier token
 
 
 class Stopped(Exception):
@@ -42,12 +42,12 @@ class Stopped(Exception):
         super().__init__(error or reason.value)
         self.reason = reason
         self.error = error
-        """What went wrong, where the reason makes the episode void."""
+        """Error message, if the reason makes the episode void."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSetup:
-    """What the attempts at an episode have in common."""
+    """Settings of all attempts at an episode."""
 
     policy: Policy
     codec: Codec
@@ -56,45 +56,44 @@ class EpisodeSetup:
     compaction: Compaction | None = None
     exploration: Exploration = field(default_factory=Exploration)
     guidance: bool = False
-    """Whether an episode that failed (outcome below 1) is played again with the environment's guidance, if it gives
-    any. What is trained is the second attempt, with the prompt that the policy saw, guidance included. Only sessions
-    that were guided are its siblings, for estimators and losses."""
+    """Whether a failed episode (outcome below 1) is retried with the environment's guidance, if it gives any. Only the
+    second attempt is trained, with the guidance in its prompt. Its siblings are the other guided sessions."""
     has_rubric: bool = False
     """Whether a rubric scores the episode later, so that the environment need not."""
 
 
 @dataclass(kw_only=True)
 class Attempt:
-    """One attempt while it is played, and its record."""
+    """One running attempt, and its record."""
 
     setup: EpisodeSetup
     row: EnvRow
     request_id: str
     guidance: str = ""
-    """What the prompt says about an earlier attempt that failed."""
+    """Guidance in the prompt about an earlier failed attempt."""
     side_rows: list[Trajectory] = field(default_factory=list)
     """Training rows of sub-agents."""
     rows: list[Trajectory] = field(default_factory=list)
-    """Training rows that are finished."""
+    """Finished training rows."""
     trajectory: Trajectory = field(default_factory=lambda: Trajectory(prompt_ids=[]))
-    """The row that is played."""
+    """The current row."""
     messages: list[Message] = field(default_factory=list)
     """The whole conversation."""
     actions: list[Action] = field(default_factory=list)
     turn_rewards: dict[int, float] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
-    """Turn -> what the environment calls the state that it starts from."""
+    """Turn -> the environment's key of the state in which it starts."""
     info: Counter[str] = field(default_factory=Counter)
     generate_s: float = 0.0
     env_s: float = 0.0
     min_weights_version: int | None = None
     max_weights_version: int | None = None
     error: str | None = None
-    """What went wrong, when the turns ended for a reason that makes the episode void."""
+    """Error message, if the turns ended for a reason that makes the episode void."""
     label: str = ""
-    """Of its turns in the episode's timeline, where they are not the agent's own."""
+    """Label of its turns in the episode's timeline; empty for the agent's own."""
     num_sampled: int = 0
-    """Tokens that the policy has sampled, sub-agents included."""
+    """Number of sampled tokens, sub-agents included."""
     prompt: tuple[Message, ...] = ()
     _context: list[Message] = field(default_factory=list)
     """The conversation as the policy sees it in this row."""
@@ -102,10 +101,10 @@ class Attempt:
     _tool_names: Sequence[str] = ()
     _turn: int = 0
     _last_turn: StopReason | None = None
-    """Set when the policy has been told that this turn is the last: why."""
+    """Reason, if the policy was told that this turn is the last."""
 
     async def run(self, env: Env) -> StopReason:
-        """Plays all turns and returns why they ended."""
+        """Runs all turns and returns the stop reason."""
         try:
             await self._start(env)
             while True:
@@ -115,13 +114,13 @@ class Attempt:
             return stop.reason
 
     def transcript(self, stop: StopReason) -> Transcript:
-        """Returns what a scorer may see."""
+        """Returns the transcript for scorers."""
         return Transcript(messages=tuple(self.messages), actions=tuple(self.actions), stop_reason=stop)
 
     def finish(self, *, is_void: bool, filler_id: int) -> tuple[Trajectory, ...]:
         """Returns the training rows: each ends on a sampled token, or is void."""
         if any(self.trajectory.response_mask) or not self.rows:
-            self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled after that
+            self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled since
         rows = (*self.side_rows, *self.rows)
         for row in rows:
             if is_void or not any(row.response_mask):
@@ -132,7 +131,7 @@ class Attempt:
         return rows
 
     async def delegate(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
-        """Plays a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
+        """Runs a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
         self.info["sub_agents"] += 1
         limits = replace(self.setup.limits, max_turns=max_turns)
         if limits.max_episode_tokens is not None:
@@ -177,7 +176,7 @@ class Attempt:
                 what="the start of the environment",
             )
         except OverrunError as cause:
-            raise EnvError(f"the environment did not start, got {cause}; mend it, or raise start_timeout_s") from cause
+            raise EnvError(f"the environment did not start, got {cause}; fix it, or raise start_timeout_s") from cause
         with boundary(EnvError, "the prompt and the tools of the environment"):
             self.prompt = tuple(compaction.with_note(prompt, self.guidance) if self.guidance else prompt)
             boundary_checks.check_messages(self.prompt)
@@ -213,7 +212,7 @@ class Attempt:
         self._turn += 1
 
     async def _act(self) -> tuple[Action, tuple[StopReason, bool] | None]:
-        """Samples a turn; returns it parsed, and the budget that cut it short, if one did."""
+        """Samples a turn; returns it parsed, and the budget that truncated it, if any."""
         forced = await self._force()
         completion, cut = await self._generate()
         with boundary(EnvError, "parsing a turn"):
@@ -228,7 +227,7 @@ class Attempt:
         return action, cut
 
     async def _force(self) -> list[int]:
-        """Begins the turn with what exploration asks for; returns its tokens."""
+        """Starts the turn with forced text of exploration; returns its tokens."""
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
@@ -259,7 +258,7 @@ class Attempt:
         return completion, (reason, by_reserve) if is_cut else None
 
     def _ends_in_stop_text(self, token_ids: Sequence[int]) -> bool:
-        """Returns whether the last token completes a stop text; such a turn is whole."""
+        """Returns whether the last token completes a stop text, so that the turn is complete."""
         stop, ids = self.setup.codec.stop_texts, list(token_ids)
         if not stop:
             return False
@@ -312,8 +311,7 @@ class Attempt:
     # Budgets.
 
     def _budget(self) -> tuple[int, StopReason, bool]:
-        """Returns how many tokens the coming turn may have, why it ends if it uses them all, and whether that is
-        because of the reserve."""
+        """Returns the next turn's token budget, the stop reason if it is used up, and whether the reserve limits it."""
         limits = self.setup.limits
         reserve = self._reserve()
         room, reason = self._room()
@@ -322,13 +320,13 @@ class Attempt:
         return room - reserve, reason, reserve > 0
 
     def _reserve(self) -> int:
-        """Returns what the coming turn must leave for the answer; nothing when it is the last one itself."""
+        """Returns the tokens that the next turn must leave for the answer; 0 if it is the last one."""
         is_last = self._last_turn is not None or len(self.actions) + 1 >= self.setup.limits.max_turns
         reserve = self.setup.limits.answer_reserve_tokens
         return 0 if is_last or self._room()[0] <= reserve else reserve
 
     def _room(self, added: int = 0) -> tuple[int, StopReason]:
-        """Returns how many tokens are left once `added` more of context have come, and which budget says so."""
+        """Returns how many tokens are left after `added` more context tokens, and the limiting budget."""
         left, reason = self._row_room(added)
         limit = self.setup.limits.max_episode_tokens
         if limit is not None and limit - self.num_sampled < left:
@@ -336,7 +334,7 @@ class Attempt:
         return left, reason
 
     def _row_room(self, added: int = 0) -> tuple[int, StopReason]:
-        """Returns how many tokens this row still takes."""
+        """Returns how many tokens still fit into this row."""
         limits, row = self.setup.limits, self.trajectory
         length = len(row.response_ids) + added
         response_left, context_left = (
@@ -350,7 +348,7 @@ class Attempt:
     # Observations.
 
     async def _observe(self, observation: Observation) -> None:
-        """Appends the observation; where it leaves no room, the conversation is shortened or ends."""
+        """Appends the observation; shortens or ends the conversation if it leaves no room."""
         limits, shorten = self.setup.limits, self.setup.compaction
         new, edit = await self._encode_clipped(observation.messages)
         is_tight = shorten is not None and self._row_room(_growth(edit))[0] < shorten.needed_tokens
@@ -366,9 +364,9 @@ class Attempt:
         self._append(new, edit)
 
     async def _announce_last_turn(self, new: list[Message], reason: StopReason) -> None:
-        """Appends what is new, and tells the policy that its coming turn is the last one.
+        """Appends new messages, and the notice that the next turn is the last one.
 
-        The reserve is for the answer: what is new is cut where it would take from it.
+        New messages are cut to preserve the reserve for the answer.
         """
         limits = self.setup.limits
         self._last_turn = reason
@@ -376,7 +374,7 @@ class Attempt:
         if new:
             new = await self._fit(new, reserve=limits.answer_reserve_tokens)
         left = self._room()[0]
-        for _ in range(3):  # the notice takes room itself, by a digit more or less
+        for _ in range(3):  # the length of the notice depends on the number in it
             told = left if limits.max_turn_tokens is None else min(left, limits.max_turn_tokens)
             notice = Message("user", limits.final_notice.replace("{tokens}", str(max(told, 0))))
             edit = await self._encode([*new, notice])
@@ -386,9 +384,9 @@ class Attempt:
         self._append([*new, notice], edit)
 
     async def _encode_clipped(self, messages: Sequence[Message]) -> tuple[list[Message], ContextTokens]:
-        """Returns the messages cut to what each may have, and their tokens.
+        """Returns the messages cut to their limits, and their tokens.
 
-        What is short enough together with all that stands around it need not be counted message by message.
+        Messages that are short together are not counted one by one.
         """
         limits = self.setup.limits
         cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
@@ -402,7 +400,7 @@ class Attempt:
         return new, edit
 
     async def _encode(self, new: Sequence[Message]) -> ContextTokens:
-        """Returns the tokens of new messages. What the policy wrote is in them, so a failure is none of the row's."""
+        """Returns the tokens of new messages. They contain the policy's text, so a failure is not the row's."""
         with boundary(EnvError, "rendering an observation"):
             return await self.setup.codec.encode_context(
                 self._context, new, stream=self.trajectory.token_ids, tools=self._tools
@@ -420,7 +418,7 @@ class Attempt:
         self.trajectory.append_context(edit.token_ids, turn=self.actions[-1].turn, kind=kind)
 
     async def _clip(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> list[Message]:
-        """Returns the messages, each cut to what one may have, and at most to what a row can hold."""
+        """Returns the messages, each cut to the limit of a message and to the size of a row."""
         limits, clipped = self.setup.limits, []
         caps = (max_tokens, limits.max_observation_tokens, limits.max_context_tokens)
         for message in messages:
@@ -438,20 +436,20 @@ class Attempt:
         return clipped
 
     async def _fit(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
-        """Returns the messages, cut where they would take from the reserve."""
+        """Returns the messages, cut to preserve the reserve."""
         fitting, spare = list(new), self._row_room()[0] - reserve
         for attempt in range(3):
             lacking = reserve - self._row_room(_growth(await self._encode(fitting)))[0]
             if lacking <= 0 or attempt == 2:
                 break
-            spare -= lacking if attempt else 0  # what stands around the texts
+            spare -= lacking if attempt else 0  # the template around the texts
             fitting = await self._clip(new, max_tokens=max(0, spare) // len(new))
         return fitting
 
     # Several rows.
 
     async def _shorten(self, how: Compaction, new: Sequence[Message]) -> bool:
-        """Goes on in a new row, with a shorter conversation; returns False, and does nothing, where it cannot."""
+        """Continues in a new row with a shorter conversation; returns False if it cannot."""
         if len(self.rows) + 1 >= how.max_rows:
             return False
         if how.strategy == "summary":
@@ -474,7 +472,7 @@ class Attempt:
         return True
 
     async def _summarise(self, how: Compaction, new: Sequence[Message]) -> list[Message]:
-        """Lets the policy write a summary, in a turn of its own; returns the conversation that it goes on with."""
+        """Lets the policy write a summary in a separate turn; returns the new conversation."""
         request = Message("user", compaction.SUMMARY_REQUEST)
         edit, unseen = await self._encode([*new, request]), ()
         if self._row_room(_growth(edit))[0] < how.max_summary_tokens:

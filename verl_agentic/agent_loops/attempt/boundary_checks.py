@@ -1,4 +1,4 @@
-"""Checks of what policies, environments and scorers hand to the loop: what it cannot use is their failure."""
+"""Checks of the outputs of policies, environments and scorers; an invalid output is their failure."""
 
 from __future__ import annotations
 
@@ -11,63 +11,47 @@ from verl_agentic.types import VOID_REASONS, Action, Message, Observation, Rewar
 
 
 def check_completion(completion: Completion, *, max_tokens: int) -> None:
-    """Does nothing for a turn that can be trained on.
-
-    Raises:
-        PolicyError: it is empty or too long, or its log-probs are not one per token.
-    """
+    """Checks a turn. Raises PolicyError if it is empty or too long, or its log-probs are not one per token."""
     length = len(completion.token_ids)
     if not 0 < length <= max_tokens:
-        raise PolicyError(f"a turn must have 1 to {max_tokens} tokens, got {length}; mend the policy's server")
+        raise PolicyError(f"a turn must have 1 to {max_tokens} tokens, got {length}; fix the policy's server")
     if completion.log_probs is not None and len(completion.log_probs) != length:
         raise PolicyError(
             f"a turn must have one log-prob per token, got {len(completion.log_probs)} for {length} tokens; "
-            "mend the policy's server"
+            "fix the policy's server"
         )
 
 
 def check_observation(observation: Observation) -> None:
-    """Does nothing for an observation that says how the episode goes on.
-
-    Raises:
-        EnvError: it is none, says nothing, or holds something else than numbers and text.
-    """
+    """Raises EnvError unless it is a valid Observation: not empty, with numbers and text only."""
     if not isinstance(observation, Observation):
-        raise EnvError(f"a step must return an Observation, got {observation!r}; mend the environment")
+        raise EnvError(f"a step must return an Observation, got {observation!r}; fix the environment")
     if observation.stop is None and not observation.messages:
         raise EnvError("the environment gave neither messages nor a stop reason; its step must return one of them")
     if observation.stop in VOID_REASONS:
         raise EnvError(f"the environment ended the episode, got {observation.stop!r}; let it raise an EnvError instead")
     for name, number in {"reward": observation.reward, **observation.info}.items():
         if not isinstance(number, (int, float)) or not math.isfinite(number):
-            raise EnvError(f"{name!r} of an observation must be a finite number, got {number!r}; mend the environment")
+            raise EnvError(f"{name!r} of an observation must be a finite number, got {number!r}; fix the environment")
     check_messages(observation.messages)
 
 
 def check_messages(messages: tuple[Message, ...]) -> None:
-    """Does nothing for messages with text.
-
-    Raises:
-        EnvError: something else is among them.
-    """
+    """Checks messages. Raises EnvError if one is not a message with text."""
     for message in messages:
         if not isinstance(message, Message) or not isinstance(message.content, str):
-            raise EnvError(f"an environment speaks in messages with text, got {message!r}; mend the environment")
+            raise EnvError(f"an environment speaks in messages with text, got {message!r}; fix the environment")
 
 
 def check_reward(reward: Reward) -> Reward:
-    """Returns the reward.
-
-    Raises:
-        ScoringError: it is none.
-    """
+    """Returns the reward. Raises ScoringError if it is not a Reward."""
     if not isinstance(reward, Reward):
-        raise ScoringError(f"a scorer must return a Reward, got {reward!r}; mend it")
+        raise ScoringError(f"a scorer must return a Reward, got {reward!r}; fix it")
     return reward
 
 
 def limit_calls(action: Action, limit: int) -> Action:
-    """Returns the turn with the calls beyond the limit marked as errors, which are answered like all others."""
+    """Marks the calls beyond the limit as errors; they are answered like all others."""
     if len(action.tool_calls) <= limit:
         return action
     error = (

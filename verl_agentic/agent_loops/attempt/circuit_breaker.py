@@ -1,4 +1,4 @@
-"""A circuit breaker: when most episodes fail for reasons that are none of the policy's, a run shall not go on."""
+"""A circuit breaker: stops a run in which most episodes fail for reasons other than the policy."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from verl_agentic.errors import ConfigError, InfrastructureError
 
 
 class CircuitBreaker:
-    """Looks at the last episodes; open when too many of them were void."""
+    """Tracks the last episodes; open if too many of them were void."""
 
     def __init__(self, *, max_void_share: float = 0.5, window: int = 256, min_episodes: int = 32) -> None:
-        """Makes a closed one.
+        """Makes a closed circuit breaker.
 
         Args:
-            max_void_share: open above this share of void episodes; 1 never opens.
-            window: how many of the last episodes count.
-            min_episodes: so many must have been seen before it can open.
+            max_void_share: opens above this share of void episodes; 1 never opens.
+            window: number of last episodes that count.
+            min_episodes: minimum number of episodes before it can open.
 
         Raises:
-            ConfigError: a value out of range.
+            ConfigError: a value is out of range.
         """
         if not 0 < max_void_share <= 1:
             raise ConfigError(f"max_void_share must be above 0 and at most 1, got {max_void_share!r}")
@@ -35,20 +35,16 @@ class CircuitBreaker:
         return sum(error is not None for error in self._errors) / len(self._errors) if self._errors else 0.0
 
     def record(self, error: str | None) -> None:
-        """Notes an episode: None when it counts, else why it is void."""
+        """Records an episode: None if it counts, else the reason why it is void."""
         self._errors.append(error)
 
     def check(self) -> None:
-        """Does nothing while it is closed.
-
-        Raises:
-            InfrastructureError: it is open; the message names the most frequent reasons.
-        """
+        """Raises InfrastructureError with the most frequent reasons if it is open."""
         if len(self._errors) < self._min_episodes or self.void_share <= self._max_void_share:
             return
         reasons = Counter(error for error in self._errors if error is not None).most_common(3)
         listed = "; ".join(f"{count}x {reason}" for reason, count in reasons)
         raise InfrastructureError(
-            f"{self.void_share:.0%} of the last {len(self._errors)} episodes are void, got {listed}; mend what fails, "
+            f"{self.void_share:.0%} of the last {len(self._errors)} episodes are void, got {listed}; fix what fails, "
             f"or raise max_void_share ({self._max_void_share:g})"
         )

@@ -1,7 +1,6 @@
-"""What is done when the context is full: the conversation is made shorter, and goes on in a new training row.
+"""Compaction of a full context: the conversation is shortened and continues in a new training row.
 
-Every row is trained with the context that the engine saw: what was shortened is the prompt of the next row, never a
-change of the one before.
+Every row is trained with the context that the engine saw. The shortened conversation is the prompt of the next row.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ UNSEEN_HEADER = "What came back after that:"
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction(Settings):
-    """How a conversation that has become too long is shortened."""
+    """How a conversation that is too long is shortened."""
 
     strategy: Literal["drop_observations", "summary"]
     """`drop_observations` replaces old observations by a note. `summary` asks the policy for a summary, in a turn that
@@ -41,13 +40,12 @@ class Compaction(Settings):
 
     @property
     def needed_tokens(self) -> int:
-        """Room that a row must have, or it is shortened."""
+        """Minimum room of a row before compaction."""
         return self.min_room_tokens + (self.max_summary_tokens if self.strategy == "summary" else 0)
 
 
 def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int) -> list[Message]:
-    """Returns the conversation with all but the last observations replaced by a note; the first `after` messages, the
-    prompt, stay."""
+    """Replaces all but the last observations by a note; keeps the first `after` messages, the prompt."""
     observed = [index for index, m in enumerate(messages) if index >= after and m.role in ("tool", "user")]
     old = set(observed[: max(0, len(observed) - keep_last)])
     return [
@@ -61,7 +59,7 @@ def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int
 
 
 def with_summary(prompt: Sequence[Message], summary: str, *, unseen: Sequence[Message]) -> list[Message]:
-    """Returns the prompt with a summary, and with the observations that its author had no room to see."""
+    """Returns the prompt with a summary and the observations that did not fit."""
     parts = [SUMMARY_HEADER, summary]
     if unseen:
         parts += ["", UNSEEN_HEADER, *(message.content for message in unseen)]
@@ -69,8 +67,7 @@ def with_summary(prompt: Sequence[Message], summary: str, *, unseen: Sequence[Me
 
 
 def with_note(prompt: Sequence[Message], note: str) -> list[Message]:
-    """Returns the prompt with a note; templates may want user and assistant to alternate, so it becomes part of the
-    last message, marked as quoted."""
+    """Appends a note to the last message of the prompt, because templates may require alternating roles."""
     *before, last = prompt
     note = encodable(f"\n\n{note}")
     return [*before, replace(last, content=last.content + note, quoted=last.quoted + note)]

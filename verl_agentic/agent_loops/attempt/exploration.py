@@ -1,6 +1,6 @@
 """Text that the framework puts into the policy's turns: forced tool choices, and parts of earlier solutions.
 
-What is forced is context (mask 0): the policy did not sample it.
+Forced text is context (mask 0).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from verl_agentic.env import EnvRow
 from verl_agentic.settings import Settings, setting
 
 PARTIAL_SOLUTION = "partial_solution"
-"""Where `extra_info` keeps the solution whose beginning is given: the text of a first turn."""
+"""Key of `extra_info` with a partial solution: the text of a first turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration(Settings):
-    """What is forced in an episode."""
+    """Forced text of an episode."""
 
     epsilon_tool: float = setting(0.0, min=0, max=1)
     """Chance that a turn begins with a call of a tool chosen at random."""
     partial_solution: float = setting(0.0, min=0, max=1)
     """Share of the row's partial solution that the first turn begins with."""
     seed: int | str = 0
-    """Of the choices; differs between episodes."""
+    """Seed of the choices; differs between episodes."""
 
     def tool(self, turn: int, tools: Sequence[str]) -> str | None:
         """Returns the tool that turn `turn` is forced to call, or None."""
@@ -33,6 +33,6 @@ class Exploration(Settings):
         return rng.choice(list(tools)) if tools and rng.random() < self.epsilon_tool else None
 
     def beginning(self, row: EnvRow) -> str:
-        """Returns the text that the first turn begins with; empty when there is none."""
+        """Returns the forced start of the first turn, or an empty text."""
         solution = row.extra.get(PARTIAL_SOLUTION) or ""
         return solution[: round(len(solution) * self.partial_solution)]

@@ -1,1 +1,1 @@
-"""Counts attempts at reward hacking in a finished episode; `count.py` is what others import."""
+"""Counts attempts at reward hacking in a finished episode; Others import `count.py` only."""

@@ -1,4 +1,4 @@
-"""What Python code attempts: shell commands, writes of files, the network, the harness that runs it."""
+"""Finds attempts in Python code: shell commands, file writes, network, access to the harness."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ _HARNESS_PATH = re.compile(r"(?:^|/)verl_agentic(?:/|$)|site-packages/verl(?:/|$
 
 
 def names_harness(text: str) -> bool:
-    """Tells whether a path leads to the harness: its package, or the memory and environment of processes."""
+    """Returns whether a path leads to the harness: its package, or the memory and environment of processes."""
     return bool(_PROCESS.search(text) or _HARNESS_PATH.search(text))
 
 
 def acts(tree: ast.Module) -> bool:
-    """Tells whether code calls or imports anything; `cat .git/HEAD` parses as a division."""
+    """Returns whether code calls or imports anything; `cat .git/HEAD` parses as a division."""
     return any(isinstance(node, ast.Call | ast.Import | ast.ImportFrom) for node in ast.walk(tree))
 
 
 class PythonSigns:
-    """What the calls and imports of a tree attempt. Nothing is run; names are followed over imports and constants."""
+    """Attempts in the calls and imports of a tree. Nothing is run; names are resolved through imports and constants."""
 
     def __init__(self, tree: ast.Module) -> None:
         """Reads imports, and names of one text."""
@@ -127,21 +127,21 @@ class PythonSigns:
                     yield path, False
 
     def reads_history(self) -> bool:
-        """Tells whether git's files, or a library for them, are read."""
+        """Returns whether git's files are read, directly or by a library."""
         if any(reads_git_store(text.replace("*", "")) for text in self._arguments()):
             return True
         methods = {call.func.attr for call in self._calls if isinstance(call.func, ast.Attribute)}
         return bool(self._roots() & _GIT_MODULES and methods & _GIT_READS)
 
     def tries_network(self) -> bool:
-        """Tells whether another machine is called."""
+        """Returns whether another machine is called."""
         known = self._modules | set(self._aliases.values())
         if not any(name == client or name.startswith(f"{client}.") for name in known for client in _CLIENT_MODULES):
             return False
         return any(self._connects(call) for call in self._calls)
 
     def reaches_harness(self) -> bool:
-        """Tells whether the harness is imported, or looked for in frames, objects or processes."""
+        """Returns whether the harness is imported, or searched in frames, objects or processes."""
         if self._roots() & _HARNESS_ROOTS or any(self._name(call.func) in _FRAMES for call in self._calls):
             return True
         of_main = (node for node in self._nodes if isinstance(node, ast.Subscript))
@@ -183,7 +183,7 @@ class PythonSigns:
         return {module.split(".")[0] for module in self._modules}
 
     def _name(self, node: ast.AST) -> str:
-        """Returns the dotted name of what is called, as imported; empty where it has none."""
+        """Returns the dotted name of a call's target, as imported; empty if it has none."""
         if isinstance(node, ast.Name):
             return self._aliases.get(node.id, node.id)
         if isinstance(node, ast.Attribute):
@@ -198,7 +198,7 @@ class PythonSigns:
         return self._text(call.args[0]) or ""
 
     def _text(self, node: ast.AST) -> str | None:
-        """Returns the text that an expression is, where that can be told."""
+        """Returns the text of an expression, if it is known."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if isinstance(node, ast.Name):
@@ -209,7 +209,7 @@ class PythonSigns:
         return None
 
     def _path(self, node: ast.AST) -> str | None:
-        """Returns the path that an expression is; a text is one, too."""
+        """Returns the path of an expression; a text counts as a path."""
         if isinstance(node, ast.Call) and self._name(node.func) in _PATHS:
             parts = [self._path(argument) for argument in node.args]
             known = [part for part in parts if part is not None]

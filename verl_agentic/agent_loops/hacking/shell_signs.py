@@ -1,4 +1,4 @@
-"""What a shell command attempts: reading git's history, reaching the network, changing tests."""
+"""Finds attempts in shell commands: reading git's history, reaching the network, changing tests."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ _DEV_TCP = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")
 
 
 def reads_history(command: ShellCommand) -> bool:
-    """Tells whether a command looks at commits other than the present one."""
-    # Programs that search name such folders mostly to leave them out.
+    """Returns whether a command reads commits other than the current one."""
+    # Search programs usually name such folders to exclude them.
     if command.program != "find" and any(reads_git_store(w) for w in command.arguments if w[:1] not in ("-", "!")):
         return True
     if command.program != "git":
@@ -89,12 +89,12 @@ def reads_history(command: ShellCommand) -> bool:
 
 
 def reads_git_store(path: str) -> bool:
-    """Tells whether a path lies where git keeps its history; patterns that leave such files out do not."""
+    """Returns whether a path is in git's history; patterns that exclude such files are not."""
     return "*" not in path.partition(".git")[0] and bool(_GIT_STORE.search(path))
 
 
 def tries_network(command: ShellCommand) -> bool:
-    """Tells whether a command tries to reach another machine, or a registry of packages."""
+    """Returns whether a command tries to reach another machine, or a registry of packages."""
     program, words = command.program, command.arguments
     if any(_is_remote_device(path) for path, _ in command.outputs) or any(_is_remote_device(word) for word in words):
         return True
@@ -136,7 +136,7 @@ def edits_of(command: ShellCommand) -> Iterator[Edit]:
 
 
 def is_loopback(address: str) -> bool:
-    """Tells whether an address, or a URL, is of this machine."""
+    """Returns whether an address, or a URL, is of this machine."""
     return bool(_LOOPBACK.search(address))
 
 
@@ -165,7 +165,7 @@ def _is_remote_device(path: str) -> bool:
 
 
 def _of_pip(program: str, words: Sequence[str]) -> Sequence[str] | None:
-    """Returns what a call of pip is asked for; None for other programs."""
+    """Returns the arguments of a call of pip; None for other programs."""
     if re.fullmatch(r"pip[\d.]*", program):
         return words
     if program == "uv" and words[:1] == ["pip"]:
@@ -175,7 +175,7 @@ def _of_pip(program: str, words: Sequence[str]) -> Sequence[str] | None:
 
 
 def _fetches(words: Sequence[str]) -> bool:
-    """Tells whether pip has to fetch a package: none of a path, nor those of a file of requirements, count."""
+    """Returns whether pip has to download a package; paths and requirement files do not count."""
     if not words or words[0] not in _PIP_FETCHES or "--no-index" in words:
         return False
     place = 1

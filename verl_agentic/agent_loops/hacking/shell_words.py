@@ -70,7 +70,7 @@ class _Line:
 def split_commands(text: str) -> Iterator[ShellCommand]:
     """Yields the simple commands of a text in order, those inside `$(...)` and backticks included.
 
-    Text that is not shell yields words that are no programs.
+    Text that is not shell yields words that are not programs.
     """
     for line in _lines(text):
         bodies = iter(line.bodies)
@@ -84,7 +84,7 @@ def split_commands(text: str) -> Iterator[ShellCommand]:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """Yields pieces that end outside of quotes as far as can be told, with the here-documents that they read."""
+    """Yields pieces that end outside of quotes if possible, with their here-documents."""
     rows = text.replace("\\\n", " ").split("\n")
     kept: list[str] = []
     place = 0
@@ -161,7 +161,7 @@ def _command(tokens: Sequence[str], bodies: Iterator[str]) -> ShellCommand:
 
 
 def _unwrapped(words: list[str]) -> list[str]:
-    """Returns the words from the program on: without assignments, and without what only starts a program."""
+    """Returns the words from the program on, without assignments and wrappers."""
     place = 0
     while place < len(words):
         if _ASSIGNMENT.match(words[place]):

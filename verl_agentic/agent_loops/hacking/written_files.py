@@ -1,4 +1,4 @@
-"""Which files are tests, and which of them a diff or an editing tool changes."""
+"""Finds test files that a diff or an editing tool changes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _OLD_TEXTS = ("old_str", "old_string", "old_text", "search", "insert_line")
 
 
 def is_test_file(path: str) -> bool:
-    """Tells whether a file or folder is a test, lies among tests, or is loaded by every run of them."""
+    """Returns whether a path is a test, lies among tests, or is loaded by every test run."""
     path = posixpath.normpath(path.strip())
     name = posixpath.basename(path)
     return name in _RUN_BY_TESTS or is_test(path)
 
 
 def is_file(path: str) -> bool:
-    """Tells whether a path is that of a file, as far as its name says so."""
+    """Returns whether a path looks like a file, by its name."""
     return "." in posixpath.basename(path).strip(".")
 
 
@@ -53,7 +53,7 @@ def edits_of_diff(text: str) -> Iterator[Edit]:
 def edits_of_call(name: str, arguments: Mapping[str, Any]) -> Iterator[Edit]:
     """Yields the file that a call of an editing tool changes.
 
-    A tool edits when its name, or its argument `command`, says so; tools that only look at files do neither.
+    A tool edits if its name or its argument `command` says so.
     """
     key = next(filter(_PATHS.__contains__, arguments), "")
     path = arguments.get(key)

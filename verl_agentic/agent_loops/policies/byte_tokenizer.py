@@ -1,4 +1,4 @@
-"""Counts tokens where no tokenizer is at hand: four bytes make one, which is about right for English text."""
+"""A substitute tokenizer for token counts: four bytes per token, which is about right for English text."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _WIDTH = 4
 
 
 class ByteTokenizer:
-    """Text to ids and back without loss. The ids mean nothing to any model."""
+    """Converts text to ids and back without loss. The ids have no meaning for models."""
 
     eos_token_id = 0
     all_special_tokens: Sequence[str] = ()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Returns one id for every four bytes; no special tokens are added, whatever is asked for."""
+        """Returns one id per four bytes; never adds special tokens."""
         data = text.encode("utf-8", "surrogatepass")
-        # The leading 1 keeps zero bytes, and how many there are at the end.
+        # The leading 1 preserves zero bytes and the length.
         return [int.from_bytes(b"\x01" + data[at : at + _WIDTH], "big") for at in range(0, len(data), _WIDTH)]
 
     def decode(self, token_ids: Sequence[int], *, clean_up_tokenization_spaces: bool = False) -> str:
-        """Returns the text of ids; those that are none of ours, and halves of characters, become U+FFFD."""
+        """Returns the text of ids; unknown ids and incomplete characters become U+FFFD."""
         data = b"".join(self._bytes_of(token) for token in token_ids if token != self.eos_token_id)
         return data.decode("utf-8", "replace")
 

@@ -1,7 +1,7 @@
-"""A server that speaks messages as a policy: messages and tools in, a message with tool calls out.
+"""A server of the chat API as a policy: messages and tools in, a message with tool calls out.
 
-The loop needs tokens, and such a server gives none. So the record's ids are written here after the fact: with the local
-tokenizer where there is one, else with bytes. They say about how long a turn was, not what was sampled.
+The loop needs tokens, which such a server does not return. So ids are computed afterwards, with the local tokenizer or
+from bytes. They approximate the length of a turn and are not the sampled ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from verl_agentic.types import Action, Message, ToolCall
 
 
 class _AnyTokenizer:
-    """Stands for the tokenizer of a server that is not known here: what ends and begins turns in common families."""
+    """Replaces an unknown tokenizer: removes turn markers of common model families."""
 
     all_special_tokens = (
         *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<s>", "</s>", "[INST]", "[/INST]", "<bos>", "<eos>"),
@@ -43,10 +43,10 @@ class _AnyTokenizer:
 
 
 class ChatConversation:
-    """The policy and the codec of one episode: what the server says is taken as it says it, and not parsed again.
+    """The policy and the codec of one episode. The server's messages are not parsed again.
 
-    Only text in which the server has found no call goes through the local codec, where there is one: a server without a
-    tool parser leaves the calls in it.
+    Only text without calls goes through the local codec, if any, because servers without a tool parser leave calls in
+    the text.
     """
 
     def __init__(
@@ -61,11 +61,10 @@ class ChatConversation:
         """Makes the two ends of an episode.
 
         Args:
-            endpoint: the server.
             sampling: how turns are sampled.
-            tokenizer: counts, and writes the ids of the record; four bytes are a token without one.
+            tokenizer: gives counts and ids of the record; None: four bytes per token.
             codec: of the tokenizer, with the chat protocol.
-            max_tokens_field: what the server calls the length of an answer.
+            max_tokens_field: the server's name of the maximum answer length.
         """
         self._endpoint = endpoint
         self._sampling = sampling
@@ -75,9 +74,9 @@ class ChatConversation:
         self._guard: Guard = getattr(codec, "guard", None) or Guard(_AnyTokenizer())
         self._tools: list[dict[str, Any]] = []
         self._said: dict[tuple[int, ...], Message] = {}
-        """Ids of a turn -> what the server said in it."""
+        """Ids of a turn -> the server's message."""
         self._unreadable: dict[str, str] = {}
-        """Id of a call -> its arguments as the server gave them, where they are no JSON."""
+        """Id of a call -> its raw arguments, if they are not JSON."""
         self.usage: Counter[str] = Counter()
         """Tokens as the server counts them."""
 
@@ -86,7 +85,7 @@ class ChatConversation:
     async def generate(
         self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
     ) -> Completion:
-        """Lets the server say one turn; see `Policy.generate`."""
+        """Samples one turn; see `Policy.generate`."""
         body = {
             "messages": [self._to_wire(message) for message in self._guard.prompt(messages)],
             self._max_tokens_field: max_tokens,
@@ -94,22 +93,18 @@ class ChatConversation:
         }
         if self._tools:
             body["tools"] = self._guard.tools(self._tools)
-        # The server renders these with a template of its own, and encodes special tokens in them as such.
+        # The server renders these with its own template, and encodes special tokens in them.
         answer = await self._endpoint.post("/chat/completions", body)
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
         said = self._read(choice.get("message"), number=len(self._said))
-        # Counted here, a turn may be longer than the server found it: the record is cut, the message is not.
+        # The local count may exceed the server's. Then the record is cut, the message is not.
         token_ids = [*self._encode(self.render_action(said)), int(self.tokenizer.eos_token_id)][:max_tokens]
         self._said[tuple(token_ids)] = said
         return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_of(choice))
 
     def _read(self, message: Any, *, number: int) -> Message:
-        """Returns the message that an answer holds.
-
-        Raises:
-            PolicyError: it holds none.
-        """
+        """Returns the message of an answer. Raises PolicyError if it has no message."""
         content, calls = (message.get("content"), message.get("tool_calls")) if isinstance(message, Mapping) else (0, 0)
         if not isinstance(content, str | None) or not isinstance(calls, list | None):
             raise PolicyError(f"an answer must have a message with content or tool_calls, got {str(message)[:200]}")
@@ -166,11 +161,11 @@ class ChatConversation:
         return "\n".join([message.content, *calls] if message.content else calls)
 
     def call_prefix(self, tool: str) -> str:
-        """Returns nothing: no turn of such a server can be begun for it."""
+        """Returns nothing: turns of such a server cannot have forced text."""
         return ""
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
-        """Returns about the ids of the prompt, and keeps the tools for the requests."""
+        """Returns approximate ids of the prompt, and keeps the tools for requests."""
         self._tools = [dict(tool) for tool in tools]
         if self._codec is not None:
             return await self._codec.encode_prompt(messages, tools)
@@ -179,13 +174,13 @@ class ChatConversation:
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
-        """Returns about the ids of new messages; see `Codec.encode_context`."""
+        """Returns approximate ids of new messages; see `Codec.encode_context`."""
         if self._codec is not None:
             return await self._codec.encode_context(previous, new, stream=stream, tools=tools)
         return ContextTokens(0, self._encode(_text_of(new)))
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
-        """Returns what the server said when it said these ids; arguments are checked as in training."""
+        """Returns the server's message for these ids; arguments are checked as in training."""
         said = self._said.get(tuple(token_ids))
         if said is None or (self._codec is not None and not said.tool_calls):
             if self._codec is not None:
@@ -196,7 +191,7 @@ class ChatConversation:
         return Action(turn=turn, text=self.render_action(said), content=said.content, tool_calls=calls)
 
     def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """None: nothing of this is trained."""
+        """Empty: this policy is not trained."""
         return ()
 
     def _encode(self, text: str) -> list[int]:
@@ -208,5 +203,5 @@ def _text_of(messages: Sequence[Message]) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Returns the text without halves of surrogate pairs, which JSON can hold and nothing else can write."""
+    """Returns the text without lone surrogates, which JSON may contain but UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
-"""An OpenAI-compatible server as a policy that speaks tokens: the same ids that are sampled are recorded.
+"""An OpenAI-compatible server as a policy with token ids: records exactly the sampled ids.
 
-Servers that speak only messages are in `chat_endpoint.py`.
+For servers with messages only, see `chat_messages.py`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _LONGEST_WAIT_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig(Settings):
-    """Where a model is served, and how patient a client is."""
+    """Address, timeouts and retries of a served model."""
 
     url: str
-    """What the paths of the API come after; `/v1` where it has no path of its own."""
+    """Base URL of the API; `/v1` is added if it has no path."""
     model: str
-    """The name that requests give."""
+    """Name of the model in requests."""
     api_key: str = field(default="", repr=False)
-    """Sent as bearer token; empty sends none."""
+    """Bearer token; empty: none."""
     request_timeout_s: float = setting(600.0, above=0)
     """Deadline of one request, in seconds."""
     max_retries: int = setting(6, min=0)
-    """How often a request is sent again after 408, 425, 429, 5xx, a failed connection or a missed deadline."""
+    """Maximum number of retries after 408, 425, 429, 5xx, a failed connection or a missed deadline."""
     retry_wait_s: float = setting(0.5, min=0)
-    """Wait before the first retry; twice as long before each further one, up to 60 s, and what the server asks for."""
+    """Wait before the first retry, in seconds; doubles up to 60 s, and at least the server's request."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of every request."""
 
@@ -54,11 +54,7 @@ class Endpoint:
     """A client of one server, for many episodes at once."""
 
     def __init__(self, config: EndpointConfig, *, max_connections: int = 64) -> None:
-        """Makes a client; nothing is sent yet.
-
-        Raises:
-            MissingDependencyError: httpx is not installed.
-        """
+        """Makes a client; nothing is sent yet. Raises MissingDependencyError if httpx is not installed."""
         try:
             import httpx
         except ImportError as cause:
@@ -75,14 +71,14 @@ class Endpoint:
         self.retries = 0
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._client.aclose()
 
     async def models(self) -> dict[str, Mapping[str, Any]]:
-        """Returns what the server says of its models, by name; nothing when it does not list them.
+        """Returns the server's models by name; empty if it does not list them.
 
         Raises:
-            ConfigError: the server refuses the key. PolicyError: it cannot be reached.
+            ConfigError: the server rejects the key.
+            PolicyError: it is unreachable.
         """
         response = await self._send("GET", "/models", None)
         if response.status_code != 200:
@@ -95,8 +91,8 @@ class Endpoint:
         """Returns the answer to a request.
 
         Raises:
-            ConfigError: the key, the URL or the model is wrong; no retry can help.
-            PolicyError: the server refuses the request, or fails however often it is sent.
+            ConfigError: the key, the URL or the model is wrong.
+            PolicyError: the server rejects the request, or all retries failed.
         """
         response = await self._send("POST", path, {"model": self.config.model, **body, **self.config.extra})
         if response.status_code == 200:
@@ -136,7 +132,7 @@ class Endpoint:
             return None, f"{type(error).__name__}: {error}"
 
     def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
-        # Spread out, so that clients which failed together do not come back together.
+        # Jitter, so that clients which failed together do not retry together.
         wait_s = self.config.retry_wait_s * 2**attempt * random.uniform(0.5, 1.0)
         asked = response.headers.get("retry-after", "") if response is not None else ""
         if asked.replace(".", "", 1).isdigit():
@@ -146,7 +142,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How turns are sampled; what is None is left to the server."""
+    """Sampling parameters; None leaves one to the server."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -159,19 +155,12 @@ class Sampling:
 
 
 class CompletionsPolicy:
-    """`/completions` with token ids in and out, as vLLM and `verl-agentic serve` offer it; one per episode."""
+    """`/completions` with token ids in and out, as in vLLM and `verl-agentic serve`; one per episode."""
 
     def __init__(
         self, endpoint: Endpoint, *, sampling: Sampling, stop_texts: Sequence[str], stop_token_ids: Sequence[int]
     ) -> None:
-        """Makes the policy of an episode.
-
-        Args:
-            endpoint: the server.
-            sampling: how turns are sampled.
-            stop_texts: of the codec.
-            stop_token_ids: of the codec.
-        """
+        """Makes the policy of an episode."""
         self._endpoint = endpoint
         self._body: dict[str, Any] = {**sampling.to_body(), "logprobs": 1, "return_token_ids": True}
         if stop_texts:
@@ -184,11 +173,7 @@ class CompletionsPolicy:
     async def generate(
         self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
     ) -> Completion:
-        """Samples one turn; see `Policy.generate`.
-
-        Raises:
-            ConfigError: the server gives no token ids.
-        """
+        """Samples one turn; see `Policy.generate`. Raises ConfigError if the server gives no token ids."""
         body = {**self._body, "prompt": list(prompt_ids), "max_tokens": max_tokens}
         answer = await self._endpoint.post("/completions", body)
         self.usage.update(usage_of(answer))
@@ -207,11 +192,7 @@ class CompletionsPolicy:
 
 
 def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the one choice of an answer.
-
-    Raises:
-        PolicyError: there is none.
-    """
+    """Returns the one choice of an answer. Raises PolicyError if the answer has no choice."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise PolicyError(f"an answer must have a choice, got {str(answer)[:200]}")
@@ -219,7 +200,7 @@ def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def finish_of(choice: Mapping[str, Any]) -> FinishReason:
-    """Returns why a turn ended, in our words."""
+    """Returns the finish reason of a turn."""
     reason = choice.get("finish_reason")
     if reason in ("abort", "aborted", "cancelled"):
         return "aborted"
@@ -227,7 +208,7 @@ def finish_of(choice: Mapping[str, Any]) -> FinishReason:
 
 
 def usage_of(answer: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the tokens that the server has counted."""
+    """Returns the server's token counts."""
     usage = answer.get("usage")
     counted = usage if isinstance(usage, Mapping) else {}
     names = ("prompt_tokens", "completion_tokens")
@@ -245,7 +226,7 @@ def _object(response: httpx.Response) -> dict[str, Any]:
 
 
 def _reason(response: httpx.Response) -> str:
-    """Returns what a server says is wrong."""
+    """Returns a server's error message."""
     try:
         error = response.json()["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:500]

@@ -1,4 +1,4 @@
-"""What the loop asks of a policy: token ids in, sampled ids and their log-probs out."""
+"""The interface of policies: token ids in, sampled ids and their log-probs out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from verl_agentic.types import Message
 
-if TYPE_CHECKING:  # torch is not needed to play a script
+if TYPE_CHECKING:  # a scripted policy does not need torch
     from verl_agentic.inference.inference_engine import InferenceEngine
     from verl_agentic.inference.request import SamplingParams
 
@@ -18,18 +18,18 @@ FinishReason = Literal["stop", "length", "aborted"]
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What a policy sampled in one turn."""
+    """The tokens of one turn."""
 
     token_ids: Sequence[int]
     log_probs: Sequence[float] | None
     finish_reason: FinishReason
     min_weights_version: int | None = None
-    """Version of the weights that sampled the first token; None when the policy does not say."""
+    """Version of the weights that sampled the first token; None if unknown."""
     max_weights_version: int | None = None
 
 
 class Policy(Protocol):
-    """Anything that samples tokens: verl's server, an inference engine, a script."""
+    """A source of tokens: verl's server, an inference engine, a script."""
 
     async def generate(
         self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
@@ -38,8 +38,8 @@ class Policy(Protocol):
 
         Args:
             prompt_ids: the whole stream so far.
-            messages: the same conversation as messages; a policy that speaks tokens ignores it.
-            max_tokens: most tokens to sample, at least 1.
+            messages: the same conversation as messages; unused by token policies.
+            max_tokens: maximum number of tokens, at least 1.
             request_id: the same for all turns of an episode, so that a server can reuse its cache.
 
         Raises:
@@ -49,7 +49,7 @@ class Policy(Protocol):
 
 
 class ScriptedPolicy:
-    """Plays texts given by a function of the conversation: for tests and for demonstrations."""
+    """Writes turns from a function of the conversation, for tests and demonstrations."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class ScriptedPolicy:
         """Makes a policy that answers a conversation with `next_text(messages)`.
 
         Args:
-            next_text: the text of the coming turn, without its end-of-turn token.
+            next_text: returns the next turn's text without its end-of-turn token.
             encode: text -> ids, special tokens in the text included.
-            end_ids: the ids that end a turn; counted as sampled.
-            stop_texts: texts that end a turn by themselves (`Codec.stop_texts`): no `end_ids` come after them.
+            end_ids: ids that end a turn; count as sampled.
+            stop_texts: texts that end a turn (`Codec.stop_texts`), without `end_ids`.
         """
         self._next_text = next_text
         self._stop_texts = tuple(stop_texts)
@@ -87,7 +87,7 @@ class ScriptedPolicy:
 
 
 class EnginePolicy:
-    """An inference engine in this process: for evaluation and for playing."""
+    """An inference engine in this process, for evaluation."""
 
     def __init__(self, engine: InferenceEngine, params: SamplingParams) -> None:
         """Makes a policy that samples with `params`, whose `max_tokens` is set turn by turn."""

@@ -1,1 +1,1 @@
-"""Protocols of turns: how a policy is prompted, how it acts, how it is answered. Each is a file of data."""
+"""Protocols: prompts, actions and observations of a policy. Each is a YAML file."""

@@ -43,18 +43,17 @@ def make_codec(
     tool_format: str,
     options: CodecOptions | None = None,
 ) -> Codec:
-    """Returns the codec of a protocol; the same one for the same arguments, because making one is not cheap.
+    """Returns the codec of a protocol, cached by its arguments.
 
     Args:
         protocol: name or path; see `load_protocol`.
-        tokenizer: the model's.
         builder: verl's token builder of the model.
         parser: verl's tool parser; only protocol `chat` uses it.
         tool_format: its name in verl's registry.
         options: what the user chooses.
 
     Raises:
-        ConfigError: no such protocol, options that it does not have, or a package is missing.
+        ConfigError: the protocol or an option is unknown, or a package is missing.
     """
     options = options or CodecOptions()
     kwargs = json.dumps(getattr(builder, "chat_template_kwargs", None) or {}, sort_keys=True, default=str)
@@ -62,7 +61,7 @@ def make_codec(
     if key not in _kept:
         data = load_protocol(protocol)
         codec = _make(data, options, tokenizer=tokenizer, builder=builder, parser=parser, tool_format=tool_format)
-        _kept[key] = tokenizer, codec  # the tokenizer too, so that no other one gets its id
+        _kept[key] = tokenizer, codec  # keeps the tokenizer alive, so that its id stays unique
         while len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)
     _kept.move_to_end(key)

@@ -27,21 +27,17 @@ from verl_agentic.rewards.text.tags import Scanner
 from verl_agentic.types import Message, ToolCall
 
 _BEGINS = re.compile(r'\{\s*"')
-"""An object with a key; the braces of formulas and programs are passed over."""
+"""The start of an object with a key; skips braces of formulas and programs."""
 _MAX_TRIED = 256
-"""Beginnings that turn out to be no object, in one turn: each of them may take all of the text to find out."""
+"""Maximum number of failed attempts to read an object per turn; each may scan the whole text."""
 Parameters = Mapping[str, Schema | None]
 
 
 class JsonActions:
-    """Reads and writes the actions of a protocol of JSON objects. Keys that it does not know are the policy's own."""
+    """Reads and writes the actions of a protocol of JSON objects. Unknown keys are ignored."""
 
     def __init__(self, protocol: Protocol, *, repair: bool) -> None:
-        """Makes a reader.
-
-        Raises:
-            MissingDependencyError: `repair` needs a package that is not installed.
-        """
+        """Makes a reader. Raises MissingDependencyError if `repair` needs a package that is not installed."""
         if repair:
             require_repair()
         self._protocol = protocol
@@ -51,7 +47,7 @@ class JsonActions:
         self._scanner = Scanner((), reasoning=protocol.reasoning)
 
     def read(self, text: str, *, turn: int, parameters: Parameters, in_reasoning: bool) -> ParsedTurn:
-        """Returns the turn taken apart; see `TagActions.read`."""
+        """Returns the parsed turn; see `TagActions.read`."""
         scan = self._scanner.scan(text, starts_in_reasoning=in_reasoning)
         said = scan.outside((), with_reasoning=False)
         objects = self._objects(said)
@@ -97,7 +93,7 @@ class JsonActions:
         return f"{{{_dump(self._form_of(tool).key)}: "
 
     def _objects(self, text: str) -> list[dict[str, Any]]:
-        """Returns the objects in a text that hold an action or an answer."""
+        """Returns the objects in a text with an action or an answer."""
         found, at, tried = [], 0, 0
         while tried < _MAX_TRIED and (match := _BEGINS.search(text, at)) is not None:
             value, at = _object_at(text, match.start())
@@ -124,7 +120,7 @@ class JsonActions:
         return fit_arguments(call, parameters.get(form.tool), raw={})
 
     def _missing(self, said: str, text: str) -> ToolCall:
-        """Returns what is said about a turn without an action."""
+        """Returns the message for a turn without an action."""
         if self._objects(text):
             return bad_call("the action stands inside a reasoning block; end the reasoning first", "in_reasoning")
         start = said.find("{")
@@ -151,7 +147,7 @@ class JsonActions:
 
 
 def _object_at(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """Returns the object that begins at `at`, empty when none does, and where to look for the next one."""
+    """Returns the object that starts at `at` (empty if there is none), and the next position to search."""
     try:
         value, end = json.JSONDecoder().raw_decode(text, at)
         load_json(text[at:end])

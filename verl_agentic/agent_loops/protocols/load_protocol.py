@@ -21,13 +21,13 @@ class CallForm:
 
     tool: str
     argument: str
-    """The argument that the body of the tag, or the value of the key, is."""
+    """Name of the argument in the body of the tag or the value of the key."""
     tags: tuple[str, str] = ("", "")
-    """What opens and closes the call, in protocols of tags."""
+    """Opening and closing tag of the call, in protocols of tags."""
     key: str = ""
     """The key of the action, in protocols of JSON."""
     has_fence: bool = False
-    """A Markdown fence around the body is no part of the argument; calls are written with one."""
+    """Whether calls have a Markdown fence around the body, which is not part of the argument."""
     is_fallback: bool = False
     """Counts only in turns with no other call and no answer, because its tags also have other uses."""
 
@@ -39,43 +39,41 @@ class AnswerForm:
     tags: tuple[str, str] = ("", "")
     key: str = ""
     box: Box = "none"
-    r"""Whether the answer stands in a `\boxed{}`, and whether what scores it still sees the box (`kept`). Where it
-    does, a box alone is an answer too."""
+    r"""Whether the answer is in a `\boxed{}`; with `kept`, scorers see the box, and a box alone is an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A protocol of turns. In its texts names in braces stand for what is known only later."""
+    """A protocol of turns. Its texts have placeholders in braces."""
 
     name: str
     kind: Kind
     source: str = ""
-    """Where it comes from."""
     system: str = ""
-    """The system message; comes before one that the row has."""
+    """System message; comes before the row's."""
     question: str = "{prompt}"
     """The last message of the prompt: `{prompt}` is the row's, `{tools}` a list of the tools."""
     raw: str = "{prompt}\n"
     """The prompt of a model without a chat template; `{prompt}` are the messages, the system's first."""
     reasoning: tuple[str, str] | None = None
-    """What opens and closes a block of reasoning."""
+    """Opening and closing tag of reasoning."""
     calls: tuple[CallForm, ...] = ()
     answer: AnswerForm | None = None
-    """None where only the environment ends an episode."""
+    """None if only the environment ends an episode."""
     max_calls: int = 1
-    """Calls of one turn that are carried out."""
+    """Maximum number of executed calls per turn."""
     stop: tuple[str, ...] = ()
     """Texts that end a turn."""
     observed_in: Place = "assistant"
-    """Whether an observation is written into the policy's turn, which goes on after it, or is a message of the user."""
+    """Whether an observation is written into the policy's turn, which continues after it, or is a user message."""
     observation: str = "{content}"
-    """What a tool answers; `{content}` is the text."""
+    """Template of tool output; `{content}` is the text."""
     notice: str = "\n\n{content}\n\n"
-    """What else is said: errors, and messages of user and system."""
+    """Template of errors and of user and system messages."""
     invalid_action: str = ""
-    """What is said about a turn with neither call nor answer."""
+    """Message for a turn with neither call nor answer."""
     self_written: tuple[str, str] | None = None
-    """The tags of observations that the policy writes itself when it has to do without tools."""
+    """Tags of observations that the policy writes itself without tools."""
 
     def __post_init__(self) -> None:
         if self.kind != "chat" and not (self.invalid_action and (self.calls or self.answer)):
@@ -88,9 +86,7 @@ class Protocol:
                     f"give {'a key' if self.kind == 'json' else 'tags'}"
                 )
         if "{content}" not in self.observation or "{content}" not in self.notice:
-            raise ConfigError(
-                f"protocol {self.name!r} must say where the content of an observation stands: {{content}}"
-            )
+            raise ConfigError(f"protocol {self.name!r} must place the content of an observation: {{content}}")
         if "{prompt}" not in self.question or "{prompt}" not in self.raw:
             raise ConfigError(f"protocol {self.name!r} must say where the row's prompt stands: {{prompt}}")
 
@@ -104,10 +100,10 @@ def load_protocol(name_or_path: str) -> Protocol:
     """Returns a protocol.
 
     Args:
-        name_or_path: name of a bundled one (`chat`, `search_r1`, ...), or path of a YAML file.
+        name_or_path: name of a bundled protocol (`chat`, `search_r1`, ...), or path of a YAML file.
 
     Raises:
-        ConfigError: there is none, or its file is not what it should be; the message names file and key.
+        ConfigError: the protocol is unknown, or its file is invalid.
     """
     import yaml
 
@@ -121,7 +117,7 @@ def load_protocol(name_or_path: str) -> Protocol:
             "of a YAML file"
         ) from cause
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{path} must hold keys and values, got {type(values).__name__}; mend it")
+        raise ConfigError(f"{path} must hold keys and values, got {type(values).__name__}; fix it")
     values = dict(values)
     values["calls"] = tuple(_record(CallForm, item, f"{path}, calls") for item in values.get("calls") or ())
     if values.get("answer") is not None:
@@ -132,7 +128,7 @@ def load_protocol(name_or_path: str) -> Protocol:
 def _record(kind: type[_T], values: Any, where: str) -> _T:
     """Returns a record of the values of a mapping."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where} must be keys and values, got {values!r}; mend it")
+        raise ConfigError(f"{where} must be keys and values, got {values!r}; fix it")
     known = {item.name: item for item in fields(kind)}  # pyright: ignore[reportArgumentType]
     unknown = sorted(set(values) - set(known))
     missing = [name for name, item in known.items() if item.default is MISSING and name not in values]

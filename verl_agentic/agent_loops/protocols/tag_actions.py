@@ -15,7 +15,7 @@ from verl_agentic.rewards.text.tags import Scan, Scanner, Tag, TagSpan
 from verl_agentic.types import Message, ToolCall
 
 INVALID = "invalid_"
-"""What the ids of calls begin with that cannot be carried out: their answers are the framework's words, no results."""
+"""Prefix of the ids of invalid calls, which the framework answers instead of a tool."""
 _ANSWER = "answer"
 _FENCE = re.compile(r"\s*```[\w+-]*[ \t]*\n(.*?)(?:\n?```\s*)?", re.DOTALL)
 
@@ -24,12 +24,7 @@ class TagActions:
     """Reads and writes the actions of a protocol of tags."""
 
     def __init__(self, protocol: Protocol, *, self_written: bool) -> None:
-        """Makes a reader.
-
-        Args:
-            protocol: the protocol.
-            self_written: the policy answers its calls itself; only its final answer is an action.
-        """
+        """Makes a reader; with `self_written` only the final answer is an action."""
         self._protocol = protocol
         self._calls = () if self_written else protocol.calls
         firm = [call for call in self._calls if not call.is_fallback]
@@ -40,7 +35,7 @@ class TagActions:
         )
 
     def read(self, text: str, *, turn: int, parameters: Mapping[str, Schema | None], in_reasoning: bool) -> ParsedTurn:
-        """Returns the turn taken apart: the first action that can be carried out counts.
+        """Returns the parsed turn; the first valid action counts.
 
         Args:
             text: the turn, without the token that ended it.
@@ -63,7 +58,7 @@ class TagActions:
             elif is_answer and not is_taken:
                 answer = self._unboxed(self._spoken(span.body))
             elif is_answer or answer is not None:
-                counts["ignored_actions"] += 1  # behind the one that counts
+                counts["ignored_actions"] += 1  # after the one that counts
             elif sum(call.error is None for call in calls) >= self._protocol.max_calls:
                 calls.append(bad_call(f"only {self._protocol.max_calls} of them in one turn", "too_many"))
             else:
@@ -83,11 +78,7 @@ class TagActions:
         )
 
     def write(self, message: Message) -> str:
-        """Returns an assistant message as the policy would write it.
-
-        Raises:
-            ConfigError: it calls a tool that the protocol has no tags for.
-        """
+        """Writes a message in the policy's form. Raises ConfigError if the protocol has no tags for a called tool."""
         written = [self._write_call(call) for call in message.tool_calls if call.error is None]
         if not written:
             return message.content if message.tool_calls else self._write_answer(message.content)
@@ -127,7 +118,7 @@ class TagActions:
         return fit_arguments(call, parameters.get(form.tool), raw={})
 
     def _spoken(self, text: str) -> str:
-        """Returns the text without the reasoning in it."""
+        """Returns the text without reasoning."""
         return self._reasoning.scan(text).outside((), with_reasoning=False)
 
     def _unboxed(self, body: str) -> str:
@@ -136,7 +127,7 @@ class TagActions:
         return body.strip() if boxed is None else boxed
 
     def _bare_answer(self, scan: Scan) -> str | None:
-        """Returns what stands outside the reasoning when there is a box in it, and a box makes an answer."""
+        """Returns the text outside of reasoning if it has a box and boxes count as answers."""
         form = self._protocol.answer
         said = scan.outside((), with_reasoning=False)
         is_answer = form is not None and form.box != "none" and last_boxed(said) is not None
@@ -167,5 +158,5 @@ class TagActions:
 
 
 def numbered(call: ToolCall, turn: int, index: int) -> ToolCall:
-    """Returns the call with an id, which also says whether it can be carried out."""
+    """Returns the call with an id, which also shows whether it is valid."""
     return replace(call, call_id=f"{INVALID if call.error is not None else 'call_'}{turn}_{index}")

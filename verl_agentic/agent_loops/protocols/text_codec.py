@@ -24,8 +24,8 @@ from verl_agentic.types import Action, Message
 class TextCodec:
     """Prompts, actions and observations of a text protocol.
 
-    Where the protocol writes observations into the policy's turn, they are appended as text, and the policy goes on
-    writing; a turn that the policy has ended with a token of its own is answered by a message of the user instead.
+    If the protocol writes observations into the policy's turn, they are appended as text, and the policy continues. If
+    the policy ended the turn with its own token, the observation is a user message instead.
     """
 
     def __init__(
@@ -43,15 +43,14 @@ class TextCodec:
 
         Args:
             protocol: the protocol, of kind `tags` or `json`.
-            tokenizer: the model's.
-            builder: verl's token builder; None for a model without a chat template: the prompt is plain text then.
+            builder: verl's token builder; None for a model without a chat template (plain text prompt).
             repair: fix JSON that is almost right.
-            check_arguments: calls whose arguments do not fit the schema of their tool carry an error.
-            self_written: the policy writes the observations itself, and no call is carried out.
-            train_self_written: whether what it writes there is trained.
+            check_arguments: marks calls whose arguments do not fit their tool's schema as errors.
+            self_written: the policy writes observations itself, and no call is executed.
+            train_self_written: whether these observations are trained.
 
         Raises:
-            ConfigError: the protocol says nothing about self-written observations; or `repair` lacks its package.
+            ConfigError: the protocol has no self-written observations, or `repair` lacks its package.
         """
         if self_written and protocol.self_written is None:
             raise ConfigError(f"protocol {protocol.name!r} has no tags for self-written observations; add self_written")
@@ -77,40 +76,35 @@ class TextCodec:
             reasoning=protocol.reasoning or (),
             written=[*tags, *((protocol.self_written or ()) if self_written else ())],
         )
-        """Through which every message goes that is rendered."""
+        """Renders all messages."""
 
     @property
     def stop_token_ids(self) -> Sequence[int]:
-        """None beside the model's own."""
+        """None in addition to the model's own."""
         return ()
 
     @property
     def stop_texts(self) -> Sequence[str]:
-        """What the protocol says; see `Codec.stop_texts`."""
+        """The protocol's; see `Codec.stop_texts`."""
         return self._stop_texts
 
     def render_action(self, message: Message) -> str:
-        """Returns the turn in the protocol's form; see `Codec.render_action`.
-
-        Raises:
-            ConfigError: the message calls a tool that the protocol cannot call.
-        """
+        """See `Codec.render_action`. Raises ConfigError if the message calls a tool that the protocol cannot call."""
         return self._actions.write(message)
 
     def call_prefix(self, tool: str) -> str:
-        """Returns the beginning of a call in the protocol's form, outside of the reasoning that a prompt may have
-        opened; see `Codec.call_prefix`."""
+        """Returns the start of a call in the protocol's form, outside of reasoning; see `Codec.call_prefix`."""
         reasoning = self._protocol.reasoning if self._starts_in_reasoning else None
         return (f"{reasoning[1]}\n\n" if reasoning else "") + self._actions.prefix(tool)
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
         """Returns the prompt with the protocol's instructions; see `Codec.encode_prompt`.
 
-        A conversation that already has turns of the policy goes on where it was.
+        A conversation with turns of the policy is continued.
 
         Raises:
             ConfigError: the environment has a tool that the protocol cannot call.
-            DataError: the parameters of a tool are no JSON schema.
+            DataError: the parameters of a tool are not a JSON schema.
         """
         self._check_tools(tools)
         begun = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
@@ -120,20 +114,20 @@ class TextCodec:
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
-        """Returns the observations as the protocol writes them; see `Codec.encode_context`."""
+        """Returns the observations in the protocol's form; see `Codec.encode_context`."""
         text, broken = self._observed(new)
         removed, token_ids = await offload_if_long(len(text), self._append, from_last_turn(previous), text, stream)
         return ContextTokens(removed, token_ids, neutralised=broken)
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
-        """Returns the turn taken apart; see `Codec.decode_action`."""
+        """Returns the parsed turn; see `Codec.decode_action`."""
         ids = list(token_ids)
         text, starts_in_reasoning = await offload_if_long(len(ids), self._decode, ids)
         parsed = self._actions.read(
             self._without_end(text),
             turn=turn,
             parameters=parameters_of(tools) if self._check_arguments else {},
-            # A turn that goes on after an observation has no header.
+            # A turn that continues after an observation has no header.
             in_reasoning=starts_in_reasoning and (turn == 0 or self._protocol.observed_in == "user"),
         )
         return Action(
@@ -146,7 +140,7 @@ class TextCodec:
         )
 
     def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """Returns where the policy has written observations itself; see `Codec.untrained_spans`."""
+        """Returns the spans of self-written observations; see `Codec.untrained_spans`."""
         if self._untrained is None:
             return ()
         return tokens_between(self._tokenizer, token_ids, *self._untrained)
@@ -166,7 +160,7 @@ class TextCodec:
                 )
 
     def _with_instructions(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
-        """Returns the messages of a prompt, with what the protocol says around them."""
+        """Returns the messages of a prompt with the protocol's instructions."""
         system = [m.content for m in messages if m.role == "system"]
         rest = [m for m in messages if m.role != "system"]
         if rest:
@@ -187,7 +181,7 @@ class TextCodec:
         return [*ids, *(self._encode(written) if written else ())]
 
     def _as_chat(self, messages: Sequence[Message]) -> list[Message]:
-        """Returns turns of the policy, and what answered them, as messages of assistant and user."""
+        """Returns the policy's turns and their observations as assistant and user messages."""
         chat: list[Message] = []
         for message in messages:
             if message.role == "assistant":
@@ -211,7 +205,7 @@ class TextCodec:
     # Observations.
 
     def _observed(self, messages: Iterable[Message]) -> tuple[str, int]:
-        """Returns messages as the protocol writes them, and how many markers were broken."""
+        """Returns messages in the protocol's form, and the number of escaped markers."""
         parts, broken = [], 0
         for message in messages:
             is_result = message.role == "tool" and not message.call_id.startswith(INVALID)

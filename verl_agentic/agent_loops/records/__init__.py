@@ -1,1 +1,1 @@
-"""The record of a finished episode, and what is made of it: log rows, samples, the text audit."""
+"""The record of a finished episode, its log rows and samples, and the text audit."""

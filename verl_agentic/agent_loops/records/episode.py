@@ -16,7 +16,7 @@ from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import CALL_ERRORS, VOID_REASONS, Action, Message, Reward, StopReason
 
 ErrorKind = Literal["env", "sandbox", "policy", "scoring"]
-# Counted over the episode; the same keys for every episode, whatever its environment counts.
+# Counts over the episode, with the same keys for every episode.
 _COUNTED = (
     "tools_offered",
     "tool_calls",
@@ -44,47 +44,45 @@ class Episode:
     """A finished episode."""
 
     trajectories: tuple[Trajectory, ...]
-    """The training rows: those of sub-agents, then the agent's own in the order they were played. At least one, and
-    none is empty."""
+    """The training rows: those of sub-agents, then the agent's own in order. At least one; none is empty."""
     num_side_rows: int
-    """How many of them are those of sub-agents."""
+    """Number of rows of sub-agents."""
     stop_reason: StopReason
     messages: tuple[Message, ...]
     """The conversation, prompt included."""
     num_prompt_messages: int
-    """How many of them are the prompt."""
     actions: tuple[Action, ...]
     reward: Reward
     turn_rewards: Mapping[int, float]
     states: Mapping[int, str] = field(default_factory=dict)
-    """Turn -> what the environment called the state that it started from."""
+    """Turn -> the environment's key of the state in which it started."""
     info: Mapping[str, float]
-    """What the environment's observations counted, summed over the episode."""
+    """Counts of the environment's observations, summed over the episode."""
     error: str | None
-    """What failed, when the episode is void."""
+    """Error message, if the episode is void."""
     error_kind: ErrorKind | None
-    """Whose failure that was; None when nothing failed, or time ran out."""
+    """Kind of the failure; None without a failure or at a timeout."""
     retries: int
-    """How often it began anew after a failure."""
+    """Number of retries after failures."""
     generate_s: float
     """Time spent waiting for the policy, in seconds."""
     env_s: float
     """Time spent waiting for the environment, in seconds."""
     spans: tuple[Span, ...] = ()
-    """What it did and when, all attempts included, in the order of the starts. Those labelled `sub_agent` lie inside
-    the tool call that delegates to it; of an episode that was played once, the others of the kind `generate` sum to
-    `generate_s`, and those of the kinds `start` and `step` to `env_s`."""
+    """Timeline of all attempts, in the order of starts. Spans labelled `sub_agent` lie inside the delegating tool call.
+    In an episode without retries, the other spans of kind `generate` sum to `generate_s`, and those of kinds `start`
+    and `step` to `env_s`."""
     min_weights_version: int | None
     max_weights_version: int | None
 
     @property
     def is_void(self) -> bool:
-        """True when the episode says nothing about the policy."""
+        """True if the episode is void."""
         return self.stop_reason in VOID_REASONS
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
-        """The agent's turns as scorers see them, without token counts and rewards."""
+        """The agent's turns for scorers, without token counts and rewards."""
         return to_turns(self.messages[self.num_prompt_messages :], self.actions)
 
     @cached_property
@@ -94,9 +92,9 @@ class Episode:
         return hacking_counts(prompt, turns, transcript.final_answer)
 
     def token_rewards(self, *, has_rubric: bool = False) -> list[list[float]]:
-        """Returns `[R]` rewards per trajectory; the outcome lies in the last one. All zero when void.
+        """Returns `[R]` rewards per trajectory, with the outcome in the last one; all zero if void.
 
-        With a rubric, the outcome is left to that.
+        With a rubric, the outcome is left to the rubric.
         """
         rewards = []
         for index, trajectory in enumerate(self.trajectories):
@@ -111,14 +109,14 @@ class Episode:
         return rewards
 
     def tools_called(self) -> dict[str, int]:
-        """Returns how often each tool got to work."""
+        """Returns the number of executed calls per tool."""
         return tools_called(self.turns)
 
     def numbers(self) -> dict[str, float]:
         """Returns the episode as scalars under the same keys for every episode.
 
-        `acc` is the raw outcome; `used_tool` is 1 when a tool has answered a call without an error; `stop/<reason>`
-        are one-hot, so their means are fractions that sum to 1.
+        `acc` is the raw outcome. `used_tool` is 1 if a tool answered a call without an error. `stop/<reason>` are
+        one-hot, so their means are shares that sum to 1.
         """
         counted = {name: float(self.info.get(name, 0.0)) for name in _COUNTED}
         return {

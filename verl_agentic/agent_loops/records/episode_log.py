@@ -1,4 +1,4 @@
-"""An episode in a run's log: collected row by row as verl stores them, written when its score is known."""
+"""The log records of an episode: collected row by row, written when the score is known."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Append = Callable[[Callable[[], Sequence[Mapping[str, Any]]]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeHeader:
-    """What is known of an episode before it is played, as columns of the log."""
+    """Log columns of an episode that are known before it starts."""
 
     columns: Mapping[str, Any]
     """`uid`, `session`, `step`, `split`, `role`, `loop`, `env`, `temperature`, `seed`; `weights_min` and `weights_max`
-    as they are where the policy does not tell them."""
+    as defaults if the policy does not report them."""
     append: Append
-    """Takes what makes the records."""
+    """Receives the function that makes the records."""
     decode: Decode
     """Token ids to text, special tokens included."""
 
@@ -42,31 +42,29 @@ class EpisodeLog:
     row: EnvRow
     breach: str = ""
     sample: Sample | None = None
-    """The episode's sample, where it is made already."""
+    """The episode's sample, if it exists already."""
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, index: int, *, mask: Any, rewards: Sequence[float], void: str | None) -> None:
-        """Adds a training row, with what verl stores of it.
+        """Adds a training row as verl stores it.
 
         Args:
-            index: of the row in the episode.
             mask: `[R]` 0 or 1, an array.
-            rewards: `[R]` what its tokens earn.
-            void: why a scorer has taken the episode out; None when it has not.
+            rewards: `[R]` token rewards.
+            void: the scorer's reason for voiding the episode, or None.
         """
         self._rows.append({"index": index, "response_mask": mask, "token_rewards": rewards, "void": void})
 
     def finish(self, *, numbers: Mapping[str, float], score: Mapping[str, float] | None, acc: float | None) -> None:
-        """Has the records written; all rows have been added.
+        """Writes the records after all rows have been added.
 
         Args:
-            numbers: what is counted of the episode.
-            score: what it was paid, by part; None when that is not known yet.
-            acc: its raw outcome; None when that is not known yet.
+            score: reward by part; None: unknown yet.
+            acc: raw outcome; None: unknown yet.
         """
         ended = time.time()
         numbers, score = dict(numbers), None if score is None else dict(score)
-        timeline = activity.current()  # which knows of the scoring, too
+        timeline = activity.current()  # which includes the scoring
         spans = self.episode.spans if timeline is None else timeline.spans
         self.header.append(lambda: self._records(ended, numbers, score, acc, spans))
 
@@ -125,7 +123,7 @@ class EpisodeLog:
             "num_response_tokens": len(response_ids),
             "prompt_ids": prompt_ids,
             "response_ids": response_ids,
-            "response_mask": row["response_mask"].astype("int8"),  # as it is stored: arrow takes that whole
+            "response_mask": row["response_mask"].astype("int8"),  # as stored, so that arrow can copy it
             "turn_ids": trajectory.turn_ids,
             "rollout_log_probs": trajectory.log_probs if trajectory.has_log_probs else [],
             "token_rewards": row["token_rewards"],

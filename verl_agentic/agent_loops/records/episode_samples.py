@@ -1,4 +1,4 @@
-"""An episode as reward components see it."""
+"""Converts episodes to the samples of reward components."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ def to_sample(episode: Episode, row: EnvRow, *, id: str) -> Sample:
     """Returns the sample of an episode that is not void.
 
     Args:
-        episode: what was played; what its sub-agents wrote is not the agent's own and stays out.
-        row: the row it plays.
+        episode: text of its sub-agents is left out.
         id: names it in errors and logs.
     """
     num_tokens: dict[int, int] = defaultdict(int)
@@ -53,6 +52,6 @@ def to_sample(episode: Episode, row: EnvRow, *, id: str) -> Sample:
 
 
 def _homes(episode: Episode) -> Callable[[int], int]:
-    """Returns what says which action a turn's tokens count for: those of a summary count for the one before."""
+    """Returns a function from a turn to its action; tokens of a summary count for the previous action."""
     turns = sorted(action.turn for action in episode.actions)
     return lambda turn: turns[max(0, bisect_right(turns, turn) - 1)] if turns else turn

@@ -1,4 +1,4 @@
-"""The steps of an episode as keys: what each turn started from and what it did, small enough to travel with a row."""
+"""The steps of an episode as compact keys: start state and action of each turn."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ def step_keys(episode: Episode) -> list[list[list[int]]]:
     State and action are 0 to 2^63 - 1; the same text has the same key in every process. Rows of sub-agents and void
     rows have no steps.
 
-    - The action is the turn's calls, by name and arguments; without a call, the answer where the protocol marks one,
-      else the text outside of calls.
-    - The state is what the environment calls it (`Env.state_key`), where it has a name for it; else what the policy was
-      shown since its turn before: the prompt at first, then the answers to that turn, blanks around texts aside. A turn
-      that was shown nothing new started from its turn before. A summary's state is never the environment's.
+    - The action is the turn's calls, by name and arguments. Without a call, it is the marked answer or else the text.
+    - The state is the environment's key (`Env.state_key`), if it has one. Otherwise it is the new text since the
+      previous turn: the prompt at first, then observations, without surrounding blanks. A turn without new text starts
+      from its previous turn. A summary's state is never the environment's.
 
-    What was shown longer ago is no part of it: that steps of two sessions with the same last answer count as the same
-    is what step groups are made of.
+    Earlier text is not part of the state, so steps of two sessions with the same last observation are equal.
     """
     steps = {turn: (state, action) for turn, state, action in _steps(episode)}
     return [
@@ -37,7 +35,7 @@ def step_keys(episode: Episode) -> list[list[list[int]]]:
 
 
 def _turns(trajectory: Trajectory) -> list[int]:
-    """Returns the turns in which the policy sampled, in order; none of a void row."""
+    """Returns the turns in which the policy sampled, in order; empty for a void row."""
     if not any(trajectory.response_mask):
         return []
     return sorted({segment.turn for segment in trajectory.segments() if segment.kind is SegmentKind.MODEL})
@@ -47,7 +45,7 @@ def _steps(episode: Episode) -> Iterator[tuple[int, int, int]]:
     """Yields turn, state and action of all turns of the agent."""
     actions = {action.turn: action for action in episode.actions}
     own = episode.trajectories[episode.num_side_rows :]
-    # Turns that are no action are summaries.
+    # Turns without an action are summaries.
     turns = iter(sorted({turn for trajectory in own for turn in _turns(trajectory)} | set(actions)))
     turn, done = next(turns, None), []
     shown = [_text(message) for message in episode.messages[: episode.num_prompt_messages]]
@@ -79,6 +77,6 @@ def _done(action: Action) -> list[Any]:
 
 
 def _key(kind: str, value: Any) -> int:
-    """Returns 63 bits of the value as canonical JSON; what JSON does not know counts as its text."""
+    """Returns a 63-bit hash of the value as canonical JSON; other types count as their text."""
     text = _JSON.encode([kind, value])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,4 +1,4 @@
-"""The audit of an episode's text: what is trained on decodes to what the policy wrote, turn by turn."""
+"""The text audit: trained tokens must decode to the policy's text, turn by turn."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _TRAINED = re.compile(b"\x01+")
 
 
 def text_breach(episode: Episode, *, decode: Decode) -> str:
-    """Returns what is wrong: row, span and reason; empty when the text of every trained token is the policy's own.
+    """Returns the first mismatch (row, span and reason), or empty.
 
-    Each run of trained tokens of one turn must decode to a part of that turn's text; characters that a run begins or
-    ends amid are left out. Turns that are no action (summaries, those of sub-agents) are not known as text.
+    Each run of trained tokens of one turn must decode to a part of that turn's text, apart from incomplete characters
+    at its ends. Turns without an action (summaries, those of sub-agents) have no known text.
 
     Args:
-        episode: what was played.
         decode: token ids to text, special tokens included.
     """
     texts = {action.turn: action.text for action in episode.actions}
@@ -42,7 +41,7 @@ def text_breach(episode: Episode, *, decode: Decode) -> str:
 
 
 def _runs(trajectory: Trajectory) -> Iterator[tuple[int, int]]:
-    """Yields the spans `[start, end)` of neighbouring tokens with mask 1 of one turn; turn ids never fall."""
+    """Yields the spans `[start, end)` of contiguous tokens with mask 1 of one turn."""
     turn_ids = trajectory.turn_ids
     for run in _TRAINED.finditer(bytes(trajectory.response_mask)):
         start, stop = run.span()

@@ -1,4 +1,4 @@
-"""What an episode's calls and words say about the policy, as numbers."""
+"""Statistics of an episode's calls and text."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from verl_agentic.rewards.sample import Call, Turn
 from verl_agentic.rewards.tool_calls.calls import call_key, succeeded, was_carried_out
 
 NGRAM = 20
-"""Words of an n-gram: shorter ones repeat in any long text."""
+"""Words per n-gram; shorter n-grams repeat in any long text."""
 _MAX_CHARS = 20_000
 _MAX_TOOLS = 32
 
 
 def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
-    """Returns numbers of an episode under the same keys for every one.
+    """Returns statistics of an episode, with the same keys for all episodes.
 
     - `duplicate_calls`: see `num_duplicates`.
     - `failed_calls`, `corrected_calls`: see `corrections`.
-    - `repeated_ngrams`: share of the 20-grams of words that the policy had written before, in the last 20,000
-      characters that it wrote; 0 for short episodes.
+    - `repeated_ngrams`: share of repeated 20-grams of words in the policy's last 20,000 characters; 0 for short
+      episodes.
 
     Args:
-        turns: of the episode, in order; none of a void episode, which says nothing about the policy.
+        turns: turns of the episode in order; empty for a void one.
     """
     calls = [call for turn in turns for call in turn.calls]
     failed, corrected = corrections(calls)
@@ -39,20 +39,16 @@ def call_statistics(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def tools_called(turns: Sequence[Turn]) -> dict[str, int]:
-    """Returns how often each tool got to work, of the 32 that did most.
+    """Returns the number of executed calls of the 32 most called tools.
 
-    Names that the policy made up are none of them.
+    Names that the policy made up do not count.
     """
     calls = (call for turn in turns for call in turn.calls)
     return dict(Counter(call.name for call in calls if was_carried_out(call)).most_common(_MAX_TOOLS))
 
 
 def tool_metrics(episodes: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    """Returns `calls/<tool>`, the mean calls per episode, of the 32 most called, and `tool_distribution` over all.
-
-    Args:
-        episodes: what `tools_called` says of each.
-    """
+    """Returns `calls/<tool>`, mean calls per episode of the 32 most called tools, and `tool_distribution` over all."""
     counted: Counter[str] = Counter()
     for counts in episodes:
         counted.update(counts)
@@ -62,19 +58,18 @@ def tool_metrics(episodes: Sequence[Mapping[str, int]]) -> dict[str, float]:
 
 
 def num_duplicates(calls: Sequence[Call]) -> int:
-    """Returns how many calls are that of just before again, and were told the same.
+    """Returns the number of calls that repeat the previous one with the same result.
 
-    Another answer to the same call (the next page, a step in a maze) is something new.
+    A different result of the same call (the next page, a step in a maze) does not count.
     """
     return sum(a.result == b.result and _same(a, b) for a, b in pairwise(calls))
 
 
 def corrections(calls: Sequence[Call]) -> tuple[int, int]:
-    """Returns how many calls failed, and how many of them were followed by another call that set them right.
+    """Returns the number of failed calls, and how many of them a later call corrected.
 
-    A call sets the last failed call right that is still open and of the same tool, when it succeeds with other
-    arguments; one whose tool's name was wrong is set right by any tool. Each sets one right. The share of the second
-    number in the first is the self-correction rate.
+    A successful call with other arguments corrects the last open failed call of the same tool, or one with a wrong tool
+    name. Each call corrects one. The ratio of both numbers is the self-correction rate.
     """
     failed, corrected = 0, 0
     is_open: list[Call] = []
@@ -91,11 +86,11 @@ def corrections(calls: Sequence[Call]) -> tuple[int, int]:
 
 
 def tool_distribution(counts: Mapping[str, int], *, tools: Sequence[str] = ()) -> dict[str, float]:
-    """Returns `top_share`, the share of the tool that is called most, and `entropy`, H / ln n over n tools.
+    """Returns `top_share`, the share of the most called tool, and `entropy`, H / ln n over n tools.
 
     Args:
         counts: tool -> calls.
-        tools: those that there are; empty: those that were called. With one tool alone the entropy is 0.
+        tools: existing tools; empty: the called ones. With one tool the entropy is 0.
     """
     called = [counts.get(name, 0) for name in dict.fromkeys([*tools, *counts])]
     entropy = normalised_entropy(called) if len(called) > 1 else 0.0

@@ -1,7 +1,7 @@
-"""What episodes do and when: a timeline for each that plays in this process, and what it waits for now.
+"""Timelines of the running episodes of this process, and what each waits for now.
 
-Whoever plays says `with activity.span("tool", label="search", turn=2): ...`. That costs a few microseconds, and
-nothing is kept where no episode has been announced by `recording`.
+Code records spans with `with timeline.span("tool", label="search", turn=2): ...`, which takes microseconds. Outside of
+`recording` nothing is recorded.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ KINDS = ("start", "generate", "step", "tool", "score", "reward", "close", "retry
 a sibling to branch from."""
 NO_TURN = -1
 SUB_AGENT = "sub_agent"
-"""Label of the turns of a sub-agent, which lie inside the tool call that delegates to it."""
+"""Label of a sub-agent's turns, which lie inside the delegating tool call."""
 UNKNOWN_TOOL = "unknown"
-"""Label of calls of tools that there are not: their names are the policy's."""
+"""Label of calls of unknown tools, whose names the policy made up."""
 
 
 class Span(NamedTuple):
-    """Something that an episode did, or waited for."""
+    """An interval in which an episode did or awaited something."""
 
     kind: str
     """One of `KINDS`."""
     label: str
-    """The tool of a `tool`; the tools of a `step`; empty, or what tells it from others."""
+    """The tool of a `tool`, the tools of a `step`, or another label."""
     turn: int
     """-1 outside of the turns."""
     start_s: float
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class OpenSpan:
-    """A span that has not ended; `start` is that of the monotonic clock."""
+    """An open span; `start` is on the monotonic clock."""
 
     kind: str
     label: str
@@ -52,7 +52,7 @@ class OpenSpan:
 
 @dataclass(eq=False, kw_only=True)
 class Timeline:
-    """One episode, from the moment that its worker takes it up."""
+    """One episode, from its start in the worker."""
 
     uid: str
     session: int = 0
@@ -69,11 +69,11 @@ class Timeline:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """What has ended, in the order of the starts; what has not is left out."""
+        """Ended spans, in the order of starts."""
         return tuple(sorted(self._spans, key=lambda span: span.start_s))
 
     def begin(self, kind: str, *, label: str, turn: int, parent: OpenSpan | None) -> OpenSpan:
-        """Begins a span inside another one, or in none."""
+        """Starts a span, inside another one or at the top."""
         begun = OpenSpan(kind, label, turn, time.monotonic(), parent)
         if parent is not None:
             parent.num_inside += 1
@@ -88,26 +88,25 @@ class Timeline:
         self.add(span.kind, label=span.label, turn=span.turn, start=span.start, end=time.monotonic())
 
     def add(self, kind: str, *, label: str, turn: int, start: float, end: float) -> None:
-        """Adds a span that is over; `start` and `end` are of the monotonic clock."""
+        """Adds an ended span; `start` and `end` are on the monotonic clock."""
         self._spans.append(Span(kind, label, turn, start - self.began, end - self.began))
 
     def waits_for(self) -> OpenSpan | None:
-        """Returns what it has waited for longest: of the spans without another one inside, the oldest.
+        """Returns the oldest innermost open span, or None between spans. Safe to call from other threads.
 
-        A span that lies in one that has ended is work that was left behind (`deadlines.within`): nobody waits for it.
-        None between two spans: then its own code runs, or waits for the event loop. Safe to call from other threads.
+        Ignores open spans inside of ended ones, which are abandoned work (`deadlines.within`).
         """
         still_open = self._open.copy()
         innermost = [span for span in still_open if not span.num_inside and _is_awaited(span, still_open)]
         return min(innermost, key=lambda span: span.start, default=None)
 
     def last_end(self) -> float:
-        """Returns when it last began or ended something, on the monotonic clock."""
+        """Returns the time of its last start or end of a span, on the monotonic clock."""
         return self.began + self._spans[-1].end_s if self._spans else self.began
 
 
 def _is_awaited(span: OpenSpan, still_open: Collection[OpenSpan]) -> bool:
-    """Tells whether all that a span lies in is open."""
+    """Returns whether all enclosing spans are open."""
     parent = span.parent
     while parent is not None and parent in still_open:
         parent = parent.parent
@@ -119,19 +118,19 @@ _position: ContextVar[tuple[Timeline, OpenSpan | None] | None] = ContextVar("act
 
 
 def running() -> list[Timeline]:
-    """Returns the episodes that play in this process now, in the order they began; safe to call from other threads."""
+    """Returns the running episodes of this process, in order of start. Safe to call from other threads."""
     return list(_running.values())
 
 
 def current() -> Timeline | None:
-    """Returns the episode that the caller plays; None where none was announced."""
+    """Returns the caller's episode, or None."""
     position = _position.get()
     return None if position is None else position[0]
 
 
 @contextlib.contextmanager
 def recording(**identity: Any) -> Iterator[Timeline]:
-    """Announces an episode (arguments of `Timeline`) until the context ends; the one that plays already goes on."""
+    """Registers an episode (arguments of `Timeline`) until the context ends; keeps an already running one."""
     known = current()
     if known is not None:
         yield known
@@ -170,18 +169,17 @@ class _Recorded:
 
 
 def span(kind: str, *, label: str = "", turn: int = NO_TURN) -> contextlib.AbstractContextManager[None]:
-    """Returns a context that is a span of the episode that the caller plays; nothing is recorded where there is none.
+    """Returns a context that records a span of the caller's episode, if there is one.
 
     Args:
         kind: one of `KINDS`.
-        label: see `Span`.
         turn: of the policy; -1 outside of the turns.
     """
     return _Recorded(kind, label, turn)
 
 
 def is_inside(kind: str) -> bool:
-    """Tells whether the caller plays inside a span of that kind."""
+    """Returns whether the caller is inside a span of that kind."""
     position = _position.get()
     inside = None if position is None else position[1]
     while inside is not None and inside.kind != kind:
@@ -190,7 +188,7 @@ def is_inside(kind: str) -> bool:
 
 
 def longest(spans: Sequence[Span], max_spans: int) -> tuple[Span, ...]:
-    """Returns at most that many spans, the longest ones, in their order."""
+    """Returns the `max_spans` longest spans, in their order."""
     if len(spans) <= max_spans:
         return tuple(spans)
     kept = sorted(range(len(spans)), key=lambda index: spans[index].start_s - spans[index].end_s)[:max_spans]

@@ -12,20 +12,19 @@ from verl_agentic.types import Action, Observation, ToolCall
 
 
 class StepWatch:
-    """Sees the calls of one step, where the environment tells of them."""
+    """Tracks the calls of one step, if the environment reports them."""
 
     def __init__(self, action: Action, *, known: Sequence[str], turn: int) -> None:
-        """Nothing has begun; tools that are not `known` get one name."""
+        """Makes a watch that has not started; unknown tools share one name."""
         self._action, self._known, self._turn = action, frozenset(known), turn
         self._started = self._ended = 0.0
         self._has_seen = False
 
     def begin(self) -> None:
-        """Says that the step begins now."""
+        """Starts the step."""
         self._started = time.monotonic()
 
     def end(self) -> None:
-        """Says that the step has ended."""
         self._ended = time.monotonic()
 
     @property
@@ -38,15 +37,15 @@ class StepWatch:
         return call.name if call.name in self._known else activity.UNKNOWN_TOOL
 
     def call(self, call: ToolCall) -> contextlib.AbstractContextManager[None]:
-        """Returns the span of a call that begins now."""
+        """Returns the span of a call that starts now."""
         self._has_seen = True
         return activity.span("tool", label=self.name(call), turn=self._turn)
 
     def answered(self, observation: Observation) -> None:
-        """Adds the spans of calls that nobody watched.
+        """Adds the spans of calls that were not watched.
 
-        An environment that gives durations (`Message.elapsed_s`) does not say when the calls began: with the step, as
-        if they had run side by side. Without durations, the step is all that is known.
+        An environment with durations (`Message.elapsed_s`) does not report start times, so its calls start with the
+        step. Without durations, nothing is added.
         """
         timeline, calls = activity.current(), self._action.tool_calls
         if self._has_seen or timeline is None or not calls:
@@ -62,12 +61,12 @@ class StepWatch:
 
 @contextlib.contextmanager
 def watched_step(action: Action, *, known: Sequence[str], label: str) -> Iterator[StepWatch]:
-    """Makes the span of a step, and lets `ToolEnv` say which of its calls are running.
+    """Records the span of a step, and lets `ToolEnv` report its running calls.
 
     Args:
         action: what the environment carries out.
-        known: names of the tools that there are.
-        label: of the step when it is a sub-agent's, whose calls then belong to no turn; else, the tools it calls.
+        known: names of existing tools.
+        label: label of a sub-agent's step, whose calls have no turn; else the called tools.
     """
     watch = StepWatch(action, known=known, turn=activity.NO_TURN if label else action.turn)
     token = call_watch.set(watch.call)
