@@ -108,7 +108,7 @@ async def test_a_held_out_grader_that_fails_costs_no_sample(scorers: Any, on_err
 
 async def test_the_run_can_be_stopped_instead(scorers: Any) -> None:
     scorer = scorers(use("solved"), use("ill", weight=0.2, options={"how": "raise"}), on_error="stop")
-    with pytest.raises(ScoringError, match=r"sample 'a' could not be scored: .* mend the component, or set on_error"):
+    with pytest.raises(ScoringError, match=r"sample 'a' could not be scored: .* fix the component, or set on_error"):
         await scorer.score(answered("7", id="a"))
 
 

@@ -1,4 +1,4 @@
-"""What a reward component is: a plain function of a sample with a decorator, and the registry that finds it by name.
+"""The type and the registry of reward components. A component is a function of a sample with a decorator:
 
 @component(low=0.0, high=1.0, kind="outcome")
 def exact(sample: Sample, *, ignore_case: bool = False) -> float:
@@ -20,25 +20,25 @@ T = TypeVar("T")
 Kind = Literal["outcome", "shaping"]
 Scope = Literal["sample", "group"]
 OnInvalid = Literal["zero", "abstain"]
-"""What an answer of a model that is no verdict comes to: the least value, or an abstention. See `outcome_options`."""
+"""Result for an invalid answer of a model: the minimum value, or an abstention. See `outcome_options`."""
 Bound = float | Callable[..., float]
-"""A number, or a function of some of the component's options that returns it."""
+"""A number, or a function of the component's options that returns it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Graded:
-    """What a component returns when a bare number does not say it all."""
+    """The full result of a component."""
 
     value: float | None = None
     """The value of the episode; None with `turns` is their sum, None without them is an abstention."""
     turns: Mapping[int, float] = field(default_factory=dict)
-    """Turn index -> the share of the value that this turn earned; it lands on the turn's last model token."""
+    """Turn index -> the turn's share of the value, placed on its last sampled token."""
     info: Mapping[str, float] = field(default_factory=dict)
-    """Numbers for the metrics; their names are declared by the decorator's `info`."""
+    """Metrics; their names are declared by the decorator's `info`."""
 
 
 ABSTAIN = Graded()
-"""The component has no opinion: no verifier for this row, judges that disagree. Never the same as 0."""
+"""No score: there is no verifier for this row, or judges disagree. Different from 0."""
 
 Value = float | Graded
 
@@ -60,7 +60,7 @@ class ComponentType:
     check: Callable[..., object] | None = None
 
     def __post_init__(self) -> None:
-        """Refuses bounds and checks that ask for options which the component does not have."""
+        """Raises if bounds or check have arguments that are not options of the component."""
         known = {p.name if p.kind is p.KEYWORD_ONLY else p.kind for p in _parameters(self.function)}
         for asking in filter(callable, (self.low, self.high, self.check)):
             asked = {p.kind if p.kind is p.VAR_KEYWORD else p.name for p in _parameters(asking)}
@@ -72,7 +72,7 @@ class ComponentType:
 
     @property
     def is_async(self) -> bool:
-        """Whether it waits for something else than the processor."""
+        """Whether it is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
     def make(self, options: Mapping[str, Any], *, kind: Kind | None = None) -> Component:
@@ -80,10 +80,10 @@ class ComponentType:
 
         Args:
             options: chosen by the user.
-            kind: its place in a rubric, where that is not the component's own.
+            kind: its kind in a rubric, if not the component's own.
 
         Raises:
-            ConfigError: an option that it does not have, or lacks one that it needs, or bounds that are none.
+            ConfigError: an option is unknown, missing or invalid.
         """
         options = {**(self.outcome_options if (kind or self.kind) == "outcome" else {}), **options}
         check_options(self.function, options, what=f"component {self.name!r}")
@@ -96,7 +96,7 @@ class ComponentType:
         return Component(type=self, options=dict(options), low=float(low), high=float(high))
 
     def _ask(self, asking: Callable[..., T], options: Mapping[str, Any]) -> T:
-        """Calls a bound or the check with the options that it asks for; its `**` gets the component's."""
+        """Calls a bound or the check with the options that it takes; its `**` gets the component's."""
         named = {p.name: p.default for p in _parameters(self.function) if p.kind is p.KEYWORD_ONLY}
         values: dict[str, Any] = {}
         for parameter in _parameters(asking):
@@ -117,15 +117,11 @@ class Component:
     high: float
 
     def __call__(self, subject: Any) -> Any:
-        """Returns its verdict on a sample (of a group component: on all samples of a group), as it gives it."""
+        """Returns its raw verdict on a sample (group components: on all samples of a group)."""
         return self.type.function(subject, **self.options)
 
     def checked(self, verdict: Any) -> Graded:
-        """Returns a verdict in full.
-
-        Raises:
-            ValueError: not a number, not finite, outside of the range, or info that was not declared.
-        """
+        """Returns a verdict in full. Raises ValueError if it is not a finite number in range, or info is undeclared."""
         graded = verdict if isinstance(verdict, Graded) else Graded(value=_number(verdict))
         turns = {int(turn): _number(value) for turn, value in graded.turns.items()}
         value = graded.value
@@ -158,19 +154,19 @@ def component(
     """Makes a reward component of a function `(sample, *, options) -> float | Graded`.
 
     Args:
-        low: least value that it may return, or a function of those of its options that it asks for:
-            `lambda max_penalty: -max_penalty`. Defaults are the component's.
-        high: greatest value.
-        kind: `outcome` for what says whether the task was done, `shaping` for everything else.
+        low: minimum value, or a function of some of its options: `lambda max_penalty: -max_penalty`. Defaults are the
+            component's.
+        high: maximum value.
+        kind: `outcome` if it decides whether the task is solved, else `shaping`.
         scope: `sample`, or `group` for a function of all samples of a group that returns one verdict for each.
-        inline: run it in the calling process, without a deadline; only for code that always ends at once. Other plain
-            functions run in a worker process that is killed at the deadline. A coroutine function is awaited.
-        own_deadline: it bounds its own work, and waits for something shared (a sandbox of a pool) that bounds its
-            queue: the rubric's deadline, which would count the waiting, does not hold for it.
-        info: names of the numbers that it reports beside its value.
-        outcome_options: options with other defaults where a rubric uses it as an outcome.
-        check: function of those of its options that it asks for, called when a rubric is read; raises `ConfigError`
-            where they cannot work. Types and choices are checked by the annotations.
+        inline: runs in the calling process without a deadline; only for code that always ends at once. Other plain
+            functions run in a worker process that is killed at the deadline. Coroutine functions are awaited.
+        own_deadline: it limits its own work and waits for a shared resource (a sandbox pool), so the rubric's deadline
+            does not apply.
+        info: names of the metrics that it reports.
+        outcome_options: other defaults of options if a rubric uses it as an outcome.
+        check: function of some of its options, called when a rubric is read; raises `ConfigError` for invalid ones.
+            Annotations already check types and choices.
     """
 
     def make(function: Callable[..., Any]) -> ComponentType:
@@ -202,11 +198,7 @@ def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
 
 
 def _number(value: Any) -> float:
-    """Returns a finite number.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Returns a finite number. Raises ValueError if it is none."""
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise ValueError(f"a component returns a number or Graded, got {type(value).__name__}")
     number = float(value)

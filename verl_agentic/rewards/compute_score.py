@@ -37,16 +37,14 @@ async def compute_score(
     """Returns verl's result of a sample: `score`, `acc`, and every part raw and weighted.
 
     Args:
-        data_source: of the row.
-        solution_str: what the policy wrote; not used where verl's manager hands over the record of an episode, since
-            it holds tool output, too.
-        ground_truth: of the row.
-        extra_info: of the row. verl's manager adds the number of turns and the episode's record.
+        solution_str: the response; unused if verl's manager passes the episode's record, because it contains tool
+            output.
+        extra_info: the row's; verl's manager adds the number of turns and the episode's record.
         rubric: path of the rubric's YAML file.
 
     Raises:
-        ConfigError: no such rubric.
-        DataError: several turns without a record.
+        ConfigError: the rubric does not exist.
+        DataError: there are several turns without a record.
     """
     scorer = _scorer(rubric)
     sample = sample_of(data_source, solution_str, ground_truth, extra_info)
@@ -59,11 +57,7 @@ async def compute_score(
 def sample_of(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
 ) -> Sample:
-    """Returns the sample of what verl calls a reward function with: the episode's record, else a single turn.
-
-    Raises:
-        DataError: several turns without a record.
-    """
+    """Returns the episode's record, else a sample of one turn. Raises DataError for several turns without a record."""
     extra = dict(extra_info or {})
     record = extra.get(SAMPLE)
     if isinstance(record, Mapping):
@@ -74,14 +68,11 @@ def sample_of(
 
 
 def refuse_unknown_turns(num_turns: Any) -> None:
-    """Refuses an episode of several turns, of which only the text is known.
+    """Raises DataError for an episode of several turns of which only the text is known.
 
     Args:
-        num_turns: messages behind the system prompt, as verl counts them: 2 for a question and its answer; None where
-            it is not known, as outside of a run.
-
-    Raises:
-        DataError: more than 2.
+        num_turns: messages after the system prompt, as verl counts them: 2 for a question and its answer; None:
+            unknown.
     """
     if num_turns is not None and int(num_turns) > _SINGLE_TURN:
         raise DataError(

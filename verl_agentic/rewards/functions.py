@@ -9,11 +9,11 @@ reward:
     from verl_agentic.rewards.functions import exact_match
     exact_match("nq", "Paris", ["Paris"])["score"]  # 1.0
 
-All outcome components are here, except those that need a group or the environment (`env`), and so are the models that
-can be an outcome (`judge`, `rm`). Each has verl's signature `(data_source, solution_str, ground_truth, extra_info=None,
+All outcome components are available, except those that need a group or the environment (`env`); so are models that can
+be an outcome (`judge`, `rm`). Each has verl's signature `(data_source, solution_str, ground_truth, extra_info=None,
 **options)` and returns `score`, `acc` (the value on a scale of 0 to 1) and the component's own numbers. Components that
-wait for something (sandboxes, models, algebra) are coroutine functions. Where the component abstains, `score` is 0 and
-`void_reason` says why: under verl the row is masked out of the loss.
+wait (for sandboxes, models, algebra) are coroutine functions. If a component abstains, `score` is 0 and `void_reason`
+has the reason; verl then masks the row out of the loss.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verl_agentic.rewards.compute_score import sample_of
 _FROM_VERL = frozenset({"reward_router_address", "reward_model_tokenizer", "sandbox_fusion_url"}) | frozenset(
     {"concurrent_semaphore", "memory_limit_mb"}
 )
-"""What verl hands to reward functions unasked."""
+"""Arguments that verl always passes to reward functions."""
 
 
 def function_names() -> list[str]:

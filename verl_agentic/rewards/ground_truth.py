@@ -1,4 +1,4 @@
-"""Ground truths that are objects: as such, or as JSON text, as tables with one schema for all rows need them."""
+"""Ground truths that are objects, as such or as JSON text (for tables with one schema)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def object_of(ground_truth: Any, *, of: str) -> Mapping[str, Any]:
         of: the component, for the error.
 
     Raises:
-        DataError: it is something else.
+        DataError: it is not an object.
     """
     value = ground_truth
     if isinstance(value, str):
@@ -28,6 +28,6 @@ def object_of(ground_truth: Any, *, of: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise DataError(
             f"the ground truth of {of} must be an object, or JSON text of one, got {str(ground_truth)[:200]!r}; "
-            "mend the row"
+            "fix the row"
         )
     return value

@@ -37,15 +37,15 @@ class Entry(Settings):
     kind: Kind | None = None
     """`outcome` or `shaping`. None: the kind of the component."""
     weight: float = 1.0
-    """Factor of the component's value. 0 makes it a held-out grader, which is only measured."""
+    """Factor of the component's value. 0: a held-out grader, which is only measured."""
     cap: float | None = setting(None, above=0)
-    """Most that it may add or take, after its weight."""
+    """Maximum absolute contribution, after the weight."""
     only_if: Mapping[str, float] | None = None
-    """Names of other entries -> the minimum raw value that they must have, or this entry adds nothing."""
+    """Names of other entries -> minimum raw value for this entry to count."""
     unless: Mapping[str, float] | None = None
-    """Names of other entries -> the raw value that they must stay below, or this entry adds nothing."""
+    """Names of other entries -> raw value that they must stay below for this entry to count."""
     fallback_for: str | None = None
-    """Used only where that entry abstains, such as for rows without a verifier."""
+    """Used only if that entry abstains, for example for rows without a verifier."""
     data_sources: Sequence[str] | None = None
     """Used only for rows of these sources. None: for all rows."""
     timeout_s: float | None = setting(None, above=0)
@@ -70,13 +70,13 @@ class Term:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether it only measures: a grader of weight 0, which no reward and no outcome depends on."""
+        """Whether it is a grader of weight 0, which is only measured."""
         return self.weight == 0
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and most that it can add."""
-        if self.is_held_out:  # also where the component has no bound
+        """Minimum and maximum contribution."""
+        if self.is_held_out:  # also if the component is unbounded
             return 0.0, 0.0
         low, high = sorted((self.weight * self.component.low, self.weight * self.component.high))
         return (low, high) if self.cap is None else (max(low, -self.cap), min(high, self.cap))
@@ -87,7 +87,7 @@ class Term:
         return {*self.only_if, *self.unless, *([self.fallback_for] if self.fallback_for else [])}
 
     def weigh(self, value: float) -> float:
-        """Returns what a raw value adds."""
+        """Returns the contribution of a raw value."""
         low, high = self.bounds
         return 0.0 if self.is_held_out else min(max(self.weight * value, low), high)
 
@@ -99,28 +99,27 @@ class RubricSettings(Settings):
     components: Sequence[Mapping[str, Any]] = ()
     """The entries of the rubric."""
     on_error: OnError = "void"
-    """What happens to a sample whose scorer fails: `void` masks it out of loss and statistics, `stop` ends the run."""
+    """Action for a sample whose scorer fails: `void` masks it out of loss and statistics, `stop` ends the run."""
     timeout_s: float = setting(30.0, above=0)
     """Deadline of each component for one sample, in seconds, unless its entry has its own."""
     mask_overlong: int | None = setting(None, min=0)
-    """Samples that a budget cut off are masked, not punished; so are samples with more model tokens than this (0: no
-    such limit). None: they are scored."""
+    """Masks samples truncated by a budget or with more sampled tokens than this (0: any). None: they are scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rubric(RubricSettings):
-    """What a trajectory is scored by."""
+    """The terms that score a trajectory."""
 
     terms: tuple[Term, ...]
-    """In an order in which every term stands behind those that it needs."""
+    """Ordered so that every term comes after those that it needs."""
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, section: str = "rubric") -> Rubric:
         """Returns the rubric of a config section.
 
         Raises:
-            ConfigError: unknown keys, components or options; gates of unknown names; no outcome; shaping that has no
-                bound, weighs more than the outcome, or can make a failure worth more than a success.
+            ConfigError: a key, component, option or gate is unknown; there is no outcome; or shaping is unbounded,
+                exceeds the outcome, or can make a failure better than a success.
         """
         settings = read_settings(RubricSettings, values, section=section)
         if not settings.components:
@@ -132,10 +131,9 @@ class Rubric(RubricSettings):
 
     @classmethod
     def from_file(cls, path: Path) -> Rubric:
-        """Returns the rubric of a YAML file: its top level, its key `rubric`, or that of a run's `agentic` or `reward`.
+        """Reads a YAML file: its top level, its key `rubric`, or that of a run's `agentic` or `reward`.
 
-        Raises:
-            ConfigError: no such file, or see `from_mapping`.
+        Raises ConfigError as `from_mapping`, and if there is no such file.
         """
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -148,11 +146,7 @@ class Rubric(RubricSettings):
 
     @classmethod
     def from_config(cls, reward: Any) -> Rubric:
-        """Returns the rubric of verl's section `reward`, as plain data: its key `rubric` is a mapping or a path.
-
-        Raises:
-            ConfigError: there is none, or see `from_mapping`.
-        """
+        """Reads `rubric` of verl's section `reward`: a mapping or a path. Raises ConfigError as `from_mapping`."""
         written = reward.get("rubric")
         if isinstance(written, str):
             return cls.from_file(Path(written))
@@ -165,12 +159,12 @@ class Rubric(RubricSettings):
 
     @property
     def outcomes(self) -> tuple[Term, ...]:
-        """The terms that say whether the task was done, without held-out ones."""
+        """The outcome terms, without held-out ones."""
         return tuple(term for term in self.terms if term.kind == "outcome" and not term.is_held_out)
 
     @property
     def group_terms(self) -> frozenset[str]:
-        """Names of the terms that wait for the whole group: those that see it, and those that depend on them."""
+        """Names of the terms that see the whole group, and of those that depend on them."""
         waiting: set[str] = set()
         for term in self.terms:  # each stands behind those that it needs
             if term.component.type.scope == "group" or term.needs & waiting:
@@ -179,11 +173,10 @@ class Rubric(RubricSettings):
 
     @property
     def outcome_share(self) -> float:
-        """The most that the outcome can weigh over the most that everything can."""
+        """Maximum weight of the outcome over the maximum weight of all terms."""
         return _weight(self.outcomes) / (_weight(self.terms) or math.inf)
 
     def term(self, name: str) -> Term:
-        """Returns a term by name."""
         return next(term for term in self.terms if term.name == name)
 
 
@@ -211,7 +204,7 @@ def _term(written: Any, where: str) -> Term:
 
 
 def _ordered(terms: Sequence[Term], section: str) -> list[Term]:
-    """Returns the terms, each behind those that it needs."""
+    """Returns the terms, each after those that it needs."""
     names = [term.name for term in terms]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"{section} has two components of one name, got {twice}; give one of them another `name`")
@@ -231,11 +224,11 @@ def _ordered(terms: Sequence[Term], section: str) -> list[Term]:
 
 
 def _check_shares(rubric: Rubric, section: str) -> None:
-    """Refuses a rubric in which shaping can weigh more than the outcome.
+    """Checks that shaping cannot exceed the outcome.
 
     Raises:
-        ConfigError: no outcome; a term without bounds; an outcome that is less than half of the reward; or shaping that
-            can make a failure worth more than a success.
+        ConfigError: there is no outcome, a term is unbounded, the outcome is less than half of the reward, or shaping
+            can make a failure better than a success.
     """
     if not rubric.outcomes:
         raise ConfigError(
@@ -261,22 +254,22 @@ def _check_shares(rubric: Rubric, section: str) -> None:
 
 
 def _max_bonus_of_failure(rubric: Rubric) -> float:
-    """Returns the most that shaping can add to a failure: all of it that is not paid for successes only."""
+    """Returns the maximum that shaping can add to a failure: all shaping that is not limited to successes."""
     shaping = (term for term in rubric.terms if term.kind == "shaping")
     return sum(max(t.bounds[1], 0.0) for t in shaping if not _is_gated(t.only_if, rubric, by=operator.ge))
 
 
 def _max_penalty_of_success(rubric: Rubric) -> float:
-    """Returns the most that shaping can take from a success: all of it that does not spare successes."""
+    """Returns the maximum that shaping can subtract from a success: all shaping that is not limited to failures."""
     shaping = (term for term in rubric.terms if term.kind == "shaping")
     return -sum(min(t.bounds[0], 0.0) for t in shaping if not _is_gated(t.unless, rubric, by=operator.le))
 
 
 def _min_outcome_gap(rubric: Rubric) -> float:
-    """Returns the least by which the outcomes of a row tell a success from a failure.
+    """Returns the minimum difference of the outcomes between success and failure, over all rows.
 
-    Every row has the outcomes that have no condition. Beside them, it may have only one of those for its data source.
-    A fallback may be all that a row has, since it speaks where the others abstain.
+    Every row has the unconditional outcomes, and possibly one for its data source. A fallback may be the only outcome
+    of a row.
     """
     conditional = [term for term in rubric.outcomes if term.data_sources or term.fallback_for]
     always = sum(_span(term) for term in rubric.outcomes if term not in conditional)
@@ -292,11 +285,11 @@ def _span(term: Term) -> float:
 
 
 def _is_gated(gate: Mapping[str, float], rubric: Rubric, *, by: Callable[[float, float], bool]) -> bool:
-    """Tells whether a gate tells successes from failures: at the full outcome, or `by` it."""
+    """Returns whether a gate separates successes from failures: at the full outcome, or `by` it."""
     outcomes = {outcome.name: outcome for outcome in rubric.outcomes}
     return any(name in outcomes and by(value, outcomes[name].component.high) for name, value in gate.items())
 
 
 def _weight(terms: Sequence[Term]) -> float:
-    """Returns the most that terms can weigh; a fallback never adds to what it replaces."""
+    """Returns the maximum weight of terms; a fallback does not add to the term that it replaces."""
     return sum(max(map(abs, term.bounds)) for term in terms if term.fallback_for is None)

@@ -1,4 +1,4 @@
-"""What a reward component sees of an episode: who said what, turn by turn, never one flat string."""
+"""An episode as reward components see it: structured by turns, never one flat string."""
 
 from __future__ import annotations
 
@@ -14,61 +14,61 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One tool call of the policy, and what came of it."""
+    """One tool call of the policy, and its result."""
 
     name: str
     arguments: Mapping[str, Any]
     result: str | None = None
-    """What the tool answered; None when the episode ended before it did. Never what the policy wrote."""
+    """The tool's output; None if the episode ended before. Never text of the policy."""
     is_error: bool = False
-    """The call could not be read, or the tool did not do what it was meant to."""
+    """Whether the call could not be read, or the tool failed."""
     error_kind: str | None = None
-    """One of `types.CALL_ERRORS` when the call was not even carried out."""
+    """One of `types.CALL_ERRORS` if the call was not carried out."""
     elapsed_s: float = 0.0
-    """How long the tool took, in seconds."""
+    """Duration of the call, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One turn of the policy, and what it was answered."""
+    """One turn of the policy, and its observations."""
 
     index: int
     text: str
-    """All that the policy sampled in this turn, calls and special tokens included."""
+    """All sampled text of this turn, including calls and special tokens."""
     content: str
     """The text outside tool calls."""
     calls: tuple[Call, ...] = ()
     observations: tuple[str, ...] = ()
-    """What was answered, in order: results of tools, messages of a user or of the framework."""
+    """Observations in order: tool outputs, messages of a user or of the framework."""
     num_tokens: int = 0
-    """Tokens that the policy sampled in this turn."""
+    """Number of sampled tokens of this turn."""
     mean_log_prob: float | None = None
-    """Mean log-prob of those tokens; None when the policy gives none."""
+    """Mean log-prob of those tokens, or None."""
     reward: float = 0.0
-    """What the environment paid for this turn."""
+    """The environment's reward for this turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One finished episode, as it is scored."""
+    """One finished episode for scoring."""
 
     id: str
     """Names the episode in errors and logs."""
     prompt: tuple[Message, ...]
     turns: tuple[Turn, ...]
     final_answer: str
-    """What the policy gave as its answer; empty when it gave none."""
+    """The policy's final answer, or empty."""
     stop_reason: StopReason
     ground_truth: Any = None
     data_source: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """The row's `extra_info`."""
     env: Reward | None = None
-    """What the environment said of the outcome; None when it did not score."""
+    """The environment's reward; None if it did not score."""
 
     @property
     def text(self) -> str:
-        """All that the policy wrote, a line break between turns; no tool output is in it."""
+        """The policy's text, with a line break between turns, without tool output."""
         return "\n".join(turn.text for turn in self.turns)
 
     @property
@@ -78,7 +78,7 @@ class Sample:
 
     @property
     def num_model_tokens(self) -> int:
-        """Tokens that the policy sampled; observations do not count."""
+        """Number of sampled tokens."""
         return sum(turn.num_tokens for turn in self.turns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,15 +100,9 @@ class Sample:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Sample:
-        """Returns the sample that `to_dict` wrote.
-
-        Raises:
-            DataError: another version, or a field is missing or of the wrong form.
-        """
+        """Returns the sample of `to_dict`. Raises DataError if the version differs, or a field is missing or wrong."""
         if record.get("version") != _VERSION:
-            raise DataError(
-                f"a stored sample must have version {_VERSION}, got {record.get('version')!r}; store it anew"
-            )
+            raise DataError(f"a stored sample must have version {_VERSION}, got {record.get('version')!r}; store again")
         try:
             return cls(
                 id=record["id"],
@@ -136,12 +130,12 @@ def to_turns(
     """Returns the turns of a conversation.
 
     Args:
-        messages: the conversation behind the prompt: each action's message, followed by its answers. Assistant messages
-            that are no action (summaries) are left out.
-        actions: what the policy did, in order.
-        num_tokens: turn -> tokens that it sampled.
+        messages: the conversation after the prompt: each action's message, followed by its observations. Other
+            assistant messages (summaries) are left out.
+        actions: the policy's actions, in order.
+        num_tokens: turn -> number of sampled tokens.
         mean_log_probs: turn -> mean log-prob of those.
-        rewards: turn -> what the environment paid.
+        rewards: turn -> the environment's reward.
     """
     answers = _answers(messages, actions)
     return tuple(
@@ -160,7 +154,7 @@ def to_turns(
 
 
 def _answers(messages: Sequence[Message], actions: Sequence[Action]) -> list[list[Message]]:
-    """Returns what each action was answered."""
+    """Returns the observations of each action."""
     answers: list[list[Message]] = []
     for message in messages:
         if message.role != "assistant":

@@ -13,7 +13,7 @@ _VERSION = 1
 
 
 def to_columns(sample: Sample) -> dict[str, Any]:
-    """Returns the columns of `trajectory_log.schema.TRAJECTORIES` that say what was done, as plain data."""
+    """Returns the sample's columns of `trajectory_log.schema.TRAJECTORIES`, as plain data."""
     record = sample.to_dict()
     return {
         "task_id": sample.id.rpartition("/")[0],
@@ -29,11 +29,7 @@ def to_columns(sample: Sample) -> dict[str, Any]:
 
 
 def from_columns(record: Mapping[str, Any]) -> Sample:
-    """Returns the sample of a line of the log.
-
-    Raises:
-        DataError: a field is missing or of the wrong form.
-    """
+    """Returns the sample of a line of the log. Raises DataError if a field is missing or of the wrong form."""
     return Sample.from_dict(
         {
             "version": _VERSION,
@@ -51,7 +47,7 @@ def from_columns(record: Mapping[str, Any]) -> Sample:
 
 
 def score_of(reward: Reward | None) -> dict[str, float] | None:
-    """Returns what an environment paid for an episode, as a stored score; None when it left that to others."""
+    """Returns an environment's reward as a stored score; None if it did not score."""
     if reward is None or not reward.is_scored:
         return None
     parts = {f"reward/{name}": value for name, value in reward.parts.items()}
@@ -86,7 +82,7 @@ def _json(value: Any) -> str:
 
 
 def _to_list(value: Any) -> Any:
-    """Returns an array or scalar of numpy, which rows from parquet may hold, as JSON."""
+    """Converts numpy arrays and scalars, which rows from parquet may have, for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,4 +1,4 @@
-"""What a rubric makes of one sample: the total, and every part of it, raw and weighted."""
+"""The score of a sample: the total, and every part, raw and weighted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_agentic.rewards.component import Graded
 from verl_agentic.rewards.rubric import Rubric, Term
 
 Verdicts = Mapping[str, Graded | None]
-"""Term -> its verdict; None where a gate or the row's data source left it out."""
+"""Term -> its verdict; None if a gate or the row's data source excludes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,30 +18,24 @@ class Score:
     """The score of one sample."""
 
     total: float
-    """All weighted parts, those of single turns included."""
+    """Sum of all weighted parts, including turn rewards."""
     acc: float
     """The raw outcome before weights and shaping, scaled to [0, 1]; dynamic sampling filters on it."""
     turn_rewards: Mapping[int, float] = field(default_factory=dict)
-    """Turn index -> what of the total this turn earned; the rest lies on the last token."""
+    """Turn index -> the turn's share of the total; the rest is on the last token."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Every part under the same keys for every sample: `reward/<name>` raw, `weighted/<name>`, `abstained/<name>`."""
     void: str | None = None
-    """Why the sample cannot be trained on; None when it can."""
+    """Reason why the sample is void, or None."""
 
     @property
     def last(self) -> float:
-        """What lies on the last token: the total without what single turns earned."""
+        """The reward on the last token: the total without turn rewards."""
         return self.total - sum(self.turn_rewards.values())
 
 
 def combine(rubric: Rubric, verdicts: Verdicts, *, is_pending: bool = False) -> Score:
-    """Returns the score of a sample whose components have spoken.
-
-    Args:
-        rubric: what it is scored by.
-        verdicts: what they said.
-        is_pending: some will speak later; then it is no matter that no outcome is known yet.
-    """
+    """Returns the score of a sample from its verdicts; `is_pending`: more come later, so the outcome may be missing."""
     used = {name: graded for name, graded in verdicts.items() if graded is not None and graded.value is not None}
     numbers: dict[str, float] = {}
     turn_rewards: dict[int, float] = {}
@@ -71,13 +65,12 @@ _VALID = {f"scoring/{what}": 0.0 for what in get_args(What)}
 
 
 def void(rubric: Rubric, reason: str, verdicts: Verdicts | None = None, *, what: What = "abstained") -> Score:
-    """Returns the score of a sample that cannot be trained on.
+    """Returns the score of a void sample.
 
     Args:
-        rubric: what it was scored by.
-        reason: for people.
-        verdicts: what is known of it, for the metrics.
-        what: why, for the metrics; `stop` ends the run.
+        reason: text for people.
+        verdicts: known verdicts, for the metrics.
+        what: reason for the metrics; `stop` ends the run.
     """
     numbers: dict[str, float] = {"acc": 0.0, "score": 0.0}
     for term in rubric.terms:

@@ -1,4 +1,4 @@
-"""Scores samples by a rubric: components run side by side, each under a deadline, and none fails silently."""
+"""Scores samples by a rubric: components run concurrently, each with a deadline."""
 
 from __future__ import annotations
 
@@ -21,60 +21,42 @@ _LONGEST_S = 3600.0  # of a component that bounds itself
 
 
 class Scorer:
-    """A rubric at work; used from one event loop at a time, by any number of samples at once."""
+    """Scores samples concurrently; used from one event loop at a time."""
 
     def __init__(self, rubric: Rubric, *, workers: int | None = None, max_concurrent: int = 256) -> None:
         """Starts nothing yet.
 
         Args:
-            rubric: what is scored.
             workers: processes for components that could hang; by default one per core, at most 8.
-            max_concurrent: samples, or groups, that are scored at once; the others wait, and their deadlines with them.
+            max_concurrent: maximum number of samples or groups scored at once; deadlines start after the wait.
         """
         self.rubric = rubric
         self._slots = asyncio.Semaphore(max_concurrent)
         self._workers = Workers(workers)
 
     def close(self) -> None:
-        """Ends the worker processes."""
         self._workers.close()
 
     async def score(self, sample: Sample) -> Score:
-        """Returns the score of a sample; terms that see whole groups abstain.
-
-        Raises:
-            ScoringError: a component raised, hung, or left its range, and the rubric says `on_error: stop`.
-        """
+        """Returns the score of a sample without group terms. Raises ScoringError if one fails with `on_error: stop`."""
         async with self._slots:
             (score,) = await self._score([sample], is_group=False)
         return score
 
     async def score_group(self, samples: Sequence[Sample]) -> list[Score]:
-        """Returns the scores of all samples of one group, in order.
-
-        Raises:
-            ScoringError: see `score`.
-        """
+        """Returns the scores of all samples of one group, in order. Raises ScoringError, see `score`."""
         async with self._slots:
             return await self._score(samples, is_group=True)
 
     async def begin(self, sample: Sample) -> tuple[Score, Verdicts]:
-        """Returns what is known of a sample before its group is whole: a first score, and the verdicts for `finish`.
-
-        Raises:
-            ScoringError: see `score`.
-        """
+        """Returns a first score of a sample, and verdicts for `finish`. Raises ScoringError as `score`."""
         verdicts: list[dict[str, Graded | None]] = [{}]
         async with self._slots:
             (score,) = await self._score([sample], is_group=False, verdicts=verdicts, later=self.rubric.group_terms)
         return score, verdicts[0]
 
     async def finish(self, samples: Sequence[Sample], verdicts: Sequence[Verdicts]) -> list[Score]:
-        """Returns the scores of all samples of one group, whose other verdicts `begin` has found.
-
-        Raises:
-            ScoringError: see `score`.
-        """
+        """Returns the scores of a complete group, with the verdicts of `begin`. Raises ScoringError as `score`."""
         async with self._slots:
             return await self._score(samples, is_group=True, verdicts=[dict(known) for known in verdicts])
 
@@ -86,7 +68,7 @@ class Scorer:
         verdicts: list[dict[str, Graded | None]] | None = None,
         later: Set[str] = frozenset(),
     ) -> list[Score]:
-        """Returns the scores; fills `verdicts` with those that are not there yet, except `later` ones."""
+        """Returns the scores; adds missing verdicts to `verdicts`, except `later` ones."""
         verdicts = [{} for _ in samples] if verdicts is None else verdicts
         failures: list[str | None] = [self._masked(sample) for sample in samples]
         masked = [failure is not None for failure in failures]
@@ -118,7 +100,7 @@ class Scorer:
         *,
         is_group: bool,
     ) -> list[Graded | None]:
-        """Returns a term's verdict on every sample; None where it does not apply."""
+        """Returns a term's verdict on every sample; None if it does not apply."""
         chosen = [
             index
             for index, sample in enumerate(samples)
@@ -146,12 +128,12 @@ class Scorer:
     def _failed(self, sample: Sample, reason: str) -> str:
         message = f"sample {sample.id!r} could not be scored: {reason}"
         if self.rubric.on_error == "stop":
-            raise ScoringError(f"{message}; mend the component, or set on_error: void")
+            raise ScoringError(f"{message}; fix the component, or set on_error: void")
         logger.warning("%s; it is left out of the training", message)
         return message
 
     async def _guarded(self, term: Term, subject: Any, count: int) -> list[Graded | str]:
-        """Returns `count` verdicts, or the reason why there are none."""
+        """Returns `count` verdicts, or the reason of a failure."""
         try:
             with boundary(ScoringError, f"component {term.name!r}"):
                 verdict = await self._run(term, subject)

@@ -1,4 +1,4 @@
-"""What travels between the agent loop and verl's reward workers: the record of an episode there, its score back."""
+"""Data between the agent loop and verl's reward workers: the record of an episode, and its score."""
 
 from __future__ import annotations
 
@@ -12,31 +12,25 @@ from verl_agentic.rewards.score import Score, Verdicts
 from verl_agentic.trajectory import place_rewards
 
 RowPlace = Literal["side", "earlier", "last"]
-"""Where a training row stands in its episode: a sub-agent's, one that the conversation has left, or that of the
-outcome."""
+"""Place of a training row in its episode: a sub-agent's row, an earlier row, or the last row with the outcome."""
 PLACE = "agentic_place"
-"""Key of that among the extra fields of a row."""
+"""Key of the place among the extra fields of a row."""
 SAMPLE = "agentic_sample"
 """Key of the episode's record among the extra fields of a row; it is scored and never stored."""
 EPISODE_NUMBERS = "agentic_numbers"
-"""Key of the loop's own numbers, which a score is laid over."""
+"""Key of the loop's own numbers, which a score updates."""
 PENDING = "agentic_pending"
-"""Key of what is kept of an episode until its group is whole: its record, and the verdicts that are there already."""
+"""Key of an episode's record and verdicts until its group is complete."""
 _TURN_REWARDS, _VOID = "turn_rewards", "void_reason"
 
 
 def to_result(score: Score) -> dict[str, Any]:
-    """Returns what a reward function gives verl: `score`, every part, and what `Scored` needs."""
+    """Returns the result of a reward function for verl: `score`, every part, and the data for `Scored`."""
     return {**score.numbers, "score": score.total, _TURN_REWARDS: dict(score.turn_rewards), _VOID: score.void}
 
 
 def to_pending(sample: Mapping[str, Any], verdicts: Verdicts) -> dict[str, Any]:
-    """Returns what `from_pending` takes back, as plain data.
-
-    Args:
-        sample: the episode's record.
-        verdicts: what is known of it.
-    """
+    """Returns the data for `from_pending`."""
     told = {
         name: graded and {"value": graded.value, "turns": dict(graded.turns), "info": dict(graded.info)}
         for name, graded in verdicts.items()
@@ -52,23 +46,23 @@ def from_pending(pending: Mapping[str, Any]) -> tuple[Sample, dict[str, Graded |
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A score, as verl hands it back."""
+    """A score as verl returns it."""
 
     total: float
     turn_rewards: Mapping[int, float]
     numbers: Mapping[str, float]
     void: str | None
     pending: Mapping[str, Any] | None = None
-    """What the score of the group needs; None when the score is whole."""
+    """Data for the score of the group; None if the score is complete."""
 
     @classmethod
     def of(cls, score: Score) -> Scored:
-        """Returns a score that never left this process."""
+        """Returns a score of this process."""
         return cls.take(to_result(score), total=score.total)
 
     @classmethod
     def take(cls, result: Mapping[str, Any], *, total: float) -> Scored:
-        """Returns the score that verl made of a result; one of a reward function of the user's own works, too."""
+        """Returns the score that verl made of a result, also of the user's own reward function."""
         result = dict(result)
         void, pending = result.pop(_VOID, None), result.pop(PENDING, None)
         turn_rewards = {int(turn): float(value) for turn, value in result.pop(_TURN_REWARDS, {}).items()}
@@ -77,12 +71,11 @@ class Scored:
         return cls(total=float(total), turn_rewards=turn_rewards, numbers=numbers, void=void, pending=pending)
 
     def token_rewards(self, *, turn_ids: Sequence[int], mask: Sequence[int], place: RowPlace) -> list[float]:
-        """Returns the `[R]` rewards that lie in a row; none when void.
+        """Returns the `[R]` rewards of a row; all 0 if void.
 
         Args:
             turn_ids: `[R]` turn of every token.
             mask: `[R]` 1 on tokens that the policy sampled.
-            place: of the row in its episode.
         """
         turns = set(turn_ids) if self.turn_rewards else set()
         is_paid = self.void is None and place != "side"

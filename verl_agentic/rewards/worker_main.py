@@ -1,6 +1,6 @@
-"""The child process in which components run that could hang: `python -m verl_agentic.rewards.worker_main FD`.
+"""The child process for components that could hang: `python -m verl_agentic.rewards.worker_main FD`.
 
-Gets `(use, options, subject)`, answers `(verdict, None)` or `(None, error)`; ends when its parent does.
+Receives `(use, options, subject)`, answers `(verdict, None)` or `(None, error)`, and ends with its parent.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int) -> None:
-    """Serves until the parent is gone."""
+    """Serves until the parent has ended."""
     from verl_agentic.rewards.component import Component, load_component
 
-    # The thread that asks may end, or its process be killed, while a component hangs here.
+    # The requesting thread or process may end while a component hangs here.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     sys.path[:] = os.environ.pop("VERL_AGENTIC_WORKER_PATH").split(os.pathsep)
     components: dict[str, Component] = {}

@@ -1,4 +1,4 @@
-"""Worker processes for components that could hang: each call has a deadline, past which its process is killed."""
+"""Worker processes for components that could hang: a call's process is killed at its deadline."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ _START_TIMEOUT_S = 60.0
 
 
 class Workers:
-    """A few processes; every thread of the pool has one of its own."""
+    """A pool of processes; every thread of the pool has its own."""
 
     def __init__(self, count: int | None = None) -> None:
-        """Starts nothing yet.
-
-        Args:
-            count: processes at once; by default one per core, at most 8.
-        """
+        """Starts nothing yet. `count` is the maximum number of processes; by default one per core, at most 8."""
         self._threads = ThreadPoolExecutor(
             count or min(8, os.cpu_count() or 1), thread_name_prefix="verl_agentic.rewards"
         )
@@ -38,13 +34,11 @@ class Workers:
         """Returns the future of a component's verdict.
 
         The future raises:
-            ScoringError: the component raised, was still running at its deadline (its process is killed then), or took
-                its process down.
+            ScoringError: the component raised, ran into its deadline (its process is killed), or crashed its process.
         """
         return self._threads.submit(self._call, use, options, subject, timeout_s)
 
     def close(self) -> None:
-        """Ends all processes; what still runs fails."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             workers, self._all = self._all, set()
@@ -66,9 +60,7 @@ class Workers:
             self._drop(worker)
             kind = type(cause).__name__
             what = f"was still running after {timeout_s:g} s" if kind == "TimeoutError" else "took its process down"
-            raise ScoringError(
-                f"component {use!r} {what} and was killed; the next sample gets a new process"
-            ) from cause
+            raise ScoringError(f"component {use!r} {what} and was killed; the next call gets a new process") from cause
 
     def _drop(self, worker: _Worker) -> None:
         worker.kill()
@@ -106,7 +98,7 @@ class _Worker:
         return self._process.poll() is None and not self._pipe.closed
 
     def call(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
-        """Returns the verdict, or raises what became of the process."""
+        """Returns the verdict, or raises if the process ended."""
         key = f"{use} {json.dumps(options, sort_keys=True, default=repr)}"
         self._pipe.send((key, use, options, subject))
         verdict, error = _receive(self._pipe, timeout_s)
@@ -115,7 +107,7 @@ class _Worker:
         return verdict
 
     def kill(self) -> None:
-        """Ends the process and all that it started."""
+        """Ends the process and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()

@@ -1,7 +1,7 @@
-"""Is the last boxed answer equal to the ground truth? Numbers are compared here, the rest by math-verify.
+"""Compares the last boxed answer with the ground truth: numbers here, other expressions with math-verify.
 
-A model can write expressions on which symbolic algebra never ends. So algebra runs in processes of its own
-(`math_verifiers`), each with a limit of processor time; nothing here hangs, leaks or blocks an event loop.
+Symbolic algebra does not terminate on some expressions. So it runs in separate processes (`math_verifiers`) with a
+limit on processor time; nothing here hangs or blocks an event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from verl_agentic.rewards.answers.math_numbers import PlainNumber, are_equal, re
 from verl_agentic.rewards.answers.math_verifiers import VERIFIERS
 
 MAX_ANSWER_CHARS = 512
-"""A longer boxed answer counts as wrong without a look."""
+"""Maximum length of a boxed answer; longer ones are wrong."""
 _BRACES = re.compile(r"(?:\\boxed)?\{|\}")
 _EQUATION = re.compile(r"(?<![<>!:=\\])=(?!=)")
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=(?=[^=]*$)")
@@ -32,15 +32,15 @@ _MATHS_WORDS = frozenset(("infinity", "infty", "inf", "pi"))
 
 @dataclass(frozen=True)
 class MathVerdict:
-    """What the verifier says of an answer."""
+    """The verifier's decision on an answer."""
 
     is_right: bool
     is_judged: bool = True
-    """False when algebra could not finish the answer, which then counts as wrong."""
+    """False if algebra did not finish in time; the answer then counts as wrong."""
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Returns what stands in the last complete `\boxed{...}` of `text`, or None; linear time on any text."""
+    r"""Returns the content of the last complete `\boxed{...}`, or None; takes linear time."""
     start, end = -1, -1
     opened: list[tuple[int, bool]] = []
     for brace in _BRACES.finditer(text):
@@ -60,17 +60,17 @@ def expression_of(ground_truth: Any) -> str:
         ground_truth: text, or a number of Python, numpy or `decimal`; a tensor or array of one number.
 
     Raises:
-        DataError: it is something else, empty, or not a number (`nan`).
+        DataError: it is of another type, empty, or `nan`.
     """
     value: Any = ground_truth
     if not isinstance(value, (str, Real, Decimal)) and getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, str) and value.strip():
         return value
-    # numpy's booleans are no Real
+    # numpy's booleans are not `Real`
     if not isinstance(value, (Real, Decimal)) or isinstance(value, bool) or math.isnan(value):
         raise DataError(
-            f"ground_truth must be a number or an expression in LaTeX, without a box, got {ground_truth!r}; fix the row"
+            f"ground_truth must be a number or a LaTeX expression without a box, got {ground_truth!r}; fix the row"
         )
     if math.isinf(value):
         return r"\infty" if float(value) > 0 else r"-\infty"
@@ -80,16 +80,15 @@ def expression_of(ground_truth: Any) -> str:
 async def math_answer(
     answer: str, ground_truth: Any, *, timeout_s: float = 10.0, must_be_evaluated: bool = False
 ) -> float:
-    r"""Returns 1.0 when the last `\boxed{...}` of `answer` is mathematically equal to `ground_truth`, else 0.0.
+    r"""Returns 1.0 if the last `\boxed{...}` of `answer` is mathematically equal to `ground_truth`, else 0.0.
 
     Args:
-        answer: what the policy wrote as its final answer; never pass tool output.
-        ground_truth: the right answer, as LaTeX, a plain expression or a number, without a box.
-        timeout_s: deadline of the verdict, from when a verifier has taken it up.
-        must_be_evaluated: see `judge`.
+        answer: the policy's final answer; never pass tool output.
+        ground_truth: the right answer: LaTeX, a plain expression or a number, without a box.
+        timeout_s: deadline, counted from the start of the verification.
 
     Raises:
-        DataError: the ground truth is no expression.
+        DataError: the ground truth is not an expression.
         ScoringError: the verifier cannot read the ground truth.
     """
     boxed = last_boxed(answer)
@@ -103,16 +102,16 @@ async def math_answer(
 async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated: bool = False) -> MathVerdict:
     r"""Returns whether an answer equals the truth.
 
-    An answer that algebra cannot finish is wrong: it is the policy's doing.
+    An answer on which algebra does not finish is wrong.
 
     Args:
         answer: without its box.
         truth: as `expression_of` returns it.
-        timeout_s: deadline of the verdict, from when a verifier has taken it up.
-        must_be_evaluated: the answer must leave no step to the reader. Where the truth is a number, the answer must be
-            a number written out: digits, a fraction in lowest terms, a mixed number, `4.08\times10^{2}`, `4.08e2`, with
-            or without a unit; behind an equals sign, too. `12\times34`, `84/2`, `2^{10}` and `\sqrt{16}` are none.
-            In other answers no part made of numbers alone may be left to calculate.
+        timeout_s: deadline, counted from the start of the verification.
+        must_be_evaluated: requires an evaluated answer. If the truth is a number, the answer must be a number: digits,
+            a fraction in lowest terms, a mixed number, `4.08\times10^{2}`, `4.08e2`, with or without a unit, also after
+            an equals sign. `12\times34`, `84/2`, `2^{10}` and `\sqrt{16}` are rejected. Other answers must not contain
+            arithmetic on numbers alone.
 
     Raises:
         ScoringError: the verifier cannot read the truth, or failed.
@@ -126,7 +125,7 @@ async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated:
     is_right = await VERIFIERS.verdict(answer, truth, timeout_s=timeout_s, must_be_evaluated=must_be_evaluated)
     if is_right is not None:
         return MathVerdict(is_right=is_right)
-    # Whose doing is it?
+    # Checks whether the truth itself is the cause.
     if await VERIFIERS.verdict("1", truth, timeout_s=timeout_s, must_be_evaluated=False) is None:
         raise ScoringError(
             f"math-verify must be able to read the ground truth, got no verdict on {truth[:200]!r} in time; fix the row"
@@ -135,7 +134,7 @@ async def judge(answer: str, truth: str, *, timeout_s: float, must_be_evaluated:
 
 
 def _quick_verdict(answer: str, truth: str, *, must_be_evaluated: bool) -> bool | None:
-    """Returns the verdict that needs no algebra, or None."""
+    """Returns a verdict if none of it needs algebra, else None."""
     if not answer:
         return False
     if answer == truth:
@@ -153,12 +152,12 @@ def _quick_verdict(answer: str, truth: str, *, must_be_evaluated: bool) -> bool 
 
 
 def _number(text: str) -> PlainNumber | None:
-    r"""Returns a number, or the one that a name is said to be: `x = 408`."""
+    r"""Returns the number, also from an assignment such as `x = 408`."""
     return read_number(tidy(_NAME.sub("", text)))
 
 
 def _stated_numbers(answer: str, *, of: str) -> list[PlainNumber]:
-    r"""Returns the numbers that an answer says are equal, the last one its result; none where that is no plain number.
+    r"""Returns the numbers that an answer equates, the result last; empty if the result is not a plain number.
 
     `12 \times 34 = 408` and `408 = x` give 408, `41 = 42` gives both.
     """
@@ -177,7 +176,7 @@ def _words(text: str) -> list[str]:
 
 
 def _may_be_product(text: str) -> bool:
-    """Tells whether letters may stand for numbers: `ab` and `xyz`, but not `yes`."""
+    """Returns whether letters may be variables: `ab` and `xyz`, but not `yes`."""
     letters = text.replace(" ", "")
     is_run = all(ord(right) - ord(left) == 1 for left, right in pairwise(letters))
     is_short = len(letters) < 3 and letters.casefold() not in ("no", "on")

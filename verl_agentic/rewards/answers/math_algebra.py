@@ -1,7 +1,7 @@
-"""One verdict of symbolic algebra on two expressions, for the children of `rewards.answers.math_worker`.
+"""Compares two expressions by symbolic algebra, in the children of `rewards.answers.math_worker`.
 
-Cheap looks come first, so that most expressions on which algebra never ends are wrong without it: what is nested too
-deep, a power or factorial that nobody can write out, and what differs in its numeric value.
+Cheap checks come first: nesting depth, size of powers and factorials, and numeric values. They reject most expressions
+on which algebra does not terminate.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ _KNOWN = (sympy.Add, sympy.Mul, sympy.Pow, sympy.exp, sympy.factorial, *_FUNCTIO
 
 
 class TruthError(ValueError):
-    """The ground truth is no expression."""
+    """The ground truth is not an expression."""
 
 
 class _HugeError(ArithmeticError):
-    """A number that nobody can write out."""
+    """A number with too many digits."""
 
 
 class _UnknownError(ArithmeticError):
-    """An expression that has no simple value."""
+    """An expression without a simple value."""
 
 
 def judge(answer: str, truth: str, *, must_be_evaluated: bool = False) -> bool:
-    """Returns whether two expressions are equal, and where that is demanded, the answer leaves no step to the reader.
+    """Returns whether two expressions are equal, and evaluated if required.
 
     Args:
-        answer: what the policy wrote, as `math_notation.tidy` returns it.
-        truth: the same of the ground truth.
-        must_be_evaluated: holds only where the truth itself leaves no step.
+        answer: the policy's answer, as `math_notation.tidy` returns it.
+        truth: the ground truth, as `math_notation.tidy` returns it.
+        must_be_evaluated: ignored if the truth itself is not evaluated.
 
     Raises:
         TruthError: the truth cannot be read.
@@ -87,7 +87,7 @@ def judge(answer: str, truth: str, *, must_be_evaluated: bool = False) -> bool:
 
 
 def is_unevaluated(expression: Any, text: str) -> bool:
-    r"""Tells whether an expression leaves a step to the reader: `12\cdot34`, `2^{10}`, `\frac{84}{2}`, `\sqrt{16}`."""
+    r"""Returns whether an expression is not fully evaluated: `12\cdot34`, `2^{10}`, `\frac{84}{2}`, `\sqrt{16}`."""
     if _STEPS.search(text):
         return True
     for found in _FRACTIONS.finditer(text):
@@ -101,12 +101,12 @@ def _parsed(text: str) -> list[Any]:
     text = _PRODUCT.sub(r"\\times \1", _MIXED.sub(r"\1\\frac{\2}{\3}", text))
     if _TRIGONOMETRY.search(text):
         text = _DEGREES.sub(r"(\\frac{\1}{180}\\pi)", text)
-    # The parent holds the deadline, and it kills; 0 and None switch math-verify's own alarm signals off.
+    # The parent enforces the deadline. 0 and None switch math-verify's own alarm signals off.
     return parse(f"\\boxed{{{text}}}", extraction_config=_CONFIG, parsing_timeout=0)
 
 
 def _is_sane(answer: str, truth: str) -> bool:
-    """Tells whether the text of an answer allows for algebra."""
+    """Returns whether the text of an answer is suitable for algebra."""
     if not answer or depth(answer) > max(_MAX_DEPTH, depth(truth) + 4) or abs(_open(answer)) > 1 + abs(_open(truth)):
         return False
     if _has_tower(answer) and not _has_tower(truth):
@@ -115,17 +115,17 @@ def _is_sane(answer: str, truth: str) -> bool:
     if relation and not _RELATION.match(truth):
         return False
     if re.search(r"\d \d", _MIXED.sub("", answer)) and not re.search(r"\d \d", truth):
-        return False  # 4 2 is no product, and no 42
+        return False  # `4 2` is neither a product nor 42
     return not any(map(_is_large, _choices(answer))) or any(map(_is_large, _choices(truth)))
 
 
 def _open(text: str) -> int:
-    """Returns how many brackets are not closed."""
+    """Returns the number of unclosed brackets."""
     return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 def _has_tower(text: str) -> bool:
-    """Tells whether a text has a power of a power that has more digits than anybody can write."""
+    """Returns whether a text has a power of a power with too many digits."""
     return any(
         int(found[2]) * math.log10(int(found[1]) or 1) > math.log10(_MAX_LOG10) for found in _TOWER.finditer(text)
     )
@@ -149,7 +149,7 @@ def _may_be_one(unit: Unit | None, truths: Unit | None) -> bool:
 
 
 def _readings(gold: list[Any], predicted: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Yields both sides as they are, and with i for the imaginary unit."""
+    """Yields both sides as written, and with `i` as the imaginary unit."""
     yield gold, predicted
     if any(map(_imaginary_symbols, (*gold, *predicted))):
         yield list(map(_with_i, gold)), list(map(_with_i, predicted))
@@ -179,12 +179,12 @@ def _are_equal(gold: list[Any], predicted: list[Any]) -> bool:
 
 
 def _equal_by_value(gold: Any, predicted: Any) -> bool | None:
-    """Returns whether two expressions have the same value, or None where their values do not tell.
+    """Returns whether two expressions have the same value, or None if values do not decide.
 
-    Roots of negative numbers count as real ones, or as complex ones.
+    Tries roots of negative numbers as complex and as real.
 
     Raises:
-        _HugeError: the prediction has a number that algebra would never finish, and the gold has none.
+        _HugeError: the prediction has a number that is too large for algebra, and the gold has none.
     """
     if isinstance(predicted, sympy.Eq) and isinstance(gold, sympy.Expr):
         predicted = predicted.rhs
@@ -218,7 +218,7 @@ def _value_or_none(expression: Any, *, has_real_roots: bool) -> Any:
 
 
 def _parts(expression: Any) -> list[Any]:
-    """Returns the expressions that a set, tuple, relation or matrix is made of."""
+    """Returns the elements of a set, tuple, relation or matrix."""
     if isinstance(expression, sympy.Expr) and not isinstance(expression, sympy.MatrixExpr):
         return [expression]
     if isinstance(expression, sympy.MatrixBase):
@@ -228,7 +228,7 @@ def _parts(expression: Any) -> list[Any]:
 
 
 def _value(expression: Any, *, has_real_roots: bool = False) -> Any:
-    """Returns the numeric value of an expression, with fixed numbers for its symbols."""
+    """Returns the numeric value of an expression, with fixed values for its symbols."""
     names = sorted(str(symbol) for symbol in expression.free_symbols)
     if len(names) > len(_SAMPLES) or sum(1 for _ in _nodes(expression)) > _MAX_NODES:
         raise _UnknownError
@@ -291,7 +291,7 @@ def _nodes(expression: Any) -> Iterator[Any]:
 
 
 def _is_step(node: Any) -> bool:
-    """Tells whether a node can be calculated, its arguments as they are."""
+    """Returns whether a node can be evaluated further."""
     if isinstance(node, (sympy.Add, sympy.Mul)):
         return _leaves_a_sum_or_product(node)
     if not isinstance(node, (sympy.Pow, sympy.Function)) or node.free_symbols or isinstance(node, sympy.exp):

@@ -1,7 +1,7 @@
-r"""Rewrites an answer or ground truth of maths in one notation: ASCII, few LaTeX commands, nothing around it.
+r"""Normalises a maths answer or ground truth: ASCII, few LaTeX commands, no wrappers.
 
 Unicode digits, signs, fractions and powers become ASCII or LaTeX. Boxes, text, delimiters and final full stops around
-the whole go. What remains has the value of what was there.
+the whole are removed. The value does not change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CLOSING = {"{": "}", "(": ")"}
 
 
 def tidy(text: str) -> str:
-    """Returns a text in the notation that the readers of this package know; takes a time linear in most texts."""
+    """Returns a text in normal notation."""
     text = _to_ascii(text)
     text = _SIZES.sub("", text)
     text = _FONTS.sub(r"\\text{", text)
@@ -63,7 +63,7 @@ def tidy(text: str) -> str:
 
 
 def depth(text: str) -> int:
-    """Returns how deep brackets of all kinds are nested; one that closes nothing counts as one that opens."""
+    """Returns the nesting depth of brackets of all kinds; an unmatched closing bracket counts as opening."""
     level = deepest = 0
     for char in text:
         if char in "([{":
@@ -75,7 +75,7 @@ def depth(text: str) -> int:
 
 
 def closing_place(text: str, start: int) -> int:
-    """Returns where the bracket that opens at `start` closes, or -1; only brackets of its own kind count."""
+    """Returns the position of the bracket that closes the one at `start`, or -1; ignores other kinds of brackets."""
     opening, closing = text[start], _CLOSING[text[start]]
     level = 0
     for place in range(start, len(text)):
@@ -96,7 +96,7 @@ def _ascii_of(char: str) -> str:
         return _CHARS[char]
     if (digit := unicodedata.decimal(char, None)) is not None:
         return str(digit)
-    if unicodedata.category(char) in ("Cf", "Mn"):  # marks that nobody sees; accents
+    if unicodedata.category(char) in ("Cf", "Mn"):  # invisible marks; accents
         return ""
     parts = unicodedata.decomposition(char).split()
     if parts[:1] == ["<fraction>"] and len(parts) > 3:
@@ -117,7 +117,7 @@ def _greek(char: str) -> str:
 
 
 def _with_single_brackets(text: str) -> str:
-    """Returns a text in which no bracket does the work of the one around it: `((1+2))` becomes `(1+2)`."""
+    """Removes redundant nested brackets: `((1+2))` becomes `(1+2)`."""
     closes: dict[int, int] = {}
     stack: list[int] = []
     for place, char in enumerate(text):
@@ -149,7 +149,7 @@ def _without_wrappers(text: str) -> str:
 
 
 def _without_brackets(text: str) -> str:
-    """Returns what a box, a text command, or brackets around one thing hold, where they hold the whole text."""
+    """Removes a box, a text command or brackets around the whole text."""
     command = _BOX.match(text)
     start = command.end() - 1 if command else 0
     if text[start : start + 1] not in _CLOSING or closing_place(text, start) != len(text) - 1:

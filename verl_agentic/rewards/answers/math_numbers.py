@@ -1,6 +1,6 @@
-r"""Plain numbers in every notation, read exactly: `1,234`, `1e-05`, `4.08\times10^{2}`, `-\frac{3}{4}`, `3 1/2`, `5\%`.
+r"""Reads plain numbers of every notation exactly: `1,234`, `1e-05`, `4.08\times10^{2}`, `-\frac{3}{4}`, `3 1/2`, `5\%`.
 
-What is read here is compared as fractions, so that no symbolic algebra decides between two numbers.
+Numbers are compared as fractions, without symbolic algebra.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NO_UNITS = frozenset(
     tan than the theta then times to unless unknown unsure was with wrong
     """.split()  # noqa: SIM905
 )
-"""Words behind a number that make it another statement; those of the table of units are none of them."""
+"""Words after a number that change its meaning. Units of the table are not among them."""
 _FEWEST_DECIMALS = 6
 _FEWEST_DIGITS = 4
 _DOUBLES_DIGITS = 16
@@ -51,27 +51,23 @@ _DOUBLES_DIGITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNumber:
-    """A number as it is written."""
+    """A number and its notation."""
 
     value: Fraction
     is_evaluated: bool = True
-    """False for what leaves a step to the reader: a fraction that can be reduced, a power of ten."""
+    """False for a reducible fraction or a power of ten."""
     decimals: int | None = None
-    """Digits behind the point; None where it is no decimal number."""
+    """Digits after the decimal point; None if it is not a decimal number."""
     digits: int = 0
-    """Digits from the first that is not 0, of a decimal number."""
+    """Significant digits of a decimal number."""
     factor: Fraction | None = None
-    """1/100 behind a per cent sign, a million behind `million`: the value is without it."""
+    """1/100 for a per cent sign, 10^6 for `million`; not included in the value."""
     unit: Unit | None = None
-    """None where there is none, or one that is not known."""
+    """None if there is no unit or an unknown one."""
 
 
 def read_number(text: str) -> PlainNumber | None:
-    """Returns the number that a text is, maybe with a unit; None where it is something else.
-
-    Args:
-        text: as `math_notation.tidy` returns it.
-    """
+    """Reads a number with an optional unit from a text that `math_notation.tidy` returned; None for other texts."""
     if len(text) > _MAX_CHARS:
         return None
     lead = _LEAD.match(text)
@@ -98,12 +94,12 @@ def read_number(text: str) -> PlainNumber | None:
 
 
 def are_equal(answer: PlainNumber, truth: PlainNumber) -> bool:
-    """Tells whether two numbers are one.
+    """Returns whether two numbers are equal.
 
-    A per cent sign, or a word like `million`, is a factor or part of the question: where one side alone has it, both
-    readings count. Known units are converted, and a number of another unit is another number; where one side has no
-    unit, numbers are compared. A decimal number is as exact as it is written: with at least 6 decimals it is also any
-    number that rounds to it. One of 16 digits or more may have an error of a double.
+    If only one side has a per cent sign or a word like `million`, both readings count. Known units are converted;
+    numbers of different kinds of units differ. If one side has no unit, only numbers are compared. A decimal number
+    with at least 6 decimals also equals any number that rounds to it. One of 16 digits or more may have the error of a
+    double.
     """
     if answer.unit and truth.unit and answer.unit.kinds != truth.unit.kinds:
         return False
@@ -206,7 +202,7 @@ _UNIT_CHARS = re.compile(r"[A-Za-z'$.\-\u20ac\u00a3\u00a5]+|\^\{?-?\d\}?|/|\\cdo
 
 
 def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | None:
-    """Returns factor and unit of what stands behind a number, or None where it is no unit."""
+    """Returns factor and unit of the text after a number, or None if it is not a unit."""
     is_apart, is_text = rest[:1].isspace() or rest.startswith("\\text"), "\\text" in rest
     rest = _TEXTS.sub(r" \1 ", rest).strip()
     if not rest or _ORDINAL.fullmatch(rest):
@@ -225,7 +221,7 @@ def _suffix(rest: str, *, money: str) -> tuple[Fraction | None, Unit | None] | N
     if not words or any(word.lower() in _NO_UNITS and not is_known(word) for word in words):
         return None
     unit = unit_of(rest)
-    # A letter that is no unit, or sticks to the number, is a variable.
+    # A letter that is not a unit, or has no space before it, is a variable.
     if not is_text and unit is None and any(len(word) < 3 for word in words):
         return None
     if not is_text and not is_apart and re.fullmatch(r"[A-Za-z]", rest) and not is_known(rest):

@@ -1,4 +1,4 @@
-"""Is the last boxed answer of an episode right? What the components `math`, `retool` and `reft` build on."""
+"""Verdict on the last boxed answer of an episode, for the components `math`, `retool` and `reft`."""
 
 from __future__ import annotations
 
@@ -12,31 +12,29 @@ from verl_agentic.rewards.text.reasoning import outside_reasoning
 
 @dataclass(frozen=True, kw_only=True)
 class MathOutcome:
-    """What the verifier says of an episode."""
+    """The verdict on an episode."""
 
     boxed: str | None
-    """The answer that was judged; None when the policy gave none."""
+    """The judged answer; None if the policy gave none."""
     is_right: bool
     is_judged: bool = True
-    """False when algebra could not finish the policy's expression, which then counts as wrong."""
+    """False if algebra did not finish in time; the answer then counts as wrong."""
 
 
 async def math_outcome(sample: Sample, *, timeout_s: float, must_be_evaluated: bool = False) -> MathOutcome | None:
     r"""Returns the verdict on the last complete `\boxed{...}` outside reasoning and calls; None without truth.
 
     Args:
-        sample: the episode.
-        timeout_s: deadline of the verdict, from when a verifier has taken it up.
-        must_be_evaluated: see `math.judge`.
+        timeout_s: deadline, counted from the start of the verification.
 
     Raises:
-        DataError: the ground truth is no expression.
+        DataError: the ground truth is not an expression.
         ScoringError: the verifier cannot read the ground truth, or failed.
     """
     if sample.ground_truth is None:
         return None
     truth = expression_of(sample.ground_truth)
-    # In a thread: a text of many MB takes a while to be searched.
+    # In a thread, because searching many MB of text takes time.
     boxed = await asyncio.to_thread(_last_boxed, sample)
     if not boxed:
         return MathOutcome(boxed=boxed, is_right=False)

@@ -1,4 +1,4 @@
-"""Units that stand behind a number: which are the same, which can be converted, which differ."""
+"""Units after a number: aliases, conversions and kinds."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Unit:
 
 
 def unit_of(text: str) -> Unit | None:
-    """Returns the unit that a text names, or None where it is no unit of the table: `apples`, `km/week^9 blue`."""
+    """Returns the unit that a text names, or None if the table lacks it."""
     for pattern, plain in _ALIASES:
         text = pattern.sub(plain, text)
     powers: Counter[str] = Counter()
@@ -103,7 +103,7 @@ def unit_of(text: str) -> Unit | None:
 
 
 def is_known(name: str) -> bool:
-    """Tells whether a name is a unit of the table as it is written, `m` but not `M`."""
+    """Returns whether a name is a unit of the table in this spelling: `m` but not `M`."""
     return name in _UNITS
 
 
@@ -112,7 +112,7 @@ _BARE_UNIT = re.compile(r"(?<=[\w)}\]])\s+(?P<text>[A-Za-z/]{2,})(?P<power>\^\{?
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
-    r"""Returns an expression without the unit behind it, and the unit where it is known: `2\sqrt{3}\text{ cm}`."""
+    r"""Splits an expression into the part before its unit and the unit, if known: `2\sqrt{3}\text{ cm}`."""
     found = _TEXT_UNIT.search(text) or _BARE_UNIT.search(text)
     if found is None:
         return text, None

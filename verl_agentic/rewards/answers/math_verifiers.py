@@ -1,4 +1,4 @@
-"""The client of `rewards.answers.math_worker`: as many verdicts at once as there are cores, none of which can hang."""
+"""The client of `rewards.answers.math_worker`: one verdict per core at a time, each with a deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Key = tuple[str, str, bool]
 
 
 class Verifiers:
-    """Processes that judge; started on first use, and again after they were killed."""
+    """Verifier processes; started on first use, and restarted after they were killed."""
 
     def __init__(self) -> None:
         """Starts nothing yet."""
@@ -32,15 +32,13 @@ class Verifiers:
         self._server: _Server | None = None
 
     async def verdict(self, answer: str, truth: str, *, timeout_s: float, must_be_evaluated: bool) -> bool | None:
-        """Returns whether two expressions are equal, or None where algebra did not come to an end.
+        """Returns whether two expressions are equal, or None if algebra did not finish.
 
-        A pair that did not is remembered, and not tried again.
+        Such pairs are remembered and not tried again.
 
         Args:
-            answer: as `math_notation.tidy` returns it.
-            truth: the same.
-            timeout_s: wall time from when a process has taken it up; its processor time has a limit of its own.
-            must_be_evaluated: see `math.judge`.
+            answer, truth: as `math_notation.tidy` returns them.
+            timeout_s: wall time from the start in a process; its processor time has a separate limit.
 
         Raises:
             ScoringError: the truth cannot be read, or the processes do not start.
@@ -52,7 +50,7 @@ class Verifiers:
                 return None
         request = {"answer": answer, "truth": truth, "must_be_evaluated": must_be_evaluated, "timeout_s": timeout_s}
         try:
-            # A thread starts the processes; awaiting a verdict holds none.
+            # A thread starts the processes; awaiting a verdict needs no thread.
             reply = await asyncio.wrap_future(await asyncio.to_thread(self._ask, request))
         except (OSError, EOFError) as cause:
             raise ScoringError(
@@ -70,7 +68,7 @@ class Verifiers:
         return bool(reply["is_right"])
 
     def close(self) -> None:
-        """Ends the processes, if this one started them."""
+        """Ends the processes if this process started them."""
         if self._server is not None and self._server.is_ours:
             self._server.close()
 
@@ -83,7 +81,7 @@ class Verifiers:
 
 
 class _Server:
-    """One process of `math_worker`, which forks those that judge."""
+    """A process of `math_worker`, which forks the judging processes."""
 
     def __init__(self) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,8 @@
 """The process behind `rewards.answers.boxed_math`: one JSON request per line in, one verdict per line out.
 
-It imports symbolic algebra once and forks children that judge. A child that is still at it at its deadline, or has used
-up its processor time, is killed and another is forked, which takes milliseconds. This process itself never calculates,
-so it always sees its parent's end, and its children end with it.
+It imports symbolic algebra once and forks children that judge. A child that exceeds its deadline or processor time is
+killed and replaced, which takes milliseconds. This process never calculates, so it always notices the end of its
+parent; its children end with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CPU_S = 0.75
-"""Processor time of one verdict: what is not judged by then is taken for endless."""
+"""Maximum processor time of one verdict, in seconds."""
 _MAX_MEMORY = 3 << 30
 _PR_SET_PDEATHSIG = 1
 _WARM_UP = (
@@ -36,7 +36,7 @@ _WARM_UP = (
     (r"[1,2)\cup(3,4]", r"(x_{1+(2)},[1+[2]])"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}"),
 )
-"""What is imported at the first use, and what the parser learns of such texts, is then in every child."""
+"""Loads lazy imports and parser caches before forking, so that every child has them."""
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,7 @@ class _Child:
 
 
 class Server:
-    """Hands requests to children and their verdicts back."""
+    """Distributes requests to children and returns their verdicts."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -57,10 +57,10 @@ class Server:
         self._children: dict[int, _Child] = {}
         self._selector = selectors.DefaultSelector()
         self._replies = os.fdopen(os.dup(1), "w", buffering=1)
-        os.dup2(2, 1)  # nothing but verdicts may reach the parent's pipe
+        os.dup2(2, 1)  # only verdicts may reach the parent's pipe
 
     def serve(self) -> None:
-        """Works until stdin closes or the parent is gone."""
+        """Serves until stdin closes or the parent ends."""
         parent = os.getppid()
         os.set_blocking(0, False)
         self._selector.register(0, selectors.EVENT_READ)
@@ -91,7 +91,7 @@ class Server:
                 child = self._fork()
             try:
                 os.write(child.pipe, json.dumps(self._waiting[0]).encode() + b"\n")
-            except OSError:  # somebody ended it while it had nothing to do
+            except OSError:  # it was killed while idle
                 self._drop(child)
                 continue
             child.request = self._waiting.popleft()
@@ -118,7 +118,7 @@ class Server:
             self._drop(child, is_late=True)
 
     def _drop(self, child: _Child, *, is_late: bool = False) -> None:
-        """Takes leave of a child that has ended, or is about to."""
+        """Reaps a child that has ended or was killed."""
         _, status = os.waitpid(child.pid, 0)
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
@@ -126,7 +126,7 @@ class Server:
         request = child.request
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM)
         if request and was_killed and not is_late and not request.get("is_second_try"):
-            self._waiting.appendleft({**request, "is_second_try": True})  # by somebody else, such as for memory
+            self._waiting.appendleft({**request, "is_second_try": True})  # killed from outside
         else:
             self._answer(request, {"is_endless": True})
 
@@ -171,7 +171,7 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
         return {"is_right": is_right}
     except TruthError as cause:
         return {"error": str(cause)}
-    except Exception:  # whatever symbolic algebra raises belongs to this request alone
+    except Exception:  # symbolic algebra may raise anything
         return {"is_endless": True}
 
 

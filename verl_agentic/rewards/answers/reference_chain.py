@@ -1,4 +1,4 @@
-"""RLVRR's reward chain: the keywords of a reference in their order, and weighted checks of the style.
+"""RLVRR's reward chain: ordered keywords of a reference, and weighted style checks.
 
 Paper: https://openreview.net/forum?id=ZumVIktGbt (values as in its public code, YJiangcm/RLVRR)
 """
@@ -17,7 +17,7 @@ from verl_agentic.errors import DataError
 from verl_agentic.sandbox.interface import Command, Limits, Runner
 
 MAX_REPEATS = 10
-"""An answer with more keywords than this for each one in the reference gets nothing for them: it lists words."""
+"""Maximum number of keywords in an answer per keyword of the reference. More count as keyword stuffing and score 0."""
 _HARNESS = files("verl_agentic.rewards.answers").joinpath("style_harness.py").read_text(encoding="utf-8")
 _SPLIT = "[[[SPLIT]]]"
 _LIMITS = Limits(wall_s=5.0, cpu_s=4, memory_mb=256)
@@ -25,18 +25,18 @@ _LIMITS = Limits(wall_s=5.0, cpu_s=4, memory_mb=256)
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceChain:
-    """What an answer to an open question is compared with."""
+    """The reference for answers to an open question."""
 
     reference: str
     key_points: tuple[tuple[tuple[str, ...], ...], ...]
-    """Each point: sets of keywords, any of which will do."""
+    """Each point is a list of alternative keyword sets."""
     checks: tuple[tuple[str, float], ...] = ()
-    """Python source that defines a function of the answer, and what passing is worth."""
+    """Python source of a function of the answer, and its weight."""
 
     def __post_init__(self) -> None:
         weights = [weight for _, weight in self.checks]
         if not self.key_points or not all(all(keywords) for point in self.key_points for keywords in point):
-            raise DataError(f"a reference chain needs key points of keywords, got {self.key_points!r}; mend the row")
+            raise DataError(f"a reference chain needs key points of keywords, got {self.key_points!r}; fix the row")
         if any(not weight >= 0 for weight in weights) or sum(weights) > 1 + 1e-9:
             raise DataError(f"the weights of style checks must be at least 0 and add up to at most 1, got {weights}")
 
@@ -49,7 +49,7 @@ class ReferenceChain:
                 "weight": ...}, ...]}`, also as JSON; or a label of RLVRR's data.
 
         Raises:
-            DataError: it is something else.
+            DataError: the ground truth has another form.
         """
         try:
             row: Any = _row(ground_truth)
@@ -63,15 +63,14 @@ class ReferenceChain:
                 raise
             raise DataError(
                 'ground_truth must be {"reference": text, "key_points": [[[keyword]]], "style": [{"code", "weight"}]}, '
-                f"got {str(ground_truth)[:200]!r}; mend the row"
+                f"got {str(ground_truth)[:200]!r}; fix the row"
             ) from cause
 
 
 def content_score(answer: str, chain: ReferenceChain) -> float:
-    """Returns how far an answer brings the reference's keywords in the reference's order, from 0 to 1.
+    """Returns how well an answer has the reference's keywords in the same order, from 0 to 1.
 
-    Mean over key points of the best keyword set's LCS(answer, reference) / max(length), lengths and longest common
-    subsequence in keywords as they occur.
+    Mean over key points of the best keyword set's LCS(answer, reference) / max(length), counted in keyword occurrences.
     """
     points = [
         max((_share(_occurrences(words, answer), _occurrences(words, chain.reference)) for words in point), default=0.0)
@@ -81,10 +80,10 @@ def content_score(answer: str, chain: ReferenceChain) -> float:
 
 
 async def style_score(answer: str, chain: ReferenceChain, runner: Runner) -> float:
-    """Returns the weights of the style checks that an answer passes, added up, from 0 to 1.
+    """Returns the sum of the weights of the passed style checks, from 0 to 1.
 
-    The checks are code that a model wrote: they run in a sandbox, which is given the answer as data. A check that
-    raises, does not end, or stands behind one that does not end, is not passed.
+    A model wrote the checks, so they run in a sandbox with the answer as data. A check fails if it raises, does not
+    end, or comes after one that does not end.
 
     Raises:
         SandboxError: the sandbox failed.
@@ -111,7 +110,7 @@ def _row(ground_truth: Any) -> Any:
 
 
 def _occurrences(keywords: Sequence[str], text: str) -> list[str]:
-    """Returns the keywords in the order in which a text brings them, as whole words, in lower case."""
+    """Returns the keyword occurrences of a text in order, as whole words, in lower case."""
     any_of = "|".join(map(re.escape, keywords))
     return [found.lower() for found in re.findall(rf"(?<!\w)(?:{any_of})(?!\w)", text, flags=re.IGNORECASE)]
 

@@ -1,7 +1,6 @@
-r"""Is a short answer to a question right? Exact match and F1 over words in normal form (`normal_form`).
+r"""Exact match and F1 of short answers, over words in normal form (`normal_form`).
 
-Every function takes what the policy wrote, never what a tool answered: an answer that stands only in a search result
-then scores 0 by construction.
+Pass only text of the policy, never tool outputs. Then an answer that is only in a search result scores 0.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _THINK, _SEARCH, _ANSWER = (("<think>", "</think>"), ("<search>", "</search>"), 
 
 
 def exact_match(answer: str, golden_answers: Sequence[str]) -> float:
-    """Returns 1.0 when the normal form of the answer is that of a golden one, else 0.0; an empty answer never is."""
+    """Returns 1.0 if the normal form of the answer equals a golden one's, else 0.0; always 0.0 for an empty answer."""
     normal = normalise(answer)
     return float(bool(normal) and normal in {normalise(golden) for golden in golden_answers})
 
@@ -27,19 +26,14 @@ def exact_match(answer: str, golden_answers: Sequence[str]) -> float:
 def f1(answer: str, golden_answers: Sequence[str]) -> float:
     """Returns the best F1 of shared words over the golden answers, from 0.0 to 1.0.
 
-    Words count as often as they come. An answer that is `yes`, `no` or `noanswer` on either side must be the whole
-    answer on both, as HotpotQA has it: else it would be right by a word that it shares with a sentence.
+    Repeated words count repeatedly. If either side is `yes`, `no` or `noanswer`, the other must be equal, as in
+    HotpotQA; otherwise a shared word in a sentence would score.
     """
     return max((_f1(normalise(answer), normalise(golden)) for golden in golden_answers), default=0.0)
 
 
 def research_reward(answer: str, golden_answers: Sequence[str], *, is_well_formed: bool) -> float:
     """Returns ReSearch's outcome: 0 for a broken form, else F1, but 0.1 where that is 0.
-
-    Args:
-        answer: what the policy put into its box.
-        golden_answers: any of them is right.
-        is_well_formed: see `has_research_form`.
 
     Paper: https://arxiv.org/abs/2503.19470 (section 2.3)
     """
@@ -49,10 +43,10 @@ def research_reward(answer: str, golden_answers: Sequence[str], *, is_well_forme
 
 
 def has_research_form(turns: Sequence[str]) -> bool:
-    r"""Tells whether the turns that the policy wrote have ReSearch's form.
+    r"""Returns whether the policy's turns have ReSearch's form.
 
-    Thoughts and searches are opened and closed in turn, there is at least one thought, and exactly one answer, which
-    stands in the last turn and has a `\boxed{`.
+    Thoughts and searches open and close in turn. There is at least one thought, and exactly one answer, in the last
+    turn and with a `\boxed{`.
     """
     text = "\n".join(turns)
     if not all(_is_paired(text, *tags) for tags in (_THINK, _SEARCH, _ANSWER)):
@@ -62,11 +56,7 @@ def has_research_form(turns: Sequence[str]) -> bool:
 
 
 def golden_answers_of(ground_truth: Any) -> tuple[str, ...]:
-    """Returns the golden answers of a row: a text, a list of texts, or Search-R1's `{"target": [...]}`.
-
-    Raises:
-        DataError: there is none, or one is empty.
-    """
+    """Returns a row's answers from a text, a list or `{"target": ...}`. Raises DataError if one is missing or empty."""
     target: Any = ground_truth.get("target") if isinstance(ground_truth, dict) else ground_truth
     if hasattr(target, "tolist"):  # parquet gives arrays
         target = target.tolist()
@@ -75,7 +65,7 @@ def golden_answers_of(ground_truth: Any) -> tuple[str, ...]:
     if not is_list or not all(isinstance(answer, str) and normalise(answer) for answer in answers):
         raise DataError(
             f"ground_truth must be an answer, a list of answers or {{'target': answers}}, got {ground_truth!r}; "
-            "mend the row"
+            "fix the row"
         )
     return tuple(answers)
 
@@ -90,6 +80,6 @@ def _f1(answer: str, golden: str) -> float:
 
 
 def _is_paired(text: str, opening: str, closing: str) -> bool:
-    """Tells whether the tags open and close in turn."""
+    """Returns whether the tags open and close in turn."""
     tags = re.findall(f"{re.escape(opening)}|{re.escape(closing)}", text)
     return tags == [opening, closing] * (len(tags) // 2)

@@ -1,4 +1,4 @@
-"""Short answers of a policy against golden ones, safe on answers that are not short at all."""
+"""Compares short answers with golden ones; safe for very long answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from verl_agentic.rewards.text.normal_form import normalise
 from verl_agentic.rewards.text.tags import last_block
 
 MAX_EXTRA_CHARS = 10_000
-"""An answer longer than the longest golden one by more than this is wrong without a look."""
+"""Maximum extra length over the longest golden answer; longer answers are wrong."""
 _SEARCHED_CHARS = 100_000
 
 
 def boxed_answer(texts: Sequence[str]) -> str | None:
-    r"""Returns what stands in the last complete `\boxed{...}` between the last answer tags; None when there is none.
+    r"""Returns the last complete `\boxed{...}` between the last answer tags, or None.
 
-    Of a longer block only the last 100,000 characters are searched.
+    Searches only the last 100,000 characters of the block.
     """
     block = last_block(texts, "answer")
     return None if block is None else last_boxed(block[-_SEARCHED_CHARS:])
@@ -34,11 +34,11 @@ def overlap(answer: str, golden_answers: Sequence[str]) -> float:
 
 
 def mentions(text: str, golden_answers: Sequence[str]) -> bool:
-    """Tells whether a golden answer stands in a text, normalised, as whole words."""
+    """Returns whether a text contains a golden answer as whole words, both normalised."""
     words = f" {normalise(text)} "
     return any(golden and f" {golden} " in words for golden in map(normalise, golden_answers))
 
 
 def is_endless(answer: str, golden_answers: Sequence[str]) -> bool:
-    """Tells whether an answer is so long that it is wrong without a look."""
+    """Returns whether an answer is too long to be right."""
     return len(answer) > max(map(len, golden_answers)) + MAX_EXTRA_CHARS

@@ -1,7 +1,6 @@
-"""Runs in the sandbox: applies checks that a model wrote to a text, and writes one line for each, `1` when it passed.
+"""Runs in the sandbox: applies a model's checks to a text and writes a line for each, `1` for a pass.
 
-It is given `task.json`: `{"text": ..., "checks": [source, ...]}`. Each source defines a function of the text; the first
-one that it defines is the check.
+Reads `task.json`: `{"text": ..., "checks": [source, ...]}`. The first function that a source defines is the check.
 """
 
 import inspect
@@ -11,7 +10,7 @@ from pathlib import Path
 
 
 def passes(source: str, text: str) -> bool:
-    """Returns whether a text passes a check; one that raises is not passed."""
+    """Returns whether a text passes a check; False if the check raises."""
     scope = {"re": re, "json": json, "__name__": "check"}
     try:
         exec(compile(source, "<check>", "exec"), scope)
@@ -22,7 +21,7 @@ def passes(source: str, text: str) -> bool:
 
 
 def main() -> None:
-    """Applies all checks; what was found so far stays when a later one does not end."""
+    """Applies all checks; earlier results are kept if a later check does not end."""
     task = json.loads(Path("task.json").read_text(encoding="utf-8"))
     with open("verdicts.txt", "w", encoding="utf-8", buffering=1) as verdicts:
         for source in task["checks"]:

@@ -1,4 +1,4 @@
-"""Runs the program of a final answer on the hidden tests of its row; what the components that judge code share."""
+"""Runs the program of a final answer on the hidden tests of its row, for the components that judge code."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from verl_agentic.sandbox.process_pool import shared_pool
 
 @dataclass(frozen=True, kw_only=True)
 class CodeOptions:
-    """Where programs run, and how long; the options of `code_tests` and `coderl`."""
+    """Sandbox and limits of programs: the options of `code_tests` and `coderl`."""
 
     test_s: float = 5.0
-    """Wall time of one test, in seconds; one that takes longer has failed."""
+    """Maximum wall time of one test, in seconds; slower tests fail."""
     total_s: float = 20.0
-    """Wall time of all tests together; those that it leaves no time for have failed. The rubric's `timeout_s` must be
-    longer by the wait for a sandbox and its start (5 s), else a slow program is an error and no failure."""
+    """Maximum wall time of all tests together, in seconds; tests that do not run in time fail. The rubric's `timeout_s`
+    must be longer by the wait for a sandbox and its start (5 s), or a slow program becomes an error."""
     max_tests: int | None = None
-    """Most tests that are run: those with the longest inputs; None for all."""
+    """Maximum number of tests, those with the longest inputs; None: all."""
     memory_mb: int = 1024
-    """Addresses that one test may reserve, in MiB."""
+    """Maximum address space of one test, in MiB."""
     sandbox: str = "auto"
     """Backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`."""
     at_least: str = DEFAULT_ISOLATION.name.lower()
-    """Weakest isolation that is allowed."""
+    """Minimum isolation."""
     language: str = "python"
     """See `CodeRules.language`."""
     prelude: bool = False
@@ -43,7 +43,7 @@ class CodeOptions:
     tolerance: float = TOLERANCE
     """See `CodeRules.tolerance`."""
     rules: CodeRules = field(init=False)
-    """The last four together."""
+    """The last four options together."""
 
     def __post_init__(self) -> None:
         if self.sandbox not in NAMES:
@@ -60,11 +60,7 @@ class CodeOptions:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> CodeOptions:
-        """Returns the options of a rubric.
-
-        Raises:
-            ConfigError: unknown ones, or values that cannot work.
-        """
+        """Reads the options of a rubric. Raises ConfigError if an option is unknown or out of range."""
         known = [name for name, one in cls.__dataclass_fields__.items() if one.init]
         if unknown := sorted(options.keys() - set(known)):
             raise ConfigError(f"unknown options, got {unknown}; known ones: {sorted(known)}")
@@ -74,20 +70,20 @@ class CodeOptions:
 async def run_answer(
     sample: Sample, options: CodeOptions, *, stop_at_failure: bool = False, runner: Runner | None = None
 ) -> TestReport | None:
-    """Returns what became of the program of the final answer (see `extract_code`); None where there is none.
+    """Runs the program of the final answer (see `extract_code`) on its tests; None if there is no program.
 
     Args:
-        sample: its ground truth has the form that `CodeTests.from_json` takes.
-        options: where it runs, and how long.
-        stop_at_failure: leave out the tests after the first one that did not run to its end.
-        runner: a sandbox or pool of the caller, such as one with packages, in place of the one that the options name.
+        sample: its ground truth has the form of `CodeTests.from_json`.
+        options: sandbox and limits.
+        stop_at_failure: skips the tests after the first one that did not finish.
+        runner: a sandbox or pool instead of the one in the options.
 
     Raises:
-        DataError: the ground truth is none.
+        DataError: the ground truth has another form.
         SandboxError: the sandbox failed.
-        ScoringError: the tests gave no results, and it was not the program's doing.
+        ScoringError: the tests gave no results, for reasons other than the program.
     """
-    # Reading may take a second where tests, or the answer, are large.
+    # Reading large tests or answers may take a second.
     tests = await asyncio.to_thread(CodeTests.from_json, sample.ground_truth)
     code = await asyncio.to_thread(extract_code, sample.final_answer, fn_name=tests.fn_name, language=options.language)
     if code is None:
@@ -105,7 +101,7 @@ async def run_answer(
 
 
 def hardest(tests: CodeTests, count: int | None) -> CodeTests:
-    """Returns the `count` tests with the longest inputs, in their order; all where there are no more."""
+    """Returns the `count` tests with the longest inputs, in their order; None: all."""
     if count is None or count >= len(tests.inputs):
         return tests
     longest = sorted(range(len(tests.inputs)), key=lambda index: -len(tests.inputs[index]))[:count]

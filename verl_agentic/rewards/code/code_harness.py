@@ -1,6 +1,6 @@
-"""Runs a program on the inputs of tests, inside a sandbox, each time as `python solution.py < input` would.
+"""Runs a program on the inputs of tests, inside a sandbox, as `python solution.py < input` would.
 
-It knows no expected output: there is nothing to find. Standard library only.
+It does not know the expected outputs. Standard library only.
 
 Working folder: `solution.py` (or another language's source), `.tests/settings.json` and `.tests/in.N` in;
 `.tests/out.N` and `results.json` out. Each test is a process forked from this one, which has compiled the program once.
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-# Not from `signal`, whose functions make an enum of each answer.
+# `_signal` instead of `signal`, whose functions return enums.
 from _signal import SIG_IGN, SIGINT, SIGKILL, SIGPIPE, SIGXCPU, SIGXFSZ, default_int_handler, signal  # pyright: ignore[reportMissingImports]
 from _weakref import ref
 from collections import deque
@@ -34,9 +34,9 @@ _FOLDER = ".tests"
 _SOURCE = "solution.py"
 _ERROR_BYTES = 4096
 _RECURSION = 1000
-"""Python's own limit; what lies below the program does not count."""
+"""Python's default limit, counted from the program's first frame."""
 
-# What datasets of contest problems expect to be there without an import, where a rubric asks for it.
+# Names that datasets of contest problems expect without imports; used if a rubric asks for it.
 _PRELUDE = """
 from string import *
 from re import *
@@ -58,7 +58,7 @@ import bisect, collections, copy, datetime, functools, heapq, itertools, json, m
 
 
 def main() -> None:
-    """Runs all tests and writes what came out."""
+    """Runs all tests and writes the results."""
     with open(f"{_FOLDER}/settings.json", encoding="utf-8") as file:
         settings = json.load(file)
     compiled, problem = _compile(settings)
@@ -66,7 +66,7 @@ def main() -> None:
     if problem is not None:
         results = [problem] * settings["count"]
     else:
-        print("started", flush=True)  # a judge that fails from here on was made to fail by the program
+        print("started", flush=True)  # a later failure of the harness is the program's fault
         _prepare(settings)
         deadline = time.monotonic() + settings["total_s"]
         while len(results) < settings["count"] and time.monotonic() < deadline:
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _compile(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
-    """Returns the program (None in another language), and what kept it from being compiled."""
+    """Returns the compiled program (None for other languages), and the compile error, if any."""
     program = settings["compile"] or settings["run"]
     if not program:
         with open(_SOURCE, encoding="utf-8") as file:
@@ -91,7 +91,7 @@ def _compile(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
         try:
             return compile(source, _SOURCE, "exec", dont_inherit=True), None
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-            # The last three are what the compiler says to source that is nested too deep, or too long for it.
+            # The compiler raises the last three for source that is too long or nested too deep.
             return None, {"status": "compile_error", "output": str(error)[:500] or type(error).__name__}
     if not shutil.which(program[0]):
         return None, {"status": "missing", "output": program[0]}
@@ -104,12 +104,12 @@ def _compile(settings: dict[str, Any]) -> tuple[Any, dict[str, str] | None]:
 
 
 def _prepare(settings: dict[str, Any]) -> None:
-    """Does once, for all tests, what is the same for each of them."""
-    # What `site` adds, which a sandbox may have left out.
+    """Prepares once what all tests share."""
+    # Added by `site`, which a sandbox may skip.
     for name in ("exit", "quit"):
         if not hasattr(builtins, name):
             setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
-    # Programs are written for judges whose Python has no such limit, and for libraries that start no threads unasked.
+    # Programs expect a Python without this limit, and libraries that start no threads.
     sys.set_int_max_str_digits(0)
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
@@ -120,14 +120,14 @@ def _prepare(settings: dict[str, Any]) -> None:
             if not hasattr(builtins, name):  # `pow` of `math` and `operator` must not shadow Python's own
                 setattr(builtins, name, value)
     gc.collect()
-    gc.freeze()  # so that the last collection of each test looks at what the test has made, and at nothing else
+    gc.freeze()  # so that the last collection of each test covers only objects of the test
 
 
 def _fork() -> int:
-    """Returns the pid of a new process in a group of its own, 0 in that process, and -1 where none can be made."""
+    """Forks into a new process group; returns -1 if no process can be created."""
     try:
         pid = os.fork()
-    except OSError:  # what an earlier test has left behind uses up all processes
+    except OSError:  # remains of an earlier test use up all processes
         return -1
     if pid == 0:
         os.setsid()
@@ -135,13 +135,13 @@ def _fork() -> int:
 
 
 def _result(pid: int, index: int, end: float) -> dict[str, Any]:
-    """Waits for the process of a test, ends it at the latest at `end`, and returns what became of it."""
+    """Waits for the process of a test until `end`, kills it, and returns its result."""
     if pid < 0:
         return {"status": "error", "output": "no process could be started"}
     handle = os.pidfd_open(pid)
     is_late = not select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]
     os.close(handle)
-    for kill in (os.killpg, os.kill):  # its group, which it may not have made yet
+    for kill in (os.killpg, os.kill):  # the group may not exist yet
         with contextlib.suppress(OSError):
             kill(pid, SIGKILL)
     _, status = os.waitpid(pid, 0)
@@ -153,7 +153,7 @@ def _result(pid: int, index: int, end: float) -> dict[str, Any]:
 
 def _end_of(path: str) -> str:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # the program may have put a pipe there
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # it may be a pipe
             file.seek(max(0, file.seek(0, os.SEEK_END) - _ERROR_BYTES))
             return file.read(_ERROR_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
@@ -169,7 +169,7 @@ def _become(index: int, compiled: Any, settings: dict[str, Any]) -> None:
         _open_streams(index, is_function=bool(settings["fn_name"]))
         if settings["run"]:
             os.execvp(settings["run"][0], settings["run"])
-        # As Python has them: a write that is too long, or that nobody reads, is an error of the program.
+        # As in Python: a write that is too long or has no reader raises in the program.
         for number in (SIGPIPE, SIGXFSZ):
             signal(number, SIG_IGN)
         signal(SIGINT, default_int_handler)
@@ -180,8 +180,7 @@ def _become(index: int, compiled: Any, settings: dict[str, Any]) -> None:
 
 
 def _open_streams(index: int, *, is_function: bool) -> None:
-    """Makes the streams those of the test: files, as by `< in > out 2> err`. A function reads nothing, and what it
-    prints is not its result."""
+    """Redirects the streams to files, as by `< in > out 2> err`; for a function, input and output are /dev/null."""
     error = f"{_FOLDER}/err.{index}"
     new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for number, (path, flags) in enumerate(
@@ -202,7 +201,7 @@ def _open_streams(index: int, *, is_function: bool) -> None:
 
 
 def _stream(number: int, name: str) -> io.TextIOWrapper:
-    """Returns a standard stream as Python makes it where the locale is UTF-8."""
+    """Returns a standard stream as Python makes it for a UTF-8 locale."""
     raw = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
     raw.raw.name = f"<{name}>"  # type: ignore[misc]
     stream = io.TextIOWrapper(
@@ -217,11 +216,11 @@ def _stream(number: int, name: str) -> io.TextIOWrapper:
 
 
 def _count_recursion_from_here() -> None:
-    """Hides the frames below the program: `sys.setrecursionlimit(n + 5)` must leave it as many as it asks for."""
+    """Excludes the frames below the program from the recursion limit."""
     change, limit = sys.setrecursionlimit, sys.getrecursionlimit
     frame, below = sys._getframe(), 1
     while frame is not None:
-        below += 2 if frame.f_code.co_name == "<module>" else 1  # the call of `exec` counts, too
+        below += 2 if frame.f_code.co_name == "<module>" else 1  # the call of `exec` counts as a frame
         frame = frame.f_back
 
     def setrecursionlimit(limit: int, /) -> None:
@@ -242,7 +241,7 @@ def _module(name: str, compiled: Any) -> Any:
 
 def _run(compiled: Any) -> int:
     """Runs the program as the main module and returns its exit code."""
-    code = _execute(compiled)  # whose frame must be gone: it holds the module
+    code = _execute(compiled)  # its frame, which holds the module, must end first
     return _end() or code
 
 
@@ -267,8 +266,7 @@ def _exit_code(code: Any) -> int:
 
 
 def _end() -> int:
-    """Does what Python does at its end: joins threads, runs `atexit`, flushes, and deletes every object. Returns the
-    exit code of an end that failed, else 0."""
+    """Shuts down as Python does: joins threads, runs `atexit`, flushes, deletes objects. Returns the exit code."""
     threading = sys.modules.get("threading")
     if threading is not None:
         try:
@@ -284,7 +282,7 @@ def _end() -> int:
 
 
 def _flush() -> int:
-    """Flushes the standard streams and returns 120, as Python does, where that failed; else 0."""
+    """Flushes the standard streams; returns 120 on failure, as Python does, else 0."""
     code = 0
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -297,8 +295,9 @@ def _flush() -> int:
 
 
 def _delete(main_module: Any) -> None:
-    """Deletes the objects of the program. A `__del__` may use every name of the program, unless the module is held from
-    elsewhere: then its names become None one by one, as Python does it."""
+    """Deletes the objects of the program as Python does. `__del__` may use all names of the program, unless something
+    else holds the module; then its names are set to None one by one.
+    """
     module = ref(main_module) if isinstance(main_module, type(sys)) else lambda: None
     del main_module
     gc.collect()
@@ -311,14 +310,13 @@ def _delete(main_module: Any) -> None:
 
 
 def _report(error: BaseException) -> None:
-    """Prints an exception that ends nothing."""
+    """Prints an exception without raising it."""
     with contextlib.suppress(BaseException):
         print(f"Exception ignored: {type(error).__name__}: {error}", file=sys.__stderr__)
 
 
 def _call(compiled: Any, fn_name: str, index: int) -> int:
-    """Imports the program, calls the function, or the method of `Solution`, with one JSON value per line, and writes
-    its result as JSON. Returns the exit code."""
+    """Calls the function or method of `Solution` with a JSON value per line; writes JSON and returns the exit code."""
     dumps, set_digits = json.dumps, sys.set_int_max_str_digits
     with open(f"{_FOLDER}/in.{index}", encoding="utf-8") as file:
         arguments = [json.loads(line) for line in file.read().split("\n") if line.strip()]
@@ -326,7 +324,7 @@ def _call(compiled: Any, fn_name: str, index: int) -> int:
         names = _module(_SOURCE.removesuffix(".py"), compiled).__dict__
         exec(compiled, names)
         result = _function(names, fn_name)(*arguments)
-        set_digits(0)  # a result of any length is the judge's to read
+        set_digits(0)  # allows results of any length
         text = dumps(result, default=_plain)
     except BaseException as error:
         while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != _SOURCE:
@@ -344,7 +342,7 @@ def _function(names: dict[str, Any], fn_name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Returns what JSON does not know as a list: iterators, ranges, views of dictionaries, arrays."""
+    """Returns iterators, ranges, dictionary views and arrays as lists, for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, (Iterator, range, deque, KeysView, ValuesView, ItemsView)):

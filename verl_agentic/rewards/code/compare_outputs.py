@@ -1,7 +1,7 @@
-"""Compares what a program printed, or what a function returned, with the expected output.
+"""Compares the output of a program, or the result of a function, with the expected one.
 
-Integers are compared exactly, whatever the other side prints: `5.0` is 5, `999999000.5` is not 999999003. A tolerance
-holds only where the expected number is no integer. No comparison depends on Python's limit of digits.
+Integers are compared exactly: `5.0` is 5, `999999000.5` is not 999999003. The tolerance applies only if the expected
+number is not an integer. Python's limit of digits does not apply.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from verl_agentic.registry import load_address
 
 CHECKERS = ("lines", "tokens", "exact", "ignore_case")
 TOLERANCE = 1e-6
-"""Of testlib's `rcmp6`, and of most problem statements."""
+"""As in testlib's `rcmp6` and most problem statements."""
 
 Checker = Callable[[str, str, str], bool]
 """Input, found output, expected output -> whether the output is right."""
 
-# No leading zeros, no plus sign: `007` is a text, and so is a row of binary digits that begins with 0.
+# No leading zeros and no plus sign: `007` and binary digits that start with 0 are texts.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _CONTEXT = Context(prec=40, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
 def same_token(found: str, expected: str, tolerance: float = TOLERANCE) -> bool:
-    """Tells whether two words are the same text, or the same number.
+    """Returns whether two words are the same text or number.
 
-    An expected integer must be met exactly. Any other number may differ by `tolerance * max(1, |expected|)`: an
-    absolute error, or a relative one. `nan` and `inf` are texts.
+    An expected integer must match exactly. Other numbers may differ by `tolerance * max(1, |expected|)`. `nan` and
+    `inf` are texts.
     """
     if found == expected:
         return True
@@ -47,15 +47,13 @@ def same_token(found: str, expected: str, tolerance: float = TOLERANCE) -> bool:
 
 
 def same_output(found: str, expected: str, *, checker: str = "lines", tolerance: float = TOLERANCE) -> bool:
-    """Tells whether two printed texts say the same.
+    """Returns whether a printed text matches the expected one.
 
     Args:
-        found: what the program printed.
-        expected: what it should print.
-        checker: `lines` compares line by line and word by word, without empty lines and the space around words.
-            `tokens` ignores where lines break, too. `ignore_case` is `lines` in which `yes` is `YES`. `exact` wants the
-            same characters, but for space at the ends of lines and of the text.
-        tolerance: of numbers, see `same_token`; `exact` has none.
+        checker: `lines` compares line by line and word by word, without empty lines and extra space. `tokens` also
+            ignores line breaks. `ignore_case` is `lines` without case. `exact` compares characters, except space at the
+            ends of lines and of the text.
+        tolerance: see `same_token`; unused by `exact`.
     """
     if checker == "exact":
         return _right_stripped(found) == _right_stripped(expected)
@@ -71,10 +69,9 @@ def same_output(found: str, expected: str, *, checker: str = "lines", tolerance:
 
 
 def same_value(found: str, expected: str, *, tolerance: float = TOLERANCE) -> bool:
-    """Tells whether two JSON texts have the same value.
+    """Returns whether two JSON texts have the same value.
 
-    Numbers are compared as by `same_token`, in nested values, too. `true` is not 1, and a text is no number. Python's
-    tuples and lists are both lists in JSON.
+    Numbers, also nested ones, are compared as by `same_token`. `true` is not 1, and a text is not a number.
     """
     try:
         return _same_json(_load(found), _load(expected), tolerance)
@@ -84,11 +81,7 @@ def same_value(found: str, expected: str, *, tolerance: float = TOLERANCE) -> bo
 
 @functools.cache
 def load_checker(name: str) -> Checker | None:
-    """Returns a checker of the user: `package.module:function` or `path/file.py:function`; None for one of ours.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Loads a user's checker by its address; None for a built-in name. Raises ConfigError if it does not exist."""
     if name in CHECKERS:
         return None
     if ":" not in name:
@@ -113,7 +106,7 @@ def _right_stripped(text: str) -> str:
 
 
 class _Number(str):
-    """A number of a JSON text, as it is written there."""
+    """A number of a JSON text, as written."""
 
 
 def _load(text: str) -> Any:

@@ -1,14 +1,14 @@
-"""Finds the program in a text: which fenced block it is, or that the text is a program without a fence.
+"""Finds the program in a text: a fenced block, or a program without a fence.
 
 Candidates are ranked; the last one of the best rank is the program:
 
-1. with `fn_name`, a block that defines that function, or a class `Solution` that has it as a method
-2. a block that does something when it is run, and uses no name that only an earlier block defines (an example call)
-3. a block that parses, but only defines
-4. for want of better, a block that is tagged as a program and does not parse
+1. with `fn_name`, a block that defines that function, or a class `Solution` that has it as a method 2. a block with
+executable statements that uses no name which only an earlier block defines (an example call) 3. a block that parses,
+but only defines
+4. a block that is tagged as a program but does not parse
 
-Within a rank, blocks that are tagged as the language come before untagged ones, and closed blocks before one that the
-text's end cuts off. Blocks of other languages are no programs, and neither is sample output (`5`, `YES`, `[1, 2]`).
+Within a rank, blocks tagged with the language come before untagged ones, and closed blocks before a truncated one.
+Blocks of other languages and sample output (`5`, `YES`, `[1, 2]`) are not programs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MAX_CHARS = 100_000
 """A longer block is not parsed."""
 _MAX_TEXT = 400_000
 _BUDGET_CHARS = 400_000
-"""Of all that is parsed of one text; a fraction of a second."""
+"""Maximum number of characters parsed per text."""
 _PARSE_CHARS = 400
-"""What a parse costs beside the length of its text, in characters."""
+"""Fixed cost of a parse, in characters."""
 _MAX_CLOSERS = 16
 _MAX_DEPTH = 3
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)$")
@@ -58,14 +58,14 @@ class _Block:
 
 
 def extract_code(text: str, *, fn_name: str | None = None, language: str = "python") -> str | None:
-    """Returns the program of a text (see the module for which block it is); None when there is none.
+    """Returns the program of a text by the rules of this module, or None.
 
-    A text without any fence may be a program as a whole, or have prose before and behind it; Python only.
+    A text without a fence may be a program with or without prose around it; Python only.
 
     Args:
-        text: what the policy answered.
-        fn_name: function that the program must define, where tests call one.
-        language: of the program, a key of `sandbox.run_code.languages.LANGUAGES`.
+        text: the policy's answer.
+        fn_name: function that the program must define, if tests call one.
+        language: a key of `sandbox.run_code.languages.LANGUAGES`.
     """
     lines = text[-_MAX_TEXT:].replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff").split("\n")
     parser = _Parser(language)
@@ -108,13 +108,13 @@ def _rank(block: _Block, known: set[str], fn_name: str | None) -> int | None:
 
 
 def _if_program(tree: ast.Module | None, code: str, fn_name: str | None) -> str | None:
-    """Returns text outside of fences when it does something, or defines the function."""
+    """Returns the code if it has executable statements or defines the function, else None."""
     rank = _rank(_Block(content=code, tag="", is_closed=True, tree=tree), set(), fn_name)
     return code if rank in (1, 2) else None
 
 
 def _kind(statement: ast.stmt) -> str:
-    """Returns `acts`, `defines`, or `nothing` for what sample output and prose may parse as."""
+    """Returns `acts`, `defines`, or `nothing` (sample output and prose that parses)."""
     if isinstance(statement, ast.Expr):
         return "acts" if any(isinstance(node, ast.Call | ast.Await) for node in ast.walk(statement)) else "nothing"
     if isinstance(statement, ast.AnnAssign) and statement.value is None:
@@ -127,13 +127,13 @@ def _kind(statement: ast.stmt) -> str:
 
 
 def _is_example(tree: ast.Module, known: set[str]) -> bool:
-    """Tells whether a block uses names that it does not have, but an earlier block does."""
+    """Returns whether a block uses names that only an earlier block defines."""
     missing = _names(tree, ast.Load) - _names(tree, ast.Store) - vars(builtins).keys()
     return not missing.isdisjoint(known)
 
 
 def _names(tree: ast.Module, context: type[ast.expr_context]) -> set[str]:
-    """Returns the names that a program reads, or (`ast.Store`) binds anywhere."""
+    """Returns the names that a program reads or, with `ast.Store`, binds."""
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
     if context is ast.Load:
         return found
@@ -162,13 +162,13 @@ def _defines(tree: ast.Module, name: str) -> bool:
 
 
 class _Parser:
-    """Finds blocks in lines; what it parses of one text is bounded."""
+    """Finds blocks in lines, with a parse budget per text."""
 
     def __init__(self, language: str) -> None:
         self._language, self._left = language, _BUDGET_CHARS
 
     def blocks(self, given: Sequence[str], depth: int = 0) -> Iterator[_Block]:
-        """Yields the fenced blocks in order; of a block of Markdown, those in it."""
+        """Yields the fenced blocks in order, including those nested in Markdown blocks."""
         lines, at = list(given), 0
         while at < len(lines):
             opened = _opening(lines[at])
@@ -177,7 +177,7 @@ class _Parser:
                 continue
             tag = opened[1]
             block, at, rest = self._block(lines, at, *opened)
-            if _opening(rest):  # the text behind the closing fence
+            if _opening(rest):  # text after the closing fence
                 at -= 1
                 lines[at] = rest
             inner: list[_Block] = []
@@ -186,8 +186,7 @@ class _Parser:
             yield from inner or [block]
 
     def _block(self, lines: Sequence[str], start: int, fence: str, tag: str) -> tuple[_Block, int, str]:
-        """Returns the block that opens in line `start`, the number of the line behind it, and the text behind its
-        closing fence."""
+        """Returns the block that opens in line `start`, the number of the next line, and the text after its fence."""
         may_parse = self._language == "python" and tag in ("", *_tags("python"))
         first: tuple[_Block, int, str] | None = None
         for stop, last, rest, is_closed in _closers(lines, start, fence):
@@ -203,7 +202,7 @@ class _Parser:
         return first
 
     def unfenced(self, lines: Sequence[str], fn_name: str | None) -> str | None:
-        """Returns the program of a text without fences; what is behind and before it must not be Python."""
+        """Returns the program of a text without fences; the text around it must not be Python."""
         whole = self.parse(_joined(lines))
         if whole[0] is not None:
             return _if_program(*whole, fn_name)
@@ -215,7 +214,7 @@ class _Parser:
         return None
 
     def _longest(self, code: str) -> str:
-        """Returns the code up to the line that is none, in a few steps."""
+        """Returns the code up to the first line that is not code."""
         for _ in range(4):
             line = self._error_line(code)
             if line is None:
@@ -224,11 +223,11 @@ class _Parser:
         return ""
 
     def _error_line(self, code: str) -> int | None:
-        """Returns the line of the first syntax error; 1 where the code cannot be parsed for another reason."""
+        """Returns the line of the first syntax error; 1 for other parse failures; None for valid code."""
         return error_line(code) if self._take(code) else 1
 
     def parse(self, code: str) -> tuple[ast.Module | None, str]:
-        """Returns the tree of code that parses, and the code without an indent of its own; None for any other."""
+        """Returns the tree (None if the code does not parse) and the dedented code."""
         for variant in dict.fromkeys((code, textwrap.dedent(code))):
             if not code.strip() or not self._take(variant):
                 break
@@ -242,7 +241,7 @@ class _Parser:
 
 
 def _opening(line: str) -> tuple[str, str] | None:
-    """Returns fence and tag of a line that opens a block; text may stand before backticks with one word behind them."""
+    """Returns fence and tag of a line that opens a block; text may precede backticks followed by at most one word."""
     start = len(line) - len(line.lstrip())
     found = _FENCE.match(line, start)
     if not found and (at := line.find("```")) > start:
@@ -260,11 +259,11 @@ def _tag(info: str) -> str:
 
 
 def _closers(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int, list[str], str, bool]]:
-    """Yields (number of the line, what it adds to the block, text behind the fence, whether it is a closing fence) for
-    each line that may close the block of line `start`.
+    """Yields (line number, rest of the block, text after the fence, is a closing fence) for each possible end of the
+    block.
 
-    The first is the right one unless the program has a fence in a text of its own. A fence with a tag opens the next
-    block, so that this one was never closed; so does the end of the text.
+    The first is right unless the program contains a fence in a string. A fence with a tag opens the next block, so this
+    block was not closed; the same holds for the end of the text.
     """
     count = 0
     for at in range(start + 1, len(lines)):

@@ -1,4 +1,4 @@
-"""What the tests of a repository say of a change: those that it should fix, and those that it should not break."""
+"""Results of a repository's tests for a change: tests to fix and tests not to break."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NAMES = {"f2p": ("f2p", "FAIL_TO_PASS"), "p2p": ("p2p", "PASS_TO_PASS")}
 
 @dataclass(frozen=True, kw_only=True)
 class TestResults:
-    """How many of both kinds of tests pass."""
+    """Numbers of passed tests of both kinds."""
 
-    __test__ = False  # its name looks like a class of tests to pytest
+    __test__ = False  # pytest would collect it because of its name
 
     f2p_passed: int
     """Tests that failed before the change and should pass (FAIL_TO_PASS)."""
@@ -44,18 +44,16 @@ class TestResults:
         p2p_names: Iterable[str] = (),
         reference: Mapping[str, bool | str] | None = None,
     ) -> TestResults:
-        """Returns the counts of results by test; a test that should be there and is not has failed.
+        """Counts results by test; missing tests have failed.
 
         Args:
-            f2p: test -> whether it passed, or its status. `PASSED` is a pass. `XFAIL` is one only for a test that is
-                `XFAIL` in the reference run: a call of `pytest.xfail()` in the change itself earns nothing.
-            p2p: the same.
-            f2p_names: the tests that must be there.
-            p2p_names: the same.
+            f2p, p2p: test -> whether it passed, or its status. `PASSED` is a pass. `XFAIL` is a pass only if the test
+            is `XFAIL` in the reference run, so a call of `pytest.xfail()` in the change does not count.
+            f2p_names, p2p_names: the expected tests.
             reference: test -> its status with the reference solution.
 
         Raises:
-            DataError: no test that fails before the change.
+            DataError: there is no f2p test.
         """
         first, second = (
             {**dict.fromkeys(names, False), **found} for names, found in ((f2p_names, f2p), (p2p_names, p2p))
@@ -70,41 +68,43 @@ class TestResults:
 
     @property
     def f2p_fraction(self) -> float:
-        """Share of the tests to be fixed that pass."""
+        """Share of passed f2p tests."""
         return self.f2p_passed / self.f2p_total
 
     @property
     def p2p_fraction(self) -> float:
-        """Share of the tests not to be broken that pass; 1 when there are none."""
+        """Share of passed p2p tests; 1 if there are none."""
         return self.p2p_passed / self.p2p_total if self.p2p_total else 1.0
 
     @property
     def resolved(self) -> float:
-        """1 when all of both pass, else 0."""
+        """1 if all tests pass, else 0."""
         return float(self.f2p_passed == self.f2p_total and self.p2p_passed == self.p2p_total)
 
 
 def results_of(sample: Sample) -> TestResults | None:
-    """Returns the results of an episode's tests; None where its change cannot count: there is none, nobody made it (no
-    answer and no call), it could not be applied, or it touches tests or what can change how they run (`edited_tests`).
+    """Returns the results of an episode's tests, or None if its change does not count.
+
+    A change does not count if it is missing, if the policy made no answer and no call, if it could not be applied, or
+    if it touches tests or their configuration (`edited_tests`).
 
     The results come from the environment, as numbers of its `Reward.info`: `f2p_passed`, `f2p_total`, `p2p_passed`,
-    `p2p_total`, or by name `f2p/<test>` and `p2p/<test>` (0 or 1), with `patch_applied` and `edits_tests` (0 or 1)
-    where it knows them. For episodes that were graded elsewhere, they come from the row: `extra["f2p"]` and
-    `extra["p2p"]`, test -> whether it passed, or its status.
+    `p2p_total`, or by name `f2p/<test>` and `p2p/<test>` (0 or 1), with optional `patch_applied` and `edits_tests` (0
+    or 1). For episodes graded elsewhere, they come from the row: `extra["f2p"]` and `extra["p2p"]`, test -> whether it
+    passed, or its status.
 
-    The ground truth, where there is one, names the tests that must be there, under these names or SWE-bench's, and may
-    have their statuses with the reference solution (`reference`: test -> status). Results by name count for these tests
-    alone. Counts must be of as many tests: fewer have failed, more are an error.
+    The optional ground truth names the expected tests, under these names or SWE-bench's, and their statuses with the
+    reference solution (`reference`: test -> status). Other results by name are ignored. Counts must be of these tests:
+    missing ones have failed, more are an error.
 
     The change is `extra["model_patch"]`, else a diff in the final answer. An environment that counts tests has the
-    change itself, unless it says `patch_applied` or the answer is nothing but a diff. The answer may then quote any
-    diff, and the environment must say `edits_tests`, or have put the tests back before it ran them. `extra["patch"]`,
-    where it is there, is the reference solution: what it touches may be touched.
+    change itself, unless it reports `patch_applied` or the answer is only a diff. Then the answer may quote any diff,
+    and the environment must report `edits_tests` or restore the tests before it runs them. `extra["patch"]` is the
+    reference solution; paths that it touches are allowed.
 
     Raises:
-        DataError: results or ground truth are not what they should be.
-        ScoringError: there are no results, or counts of other tests than the row's.
+        DataError: results or ground truth have another form.
+        ScoringError: there are no results, or the counts are not those of the row's tests.
     """
     info = dict(sample.env.info) if sample.env is not None else {}
     by_name = {kind: _named(info, kind) for kind in _NAMES}
@@ -146,7 +146,7 @@ def _paths(diff: Any) -> set[str]:
 
 
 def _named(info: Mapping[str, float], kind: str) -> dict[str, bool]:
-    """Returns what an environment says of tests by name."""
+    """Returns an environment's results by test name."""
     prefix = f"{kind}/"
     return {key.removeprefix(prefix): value >= 1 for key, value in info.items() if key.startswith(prefix)}
 
@@ -158,11 +158,9 @@ def _reference(ground_truth: Any) -> Mapping[str, bool | str]:
 
 
 def _of_names(
-    results: Mapping[str, Mapping[str, bool | str]],
-    names: Mapping[str, list[str]],
-    reference: Mapping[str, bool | str],
+    results: Mapping[str, Mapping[str, bool | str]], names: Mapping[str, list[str]], reference: Mapping[str, bool | str]
 ) -> TestResults:
-    """Returns the results of the tests that the row names; of all, where it names none."""
+    """Returns the results of the tests that the row names; of all tests if it names none."""
     f2p, p2p = (
         {test: status for test, status in results[kind].items() if not names[kind] or test in set(names[kind])}
         for kind in ("f2p", "p2p")
@@ -178,7 +176,7 @@ def _names(ground_truth: Any) -> dict[str, list[str]]:
 
 
 def _list(names: Any, kind: str) -> list[str]:
-    if isinstance(names, str):  # as SWE-bench's rows have them
+    if isinstance(names, str):  # as in SWE-bench
         try:
             names = json.loads(names)
         except ValueError:
@@ -195,11 +193,11 @@ def _outcomes(results: Any, kind: str) -> Mapping[str, bool | str]:
 
 
 def _of_counts(info: Mapping[str, float], names: Mapping[str, list[str]]) -> TestResults:
-    """Returns what the environment counted; tests of the row that it did not run have failed.
+    """Returns the environment's counts; tests of the row that did not run have failed.
 
     Raises:
-        ScoringError: a count is missing, or is of more tests than the row names: others could stand for those that
-            failed.
+        ScoringError: a count is missing, or there are more tests than the row names, so that others could hide
+            failures.
     """
     counts: dict[str, int] = {}
     for kind in _NAMES:

@@ -1,4 +1,4 @@
-"""Which files a patch touches, and whether tests, or what can change how they run, are among them."""
+"""Paths that a patch touches; finds tests and files that can change how tests run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SECOND_PATH = re.compile(r' "?b/')
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _BODY = ("@@ ", "rename to ", "copy to ", "deleted file mode ", "new file mode ", "new mode ", "GIT binary patch")
 _CONFIGURATION = (
-    # What a runner of tests reads before them.
+    # Read by test runners.
     "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "setup.cfg", "setup.py",
     "pyproject.toml", "noxfile.py", "Makefile", "makefile", "GNUmakefile", "*.mk", ".coveragerc", "runtests.py",
     "nose.cfg", ".noserc", "unittest.cfg", "package.json", "jest.config.*", "vitest.config.*", "karma.conf.*",
     ".mocharc*", "phpunit.xml*", ".rspec",
-    # What Python or pytest loads by itself.
+    # Loaded automatically by Python or pytest.
     "conftest.py", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg", "*.pth", "*.egg-link", "entry_points.txt",
-    # What hides the source of its name.
+    # Hides the source of the same name.
     "*.pyc", "*.pyo", "*.so", "*.pyd",
 )  # fmt: skip
 _HARNESS_MODULES = frozenset(
@@ -39,9 +39,9 @@ _TEST_ROOTS = ("test", "bin/test")
 
 
 def touched_paths(diff: str) -> set[str]:
-    """Returns all paths that a diff names in headers, old and new, without their `a/` and `b/`.
+    """Returns all paths in a diff's headers, old and new, without `a/` and `b/`.
 
-    What looks like a header inside of a hunk counts, too: no counts in a hunk's head can hide a file.
+    Lines inside of hunks that look like headers count too, so wrong hunk sizes cannot hide a file.
     """
     paths: set[str] = set()
     for line in diff.splitlines():
@@ -53,13 +53,13 @@ def touched_paths(diff: str) -> set[str]:
 
 
 def _git_paths(names: str) -> set[str]:
-    """Returns the two paths of `diff --git`; they may have spaces, so each cut in front of `b/` counts."""
+    """Returns the paths of `diff --git`; they may have spaces, so every split before `b/` counts."""
     cuts = [found.start() for found in islice(_SECOND_PATH.finditer(names), 8)]
     return {_path(part) for at in cuts for part in (names[:at], names[at + 1 :])}
 
 
 def _path(name: str) -> str:
-    """Returns a path of a header as it is: unquoted, without prefix."""
+    """Returns the path of a header, unquoted and without prefix."""
     name = name.strip()
     if len(name) > 1 and name[0] == name[-1] == '"':
         raw = _OCTAL.sub(lambda found: bytes([int(found[1], 8) & 255]), name[1:-1].encode())
@@ -70,13 +70,13 @@ def _path(name: str) -> str:
 
 
 def edited_tests(paths: Iterable[str], *, protected: Iterable[str] = (), allowed: Iterable[str] = ()) -> list[str]:
-    """Returns the paths that tests, or what can change how they run, lie at; sorted.
+    """Returns the paths of tests and of files that can change how tests run, sorted.
 
     Args:
-        paths: of a patch.
+        paths: paths of a patch.
         protected: paths that are tests whatever their names.
-        allowed: paths of the reference patch. They, and what lies in their folders, may be configuration or modules of
-            the harness: some tasks are about those. Tests never are.
+        allowed: paths of the reference patch. They and their folders may contain configuration or harness modules, but
+            no tests.
     """
     named = {posixpath.normpath(path) for path in protected}
     known = {posixpath.normpath(path) for path in allowed}
@@ -91,8 +91,7 @@ def edited_tests(paths: Iterable[str], *, protected: Iterable[str] = (), allowed
 
 
 def is_test(path: str) -> bool:
-    """Returns whether a file is a test, or lies among tests; so is the folder of tests itself, for which a patch may
-    put a link."""
+    """Returns whether a path is a test, in a folder of tests, or such a folder (a patch may replace it by a link)."""
     name = posixpath.basename(path)
     return (
         not _TEST_FOLDERS.isdisjoint(path.split("/"))
@@ -102,8 +101,9 @@ def is_test(path: str) -> bool:
 
 
 def is_harness(path: str) -> bool:
-    """Returns whether a file can change how tests run: configuration of a runner, what Python or pytest loads before
-    them, or a module that is imported in place of pytest's, unittest's or another one of the standard library."""
+    """Returns whether a file can change how tests run: configuration, files that Python or pytest load, or a module
+    that shadows pytest, unittest or the standard library.
+    """
     folder, name = posixpath.split(path)
     if any(fnmatchcase(name, pattern) for pattern in _CONFIGURATION):
         return True
@@ -118,9 +118,9 @@ def is_harness(path: str) -> bool:
 
 
 def extract_diff(text: str) -> str | None:
-    """Returns the unified diff in a text: the last fenced block that is one, else all from the first header on.
+    """Returns the unified diff in a text: the last fenced diff, else everything from the first header on, else None.
 
-    None when there is none: nothing with a header and a hunk, a rename or the like.
+    A diff has a header and a hunk, a rename or the like.
     """
     blocks = text.split(_FENCE)[1::2]
     fenced = [block.partition("\n")[2] for block in blocks]

@@ -1,7 +1,6 @@
-"""Patches as text: search/replace blocks, unified diffs, and how alike two of them are.
+"""Patches as text: search/replace blocks, unified diffs, and their similarity.
 
-Everything takes a bounded number of steps whatever is written in the patch. `difflib` alone does not: 20,000 spaces
-against a patch with many spaces keep it busy for minutes.
+All functions take a bounded number of steps. `difflib` alone may take minutes, for example on 20,000 spaces.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 MAX_STEPS = 100_000_000
-"""Of all comparisons of one patch together; some seconds."""
+"""Maximum number of steps of all comparisons of one patch; a few seconds."""
 MAX_CHARS = 2_000_000
-"""Of one file after its edits."""
+"""Maximum length of one file after its edits."""
 _SEARCH, _DIVIDER, _REPLACE, _FENCE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "```"
 
 
 class FormatError(ValueError):
-    """What the policy wrote cannot be applied; a score, never an error of the scorer."""
+    """The policy's patch cannot be applied. It gets a score, not a scoring error."""
 
 
 class TooLargeError(Exception):
@@ -26,17 +25,13 @@ class TooLargeError(Exception):
 
 
 class StepBudget:
-    """What comparisons may still take: positions looked at, not seconds, alike on all machines."""
+    """The remaining budget of comparisons, in positions, so that it is equal on all machines."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
 
     def take(self, count: int) -> None:
-        """Counts steps that are about to be made.
-
-        Raises:
-            TooLargeError: there are not so many left.
-        """
+        """Counts steps in advance. Raises TooLargeError if the budget is exceeded."""
         if count > self._left:
             raise TooLargeError(f"{count} steps more than {self._left} are needed")
         self._left -= count
@@ -54,7 +49,7 @@ def parse_search_replace(text: str) -> dict[str, list[tuple[str, str]]]:
     >>>>>>> REPLACE
     ```
 
-    An empty side is one empty line. Blocks of any other form are passed over, as by SWE-RL's pattern.
+    An empty side is one empty line. Blocks of another form are ignored, as by SWE-RL's pattern.
     """
     lines = text.split("\n")
     edits: dict[str, list[tuple[str, str]]] = {}
@@ -67,7 +62,7 @@ def parse_search_replace(text: str) -> dict[str, list[tuple[str, str]]]:
         middle = _find(lines, index + 4, lambda at: lines[at] == _DIVIDER)
         end = _find(lines, middle + 2, lambda at: lines[at] == _REPLACE and _starts_fence(lines, at + 1))
         if end >= len(lines):
-            break  # what is missing here is missing behind every later head, too
+            break  # no later block can be complete either
         sides = "\n".join(lines[index + 3 : middle]), "\n".join(lines[middle + 1 : end])
         edits.setdefault(lines[index + 1][4:].strip(), []).append(sides)
         index = end + 2
@@ -83,12 +78,12 @@ def _starts_fence(lines: Sequence[str], at: int) -> bool:
 
 
 def apply_search_replace(files: Mapping[str, str], edits: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Returns path -> content after the edits, for each path that they name; a file that is not there is empty.
+    """Returns path -> content after the edits; missing files are empty.
 
-    Whole lines are replaced, wherever the search text stands.
+    Replaces whole lines at every occurrence of the search text.
 
     Raises:
-        FormatError: a search text that is not there or is the same as its replacement, or a file that gets too long.
+        FormatError: a search text is missing or equals its replacement, or a file gets too long.
     """
     return {path: _edited(files.get(path, ""), path, pairs) for path, pairs in edits.items()}
 
@@ -101,7 +96,7 @@ def _edited(content: str, path: str, pairs: Sequence[tuple[str, str]]) -> str:
         count = content.count(f"\n{search}")
         if not count:
             raise FormatError(f"the search text is not in {path}")
-        # Before it is done: a few blocks that each double a file fill any memory.
+        # Checked before the replacement, because a few blocks that double a file would fill the memory.
         if len(content) + count * (len(replace) - len(search)) > MAX_CHARS:
             raise FormatError(f"{path} gets longer than {MAX_CHARS} characters")
         content = content.replace(f"\n{search}", f"\n{replace}")
@@ -109,11 +104,7 @@ def _edited(content: str, path: str, pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def unified_diff(old: str, new: str, *, steps: StepBudget | None = None) -> str:
-    """Returns the hunks of a unified diff with three lines of context, without file names; empty when nothing changed.
-
-    Raises:
-        TooLargeError: it would take too long.
-    """
+    """Returns unified hunks with 3 lines of context; empty if equal. Raises TooLargeError for too many steps."""
     before, after = old.splitlines(), new.splitlines()
     matcher = _Matcher(before, after, steps or StepBudget(), autojunk=True)
     lines: list[str] = []
@@ -131,7 +122,7 @@ def unified_diff(old: str, new: str, *, steps: StepBudget | None = None) -> str:
 
 
 def _span(start: int, stop: int) -> str:
-    """Returns a range of lines as diffs write it: counted from 1, without a length of 1, before an empty one."""
+    """Returns a range of lines in the notation of diffs."""
     length = stop - start
     if length == 1:
         return str(start + 1)
@@ -139,18 +130,14 @@ def _span(start: int, stop: int) -> str:
 
 
 def similarity(left: str, right: str, *, steps: StepBudget | None = None) -> float:
-    """Returns `difflib.SequenceMatcher(None, left, right, autojunk=False).ratio()`; 0 when a side is empty.
-
-    Raises:
-        TooLargeError: it would take too long.
-    """
+    """Returns difflib's ratio without autojunk; 0 if a side is empty. Raises TooLargeError for too many steps."""
     if not left or not right:
         return 0.0
     return 1.0 if left == right else _Matcher(left, right, steps or StepBudget(), autojunk=False).ratio()
 
 
 class _Matcher(difflib.SequenceMatcher):  # type: ignore[type-arg]
-    """A `SequenceMatcher` that gives up when its steps are used up."""
+    """A `SequenceMatcher` with a budget of steps."""
 
     a: Sequence[str]
     b: Sequence[str]
@@ -171,24 +158,24 @@ class _Matcher(difflib.SequenceMatcher):  # type: ignore[type-arg]
 def patch_similarity(
     old: Mapping[str, str], oracle: Mapping[str, str], predicted: Mapping[str, str]
 ) -> tuple[float, dict[str, float]]:
-    """Returns the mean similarity of two patches over all files that one of them changes, and that of each file.
+    """Returns the mean similarity of two patches over all changed files, and the similarity per file.
 
-    Files are compared as unified diffs against their old content, by characters; one that only one of the patches
-    changes counts 0, and so does one whose predicted change is too large to be compared, or comes after such a one.
+    Files are compared as unified diffs against their old content, by characters. A file counts 0 if only one patch
+    changes it, or if the budget of steps is exceeded.
 
     Args:
-        old: path -> content; a file that is not there is empty.
+        old: path -> content; missing files are empty.
         oracle: path -> right content.
-        predicted: path -> content of the prediction.
+        predicted: path -> predicted content.
 
     Raises:
         ValueError: the oracle changes nothing.
-        TooLargeError: the oracle's own diffs are too large to be compared with anything.
+        TooLargeError: the oracle's own diffs are too large to compare.
     """
     wanted = {path: diff for path, content in oracle.items() if (diff := unified_diff(old.get(path, ""), content))}
     if not wanted:
         raise ValueError("the oracle patch changes nothing")
-    # A prediction that is almost right, with small differences all over, takes up to nine times as much.
+    # An almost right prediction with many small differences takes up to nine times as many steps.
     if sum(count * count for diff in wanted.values() for count in Counter(diff).values()) > MAX_STEPS // 10:
         raise TooLargeError(f"the oracle diffs have {sum(map(len, wanted.values()))} characters")
     steps = StepBudget()
@@ -199,7 +186,7 @@ def patch_similarity(
 
 
 def _change(old: str, new: str, steps: StepBudget) -> str | None:
-    """Returns the diff; None for one that would take too long."""
+    """Returns the diff, or None if it takes too many steps."""
     try:
         return unified_diff(old, new, steps=steps)
     except TooLargeError:

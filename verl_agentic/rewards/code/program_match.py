@@ -1,9 +1,8 @@
-"""How much of a reference program's structure and data flow another program has. Python only.
+"""Similarity of the structure and data flow of two Python programs.
 
-PPOCoder and CodeBLEU parse six languages with tree-sitter; this reads Python with the standard library's `ast`, so that
-a program that does not parse has nothing in common with any other (tree-sitter would still give parts of a tree).
-
-Trees are walked without recursion: a program of the policy may be nested as deep as it likes.
+PPOCoder and CodeBLEU parse six languages with tree-sitter. This module uses `ast`, so a program that does not parse
+scores 0 (tree-sitter would give a partial tree). Trees are walked without recursion, because programs may be nested
+deeply.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from verl_agentic.errors import DataError
 from verl_agentic.python_source import parse_python
 
 MAX_CHARS = 100_000
-"""A longer program counts as one that does not compile."""
+"""Maximum length; longer programs count as not compiling."""
 _Numbers = dict[tuple[int, ...], int]
 
 
 def parse(source: str) -> ast.Module | None:
-    """Returns the tree of a program that compiles; None for any other."""
+    """Returns the tree of a program, or None if it does not compile."""
     return parse_python(source, compiles=True) if len(source) <= MAX_CHARS else None
 
 
 def is_empty_program(tree: ast.Module) -> bool:
-    """Returns whether a program does nothing: no statement but `pass` and bare constants."""
+    """Returns whether a program has only `pass` and bare constants."""
     return all(
         isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
         for one in tree.body
@@ -34,24 +33,20 @@ def is_empty_program(tree: ast.Module) -> bool:
 
 
 def parse_reference(source: str) -> ast.Module:
-    """Returns the tree of a reference program.
-
-    Raises:
-        DataError: it does not compile, or is empty.
-    """
+    """Returns the tree of a reference program. Raises DataError if the program does not compile or is empty."""
     tree = parse(source)
     if tree is None or not tree.body:
-        raise DataError(f"a reference solution must be Python that compiles, got {source[:200]!r}; mend the row")
+        raise DataError(f"a reference solution must be Python that compiles, got {source[:200]!r}; fix the row")
     return tree
 
 
 def ast_match(candidate: ast.Module, reference: ast.Module) -> float:
-    """Returns which share of the reference's subtrees the candidate has, from 0 to 1.
+    """Returns the share of the reference's subtrees that the candidate has, from 0 to 1.
 
         |subtrees(candidate) & subtrees(reference)| / |subtrees(reference)|
 
-    A subtree is a node with at least one child and all that is below it, as kinds of nodes: names and constants do not
-    count. One that the reference has twice must be there twice (CodeBLEU's code wants it once).
+    A subtree is a node with at least one child and its descendants, as node types without names and constants. A
+    subtree that the reference has twice must occur twice (in CodeBLEU's code, once).
     """
     shapes: dict[tuple[str, tuple[int, ...]], int] = {}
     found, wanted = _subtrees(candidate, shapes), _subtrees(reference, shapes)
@@ -59,13 +54,13 @@ def ast_match(candidate: ast.Module, reference: ast.Module) -> float:
 
 
 def data_flow_match(candidate: ast.Module, reference: ast.Module) -> float:
-    """Returns which share of the reference's data flow edges the candidate has, from 0 to 1; 0 where it has none.
+    """Returns the share of the reference's data flow edges that the candidate has, from 0 to 1.
 
         |edges(candidate) & edges(reference)| / |edges(reference)|
 
-    An edge says of which variables a variable is computed: by assignments, loops, comprehensions, `with`, `:=`,
-    `return` and `yield`. Variables are numbered as they first appear in edges, so other names for them change nothing.
-    An object whose attribute or item is set is itself the variable. CodeBLEU has edges from uses to definitions, too.
+    An edge links a variable to the variables it is computed from, by assignments, loops, comprehensions, `with`, `:=`,
+    `return` and `yield`. Variables are numbered by first appearance, so their names do not matter. Setting an attribute
+    or item counts for the object. CodeBLEU also has edges from uses to definitions.
     """
     lists: _Numbers = {}
     found, wanted = Counter(_edges(candidate, lists)), Counter(_edges(reference, lists))
@@ -73,7 +68,7 @@ def data_flow_match(candidate: ast.Module, reference: ast.Module) -> float:
 
 
 def _subtrees(tree: ast.Module, shapes: dict[tuple[str, tuple[int, ...]], int]) -> Counter[int]:
-    """Returns how often each subtree occurs; `shapes` numbers them, the same ones alike in all trees."""
+    """Returns the count of each subtree; `shapes` gives equal subtrees equal numbers in all trees."""
     counts: Counter[int] = Counter()
     numbers: dict[int, int] = {}
     stack: list[tuple[ast.AST, bool]] = [(tree, False)]
@@ -92,12 +87,12 @@ def _subtrees(tree: ast.Module, shapes: dict[tuple[str, tuple[int, ...]], int]) 
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
-    # Whether a name is read or set shows in the node above it.
+    # The parent node shows whether a name is read or set.
     return [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields a node and all below it as they stand in the source."""
+    """Yields a node and its descendants in source order."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -111,7 +106,7 @@ def _edges(tree: ast.Module, lists: _Numbers) -> Iterator[tuple[int, int]]:
     for node in _walk(tree):
         for targets, source in _flows(node):
             parents = tuple(numbers.setdefault(name, len(numbers)) for name in _read(source))
-            number = lists.setdefault(parents, len(lists))  # a tuple is hashed anew each time, and may be long
+            number = lists.setdefault(parents, len(lists))  # hashing a long tuple each time would be slow
             for name in targets:
                 yield numbers.setdefault(name, len(numbers)), number
 

@@ -1,4 +1,4 @@
-"""Is a program right? Its outputs on hidden tests, run in a sandbox, are compared outside of it."""
+"""Runs a program on hidden tests in a sandbox, and compares its outputs outside of it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ class CodeRules:
     """How programs are run, and how their outputs are compared."""
 
     language: str = "python"
-    """Name in `sandbox.run_code.languages.LANGUAGES`; its compiler must be in the sandbox."""
+    """Name in `sandbox.run_code.languages.LANGUAGES`; the sandbox must have its compiler."""
     prelude: bool = False
-    """Python only: give the program the names of the usual modules (`List`, `sqrt`, `math`), as some data sets expect.
-    They never shadow a name of Python's own."""
+    """Python only: gives programs the names of common modules (`List`, `sqrt`, `math`). They never shadow builtins."""
     checker: str = "lines"
-    """How outputs are compared: one of `code_compare.CHECKERS`, see `same_output`, or a function of yours for problems
-    with several right answers: `package.module:function` or `path/file.py:function`, called with input, found and
-    expected output. With `fn_name`, results are compared as JSON unless it is a function of yours."""
+    """How outputs are compared: one of `code_compare.CHECKERS`, see `same_output`, or your function for problems with
+    several right answers (`package.module:function` or `path/file.py:function`), called with input, found and expected
+    output. With `fn_name`, results are compared as JSON unless you give a function."""
     tolerance: float = TOLERANCE
-    """Absolute or relative error of numbers that are expected to be no integers; 0 for none."""
+    """Maximum absolute or relative error of expected numbers that are not integers."""
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
@@ -51,11 +50,7 @@ class CodeRules:
             load_checker(self.checker)
 
     def is_right(self, given: str, found: str, expected: str, tests: CodeTests) -> bool:
-        """Tells whether an output is right.
-
-        Raises:
-            ScoringError: the user's checker has failed.
-        """
+        """Returns whether an output is right. Raises ScoringError if the user's checker failed."""
         if checker := load_checker(self.checker):
             try:
                 return bool(checker(given, found, expected))
@@ -78,13 +73,13 @@ class CodeTests:
     """Tests of one task, in the form of APPS and TACO."""
 
     inputs: Sequence[str]
-    """What the program reads from stdin; with `fn_name`, one JSON value per line, the arguments."""
+    """Inputs on stdin; with `fn_name`, the arguments, one JSON value per line."""
     outputs: Sequence[str]
-    """What it must print; with `fn_name`, the result as JSON."""
+    """Expected outputs; with `fn_name`, results as JSON."""
     fn_name: str | None = None
-    """Function, or method of a class `Solution`, that is called; None for programs that read and print."""
+    """Function, or method of a class `Solution`, to call; None for programs that read and print."""
     is_wrapped: bool = False
-    """Whether each expected result of a function stands in a list of one, as in APPS; the bare result is right, too."""
+    """Whether each expected result is wrapped in a list of one, as in APPS; the bare result is also right."""
 
     def __post_init__(self) -> None:
         if not self.inputs or len(self.inputs) != len(self.outputs):
@@ -95,14 +90,14 @@ class CodeTests:
 
     @classmethod
     def from_json(cls, text: str | dict[str, Any]) -> CodeTests:
-        """Returns the tests of a row's `ground_truth`: an object with `inputs`, `outputs` and maybe `fn_name`.
+        """Reads tests from a row's `ground_truth`: an object with `inputs`, `outputs` and optionally `fn_name`.
 
-        Items that are lists are the lines of a text. With `fn_name`, inputs that are lists are arguments. Outputs are
-        then results, or lists of one that hold them, as in APPS. Inputs that are texts have one JSON value per line,
-        and outputs are then JSON, too. A text that is no JSON stands for itself.
+        Lists are the lines of a text. With `fn_name`, input lists are arguments, and outputs are results, or lists of
+        one result as in APPS. Input texts have one JSON value per line, and their outputs are JSON. A text that is not
+        JSON is taken as a string.
 
         Raises:
-            DataError: it is something else.
+            DataError: the ground truth has another form.
         """
         try:
             values = json.loads(text) if isinstance(text, str) else text
@@ -123,28 +118,28 @@ class CodeTests:
         return cls(inputs=inputs, outputs=outputs, fn_name=fn_name or None, is_wrapped=is_wrapped)
 
     def part(self, first: int, last: int) -> CodeTests:
-        """Returns the tests from `first` up to, but without, `last`."""
+        """Returns the tests `first` to `last`, exclusive."""
         return replace(self, inputs=self.inputs[first:last], outputs=self.outputs[first:last])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestReport:
-    """What became of every test."""
+    """The result of every test."""
 
-    __test__ = False  # its name looks like a class of tests to pytest
+    __test__ = False  # pytest would collect it because of its name
 
     verdicts: tuple[TestVerdict, ...]
     outputs: tuple[str, ...] = ()
-    """What the solution printed or returned in each test, or why it failed; empty where it did not get that far."""
+    """Output or result of each test, or the reason of its failure; empty if it did not run."""
 
     @property
     def fraction(self) -> float:
-        """Passed tests over all tests: partial credit."""
+        """Share of passed tests: partial credit."""
         return sum(v == "passed" for v in self.verdicts) / len(self.verdicts)
 
     @property
     def all_passed(self) -> float:
-        """1 when every test passed, else 0: no partial credit (DeepCoder)."""
+        """1 if every test passed, else 0 (DeepCoder)."""
         return float(all(v == "passed" for v in self.verdicts))
 
 
@@ -159,25 +154,22 @@ async def run_tests(
     stop_at_failure: bool = False,
     rules: CodeRules = DEFAULT_RULES,
 ) -> TestReport:
-    """Runs a solution on all tests, each in a process of its own, as `python solution.py < input` would.
+    """Runs a solution on all tests, each in a separate process, as `python solution.py < input` would.
 
-    The sandbox gets the inputs. The outputs stay here, and are compared in a thread. A solution that fails is a
-    verdict, a sandbox that fails is an error.
+    The sandbox gets only the inputs. Expected outputs stay here and are compared in a thread.
 
     Args:
         solution: source of the program.
-        tests: inputs and outputs.
         runner: a sandbox or a pool.
-        test_s: wall time of one test, in seconds; one that takes longer has failed.
-        total_s: of all tests together; those that it leaves no time for have failed. By default `test_s` for each.
-        memory_mb: addresses that one test may reserve, in MiB; contest templates ask for stacks of 512.
-        stop_at_failure: leave out the tests after the first one that did not run to its end.
-        rules: language, prelude, checker and tolerance.
+        test_s: maximum wall time of one test, in seconds; slower tests fail.
+        total_s: maximum wall time of all tests together; by default `test_s` for each.
+        memory_mb: maximum address space of one test, in MiB; contest templates reserve stacks of 512.
+        stop_at_failure: skips the tests after the first one that did not finish.
 
     Raises:
-        ConfigError: the sandbox does not have the language, or tests call a function of another one than Python.
+        ConfigError: the sandbox lacks the language, or tests call a function in a language other than Python.
         SandboxError: the sandbox failed.
-        ScoringError: the harness gave no results for another reason, or a checker failed.
+        ScoringError: the harness gave no results for reasons other than the program, or a checker failed.
     """
     if tests.fn_name and rules.language != "python":
         raise ConfigError(f"tests that call a function need Python, got {rules.language!r}; give programs that print")
@@ -202,7 +194,7 @@ async def run_tests(
 
 
 def _batches(tests: CodeTests) -> Iterator[tuple[int, int]]:
-    """Yields ranges of tests that a sandbox has room for together."""
+    """Yields ranges of tests that fit into a sandbox together."""
     first, size = 0, 0
     for index, (given, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
         more = len(given) + len(expected)
@@ -214,7 +206,7 @@ def _batches(tests: CodeTests) -> Iterator[tuple[int, int]]:
 
 
 def _room(expected: str) -> int:
-    """Returns what a program may print: a power of two, so that it says little of the expected output."""
+    """Returns the maximum output size: a power of two, so that it reveals little about the expected output."""
     return max(_OUTPUT_BYTES, 1 << (4 * len(expected)).bit_length())
 
 
@@ -244,7 +236,7 @@ def _command(
         files={
             language.source or "solution.py": solution.encode("utf-8", "replace"),
             ".tests/settings.json": json.dumps(settings).encode(),
-            # Line ends as everywhere but on Windows: Python reads them as they are.
+            # Uses Unix line ends.
             **{
                 f".tests/in.{index}": given.replace("\r\n", "\n").encode("utf-8", "surrogateescape")
                 for index, given in enumerate(tests.inputs)
@@ -267,18 +259,16 @@ def _judge(result: CommandResult, tests: CodeTests, rules: CodeRules) -> TestRep
     if "results.json" not in result.files:
         was_started = result.stdout.startswith("started")
         if was_started or result.oom or result.timed_out or result.exit_code < 0:
-            return all_failed  # the solution took the harness down with it
+            return all_failed  # the solution killed the harness
         raise ScoringError(f"the test harness gave no results, got {result.stderr[-500:]!r}")
     try:
         found = [(str(one["status"]), str(one.get("output") or "")) for one in json.loads(result.files["results.json"])]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return all_failed  # only the solution can have written something else there
+        return all_failed  # only the solution can have written something else
     if len(found) != count:
         return all_failed
     if found[0][0] == "missing" and not result.stdout.startswith("started"):
-        raise ConfigError(
-            f"the sandbox must have {found[0][1]!r} for programs in {rules.language!r}, and has not; add it"
-        )
+        raise ConfigError(f"the sandbox lacks {found[0][1]!r} for programs in {rules.language!r}; add it")
     verdicts: list[TestVerdict] = []
     outputs: list[str] = []
     for index, (status, output) in enumerate(found):
@@ -297,7 +287,7 @@ def _text(item: Any) -> str:
 
 
 def _value(item: Any) -> str:
-    """Returns a value as JSON; a text that is JSON already stays as it is."""
+    """Returns a value as JSON; a text that is already JSON stays unchanged."""
     try:
         json.loads(item, parse_int=str)  # of any length
     except (ValueError, RecursionError):

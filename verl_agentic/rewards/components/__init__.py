@@ -1,1 +1,1 @@
-"""The reward components, one a file; the file's name is the name in a rubric."""
+"""The reward components, one per file; the name of the file is its name in a rubric."""

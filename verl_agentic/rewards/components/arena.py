@@ -1,4 +1,4 @@
-"""The samples of one prompt against each other: a tournament whose matches a judge decides."""
+"""A tournament between the samples of one prompt; a judge decides the matches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_agentic.rewards.groups.tournament_ranks import Match, rank_reward, tou
 from verl_agentic.rewards.judge.options import JudgeOptions
 from verl_agentic.rewards.judge.pairs import PairComparison, compare
 from verl_agentic.rewards.judge.panel import INFO, CostTotal, gathered
-from verl_agentic.rewards.models.quote import Block, blocks_of
+from verl_agentic.rewards.models.quote import Block
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
@@ -27,25 +27,21 @@ _CRITERION = "what the task asks for: correct first, then complete, then clear."
 async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **options: Any) -> list[Graded]:
     """Returns for each sample of a group `1 - rank / (N - 1)`, its rank in a seeded single-elimination tournament.
 
-    N - 1 comparisons with the first sample seed the bracket, N - 1 matches decide it: 2 (N - 1), where all against all
-    takes N (N - 1) / 2. Each is asked in both orders, which is two requests; a judge that contradicts itself says tie
-    (`tournament` says what ties come to). An advantage estimator with group statistics, such as GRPO, makes the
-    paper's z-scores from it.
+    N - 1 comparisons with the first sample seed the bracket, and N - 1 matches decide it: 2 (N - 1) instead of N (N -
+    1) / 2. Each comparison is two requests, one per order; a judge that contradicts itself counts as a tie (see
+    `tournament`). An estimator with group statistics, such as GRPO, turns the rewards into the paper's z-scores.
 
-    All abstain in a group of one, and when more than a quarter of the comparisons failed; a failed one counts as a tie.
-    With `on_invalid: zero` (the default of an outcome) a comparison that the judge answered without a verdict is no
-    failure: it is a tie, and each of the two samples keeps only the share of its reward that its other comparisons are
-    of all. A sample that talks the judge out of its form everywhere has none. Samples without an answer and without a
-    call come last, with 0, and are not shown to the judge.
+    All abstain in a group of one, and if more than a quarter of the comparisons failed. A failed comparison counts as a
+    tie. With `on_invalid: zero` (the default of an outcome) an invalid verdict is a tie instead of a failure, and both
+    samples lose the share of their reward that this comparison has. So a sample gains nothing by breaking the judge's
+    form. Samples without an answer and without a call come last, with 0, and are not judged.
 
-    The rounds come one after the other: the rubric's `timeout_s` must be longer than (1 + log2 N) times the judge's.
-
-    The judge's numbers are the group's, an equal share in each sample; `judge_latency_s` is the sum over the rounds.
+    Rounds run one after the other, so the rubric's `timeout_s` must exceed (1 + log2 N) times the judge's. Each sample
+    gets an equal share of the group's judge metrics; `judge_latency_s` is the sum over the rounds.
 
     Args:
-        samples: of one prompt.
-        criterion: what better means, as the end of a sentence.
-        options: see `JudgeOptions`; items play no part.
+        criterion: definition of better, as the end of a sentence.
+        options: see `JudgeOptions`; `items` are not used.
 
     Raises:
         ConfigError: see `judge`.
@@ -56,7 +52,7 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
     playing = [index for index, sample in enumerate(samples) if not is_silent(sample)]
     if len(playing) < 2:
         return [Graded(value=float(index in playing)) for index in range(len(samples))]
-    ranks, rounds = await _play([_shown(samples[index], settings) for index in playing], settings, criterion)
+    ranks, rounds = await _play([settings.blocks(samples[index]) for index in playing], settings, criterion)
     played = [comparison for found in rounds for comparison in found.values()]
     info = _info(
         [CostTotal.together(comparison.costs for comparison in found.values()) for found in rounds], len(samples)
@@ -72,18 +68,8 @@ async def arena(samples: Sequence[Sample], *, criterion: str = _CRITERION, **opt
     return [Graded(value=value, info=info) for value in values.values()]
 
 
-def _shown(sample: Sample, settings: JudgeOptions) -> tuple[Block, ...]:
-    return blocks_of(
-        sample,
-        view=settings.view,
-        thoughts=settings.thoughts,
-        reference=settings.reference,
-        max_chars=settings.max_chars,
-    )
-
-
 def _valid_shares(rounds: Sequence[Mapping[Match, PairComparison]], count: int) -> list[float]:
-    """Returns for each player the share of its comparisons that the judge answered with a verdict."""
+    """Returns the share of valid verdicts among each player's comparisons."""
     total, invalid = [0] * count, [0] * count
     for found in rounds:
         for match, comparison in found.items():
@@ -110,7 +96,7 @@ async def _play(
 
 
 def _info(totals: Sequence[CostTotal], count: int) -> dict[str, float]:
-    """Returns each sample's share of what the rounds took."""
+    """Returns each sample's share of the costs."""
     infos = [costs.to_info() for costs in totals]
     shares = {name: sum(info[name] for info in infos) / count for name in INFO}
     return shares | {"judge_latency_s": sum(costs.latency_s for costs in totals)}

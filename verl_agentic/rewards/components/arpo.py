@@ -1,4 +1,4 @@
-"""ARPO's outcome: F1 of the boxed answer, more when both tools helped."""
+"""ARPO's outcome: F1 of the boxed answer, plus a bonus if both tools were used."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ def arpo(
 ) -> Value:
     r"""Returns -1 for a broken form, else the F1 of the boxed answer, plus 0.1 when that is not 0 and both tools ran.
 
-    The form: thoughts, searches and code in tags that pair up, one `<answer>` in the last turn, with a `\boxed{}`.
-    Abstains without ground truth.
+    The form: paired tags of thoughts, searches and code, one `<answer>` in the last turn, with a `\boxed{}`. Abstains
+    without ground truth.
 
     Args:
-        sample: the episode.
-        search_tools: names of tools that search.
+        search_tools: names of search tools.
         python_tools: names of tools that run code.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2507.19849 (values as in its `deep_research.py`). Deviations: the original takes the
-    texts `</search>` and `</python>` for the use of the tools, so that writing them is enough; here a call must have
-    been carried out. It wants as many thoughts opened as closed, in any order, and takes the first answer tags; here
-    they open and close in turn, and the answer stands in the last turn.
+    Paper: https://arxiv.org/abs/2507.19849 (values as in its `deep_research.py`). Deviations: the original counts the
+    texts `</search>` and `</python>` as tool use; here a call must have been carried out. It accepts opening and
+    closing tags of thoughts in any order and takes the first answer tags; here they alternate, and the answer is in the
+    last turn.
     """
     if sample.ground_truth is None:
         return ABSTAIN

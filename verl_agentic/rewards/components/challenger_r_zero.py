@@ -1,4 +1,4 @@
-"""What R-Zero's challenger earns for a question: half of the solver's tries should be right, and it should be new."""
+"""The reward of R-Zero's challenger: for questions that are solved half of the time and are new."""
 
 from __future__ import annotations
 
@@ -29,23 +29,21 @@ def _check(repetition_weight: float) -> None:
 def challenger_r_zero(
     samples: Sequence[Sample], *, form: Form = "paper", repetition_weight: float = 1.0
 ) -> list[float]:
-    """Returns for each question how much the solver can learn from it, less for questions like others of the group.
+    """Returns the learnability of each question, minus a penalty for similar questions in the group.
 
-    With p the solver's rate of success and s the share of the group's questions that stand in the question's cluster
-    (average linkage, 1 - BLEU < 0.5):
+    With p the solver's success rate and s the share of the group's questions in the same cluster (average linkage, 1 -
+    BLEU < 0.5):
 
     - `paper`: max(0, 1 - 2 |p - 1/2| - repetition_weight * s); 0 for a question that could not be posed.
     - `code`: min(p, 1 - p) - repetition_weight * s; -1 for a question that could not be posed.
 
-    `sample.final_answer` is the question. `verl_agentic.rewards.groups.self_play` says what the environment must
-    report.
+    `sample.final_answer` is the question. For the environment's report, see `verl_agentic.rewards.groups.self_play`.
 
     Args:
-        form: as above.
-        repetition_weight: lambda; 1 in both.
+        repetition_weight: lambda; 1 in both forms.
 
-    Paper: https://arxiv.org/abs/2508.05004. Deviations: the paper clusters the questions of the whole batch; here those
-    of the group.
+    Paper: https://arxiv.org/abs/2508.05004. Deviations: clusters the questions of the group; the paper, those of the
+    whole batch.
     """
     rates = [solve_rate(sample) for sample in samples]
     posed = [sample.final_answer for sample, rate in zip(samples, rates, strict=True) if rate is not None]

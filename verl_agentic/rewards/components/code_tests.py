@@ -1,4 +1,4 @@
-"""Does the program of the final answer pass the hidden tests?"""
+"""Runs the program of the final answer on hidden tests."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from verl_agentic.rewards.sample import Sample
 async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -> Value:
     """Returns 1 when the program passes all hidden tests, else 0; with `partial`, passed tests / all tests.
 
-    The program is what `extract_code` finds in the final answer, as a rule its last fenced block of Python; without one
-    the value is 0. It runs as `python solution.py < input` would. A test that takes too long has failed. The expected
-    outputs never enter the sandbox. Abstains without ground truth.
+    `extract_code` finds the program, usually the last fenced block of Python; without one the value is 0. It runs as
+    `python solution.py < input` would. A test that takes too long fails. The expected outputs never enter the sandbox.
+    Abstains without ground truth.
 
-    Partial credit pays a program that prints one constant for every test that expects it; all-pass does not.
+    Partial credit rewards a program that prints a constant; all-pass does not.
 
     Args:
-        partial: credit for single tests.
-        options: see `CodeOptions`.
+        partial: gives credit for single tests.
 
     Raises:
-        DataError: the ground truth is no set of tests, see `CodeTests.from_json`.
+        DataError: the ground truth is not a set of tests, see `CodeTests.from_json`.
         SandboxError: the sandbox failed, not the program.
 
-    DeepCoder is all-pass, on the 15 tests with the longest inputs, 6 to 12 s each (`max_tests: 15, test_s: 6`, with a
-    `total_s` to match); here, all tests are run unless told otherwise.
+    DeepCoder is all-pass, on the 15 tests with the longest inputs, 6 to 12 s each (`max_tests: 15, test_s: 6`, and a
+    matching `total_s`). Here, all tests run by default.
     """
     if sample.ground_truth is None:
         return ABSTAIN

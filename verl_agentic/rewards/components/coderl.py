@@ -1,4 +1,4 @@
-"""CodeRL's four levels: does not compile, does not run, is wrong, is right."""
+"""CodeRL's four levels: compile error, runtime error, wrong output, right."""
 
 from __future__ import annotations
 
@@ -31,14 +31,10 @@ def coderl_reward(verdicts: Sequence[TestVerdict]) -> float:
 async def coderl(sample: Sample, **options: Any) -> Value:
     """Returns -1, -0.6, -0.3 or 1: does not compile, fails to run, fails a test, passes all; see `coderl_reward`.
 
-    An answer without a program does not compile. Abstains without ground truth. The paper's critic, which turns this
-    into a baseline per token, is the trainer's business and no part of it.
-
-    Args:
-        options: see `CodeOptions`.
+    An answer without a program does not compile. Abstains without ground truth. The paper's critic is not part of it.
 
     Raises:
-        DataError: the ground truth is no set of tests, see `CodeTests.from_json`.
+        DataError: the ground truth is not a set of tests, see `CodeTests.from_json`.
         SandboxError: the sandbox failed, not the program.
 
     Paper: https://arxiv.org/abs/2207.01780

@@ -1,4 +1,4 @@
-"""How sure the policy was of what it wrote."""
+"""The policy's confidence in its own tokens."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ def _check(least_log_prob: float) -> None:
 def confidence(sample: Sample, *, form: Form = "probability", least_log_prob: float = -5.0) -> Value:
     """Returns the mean log-prob of the policy's tokens, or its exp (their geometric mean probability).
 
-    Abstains when a turn has no log-prob. The least value for an episode without an answer and without a call. It pays
-    for being sure, right or wrong, and drives the entropy down: for the first steps only, with little weight.
+    Abstains if a turn has no log-prob. The minimum for an episode without an answer and without a call. It rewards
+    confidence, right or wrong, and lowers the entropy. Use it in the first steps only, with a low weight.
 
-    The mean log-prob is also the estimate of minus the entropy per token from one sample, since E[log p] = -H. The
-    entropy itself is not known to rewards: verl's servers return the log-probs of sampled tokens alone.
+    The mean log-prob is also a one-sample estimate of minus the entropy per token, since E[log p] = -H.
 
     Args:
         form: `probability` for the exp, in [0, 1]; `log_prob` for the mean itself, the estimate of minus the entropy.
-        least_log_prob: the mean is not lower than this.
+        least_log_prob: minimum of the mean.
     """
     spoken = [turn for turn in sample.turns if turn.num_tokens > 0]
     if not spoken:
         return ABSTAIN
-    if is_silent(sample):  # nothing is easier to be sure of than the end of the turn
+    if is_silent(sample):  # an immediate end of the turn is very confident
         return _least(form, least_log_prob)
     total = 0.0
     for turn in spoken:

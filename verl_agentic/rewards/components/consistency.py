@@ -1,4 +1,4 @@
-"""The answer that most of a group gives stands in for the truth, where there is none."""
+"""Uses the majority answer of a group as the ground truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verl_agentic.rewards.text.turn_texts import without_end_tokens
 Form = Literal["majority", "share"]
 _MAX_CHARS = 2000
 _MAX_JUDGED = 8
-"""Answers that another one is compared with as an expression."""
+"""Maximum number of answers that an answer is compared with as an expression."""
 _VERDICT_S = 10.0
 _MATHS = re.compile(r"[\\\d^=+*/<>√π∞½¼¾]")
 
@@ -28,15 +28,15 @@ _MATHS = re.compile(r"[\\\d^=+*/<>√π∞½¼¾]")
 async def consistency(samples: Sequence[Sample], *, form: Form = "majority") -> list[float]:
     r"""Returns for each sample whether its answer is the group's most common one; 0 for one without an answer.
 
-    Of an answer with `\boxed{...}` the box counts; reasoning does not. Two answers are one when their texts are (in the
-    normal form of short answers), or when they are equal numbers or expressions, as `math` judges it: `1/2`, `0.5` and
-    `\frac{1}{2}`. "I do not know" is no answer. Of two answers as common, the one given first wins. A group that agrees
-    earns the same everywhere, so nothing is learnt where the policy is sure, right or wrong.
+    Only the content of `\boxed{...}` counts if there is a box; reasoning does not count. Two answers are equal if their
+    normal forms are, or if they are equal numbers or expressions for `math`: `1/2`, `0.5` and `\frac{1}{2}`. "I do not
+    know" is not an answer. Ties go to the answer given first. A group that agrees gets equal rewards, so it gives no
+    signal.
 
-    Each answer is compared as an expression with at most 8 others, those that were given first.
+    Each answer is compared as an expression with at most 8 others, the first ones.
 
     Args:
-        form: `majority` for 1 or 0; `share` for the share of the group that gives the same answer.
+        form: `majority`: 1 or 0; `share`: the share of the group with the same answer.
 
     Paper: https://arxiv.org/abs/2504.16084 (TTRL, `majority`)
     """
@@ -49,7 +49,7 @@ async def consistency(samples: Sequence[Sample], *, form: Form = "majority") -> 
 
 
 async def _classes(answers: Sequence[str]) -> list[str]:
-    """Returns for each answer the first one that is the same; an empty text stays empty."""
+    """Returns the first equal answer for each answer; an empty text stays empty."""
     first: dict[str, str] = {"": ""}
     for answer in dict.fromkeys(answers):
         if answer in first:
@@ -67,12 +67,12 @@ async def _are_equal(one: str, other: str) -> bool:
         return False
     try:
         return (await judge(one, other, timeout_s=_VERDICT_S)).is_right
-    except ScoringError:  # it is no expression
+    except ScoringError:  # it is not an expression
         return False
 
 
 def _answer(sample: Sample) -> str:
-    """Returns the answer as it is compared; empty where there is none."""
+    """Returns the answer in the form for comparison; empty if there is none."""
     answer = without_end_tokens(outside_reasoning(sample.final_answer[-_MAX_CHARS:]))
     boxed = last_boxed(answer)
     answer = answer if boxed is None else boxed

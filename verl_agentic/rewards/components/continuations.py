@@ -1,4 +1,4 @@
-"""How good is each turn? The share of siblings that succeed from the state behind it."""
+"""Labels each turn by the success rate of siblings that continue from the same state."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def _check(k: int) -> None:
 
 @component(scope="group", inline=True, check=_check)
 def continuations(samples: Sequence[Sample], *, k: int = 4, soft: bool = True) -> list[Graded]:
-    """Returns for each sample the mean label of its turns; each turn's share, label / turns, lands on the turn itself.
+    """Returns for each sample the mean label of its turns; each turn gets its share, label / turns.
 
-    The label of a turn is estimated from the siblings that went on from the same state (`step_labels.label_steps`),
-    with the environment's outcomes. Rollouts must branch, else siblings share no state but the prompt. A turn with
-    fewer than k continuations earns nothing; a sample without any labelled turn abstains.
+    A label is estimated from the outcomes of siblings that continued from the same state (`step_labels.label_steps`).
+    Rollouts must branch, or siblings share only the prompt. A turn with fewer than k continuations gets 0; a sample
+    without a labelled turn abstains.
 
     Args:
-        k: rollouts that a label needs. Its standard error is at most 1 / (2 sqrt(k)).
-        soft: the share of successes; else 1 where there is any.
+        k: minimum number of rollouts per label. Its standard error is at most 1 / (2 sqrt(k)).
+        soft: whether the label is the share of successes; otherwise 1 if there is any.
 
     Raises:
         ScoringError: the environment did not score an episode.
 
-    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4). Deviations: the paper plays N completions of
-    its own from each step; here they are the group's. The share keeps the sum in a range that does not grow with the
-    number of turns.
+    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4). Deviations: the paper samples N completions
+    from each step; here they are the group's. Labels are divided by the number of turns, so the sum does not grow with
+    it.
     """
     outcomes = [sample.env.outcome for sample in samples if sample.env is not None]
     if len(outcomes) < len(samples):

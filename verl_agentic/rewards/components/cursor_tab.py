@@ -1,4 +1,4 @@
-"""Was a suggestion worth showing? The reward of an editor that completes code."""
+"""The reward of a code editor for showing a suggestion."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from verl_agentic.rewards.text.empty_work import is_empty
 
 
 def suggestion_value(p_accepted: float, *, threshold: float = 0.25) -> float:
-    """Returns what showing a suggestion is worth that is accepted with this probability: p - threshold.
+    """Returns the value of showing a suggestion that is accepted with this probability: p - threshold.
 
-    = p (1 - threshold) - (1 - p) threshold, so that showing pays exactly above the threshold.
+    = p (1 - threshold) - (1 - p) threshold, so showing is rewarded exactly above the threshold.
     """
     return p_accepted - threshold
 
@@ -22,24 +22,20 @@ def _check(threshold: float) -> None:
 
 
 @component(
-    low=lambda threshold: -threshold,
-    high=lambda threshold: 1.0 - threshold,
-    kind="outcome",
-    inline=True,
-    check=_check,
+    low=lambda threshold: -threshold, high=lambda threshold: 1.0 - threshold, kind="outcome", inline=True, check=_check
 )
 def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:
     """Returns 1 - threshold (0.75) for a suggestion that is accepted, -threshold (-0.25) for one that is not, else 0.
 
-    The suggestion is the final answer; an empty one is shown to nobody. The environment reports `accepted` (0 or 1, or
-    how likely it is) as a number of its `Reward.info`; without it, the ground truth is the text that the user would
-    accept, compared without the space around it. Abstains where there is neither.
+    The suggestion is the final answer; an empty one is not shown. The environment reports `accepted` (0, 1 or a
+    probability) in its `Reward.info`. Otherwise the ground truth is the accepted text, compared without surrounding
+    space. Abstains if both are missing.
 
     Args:
-        threshold: chance of acceptance at which showing pays neither way.
+        threshold: probability of acceptance at which showing is worth 0.
 
     Raises:
-        DataError: the ground truth is no text.
+        DataError: the ground truth is not a text.
         ScoringError: `accepted` is not from 0 to 1.
 
     The rewards are those of Cursor's article on its Tab model; there is no paper.
@@ -48,7 +44,7 @@ def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:
     if not is_known and sample.ground_truth is None:
         return ABSTAIN
     if not is_known and not isinstance(sample.ground_truth, str):
-        raise DataError(f"the ground truth of cursor_tab must be text, got {sample.ground_truth!r}; mend the row")
+        raise DataError(f"the ground truth of cursor_tab must be text, got {sample.ground_truth!r}; fix the row")
     suggestion = sample.final_answer.strip()
     if is_empty(suggestion):
         return 0.0
@@ -56,5 +52,5 @@ def cursor_tab(sample: Sample, *, threshold: float = 0.25) -> Value:
         return suggestion_value(float(suggestion == sample.ground_truth.strip()), threshold=threshold)
     accepted = sample.env.info["accepted"]
     if not 0 <= accepted <= 1:
-        raise ScoringError(f"accepted must be from 0 to 1, got {accepted}; mend the environment")
+        raise ScoringError(f"accepted must be from 0 to 1, got {accepted}; fix the environment")
     return suggestion_value(accepted, threshold=threshold)

@@ -1,4 +1,4 @@
-"""Calls that were in vain cost something."""
+"""A penalty for useless calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from verl_agentic.rewards.turns.turn_rewards import clip_total
 
 @component(low=-1.0, high=0.0, inline=True)
 def efficiency(sample: Sample) -> Graded:
-    """Returns -(calls in vain) / (calls), 0 without calls; each turn loses its own share.
+    """Returns -(useless calls) / (calls), 0 without calls; each turn loses its own share.
 
-    In vain is a call that could not be carried out, or that repeats an earlier one and got the same answer.
-
-    ToolRL (https://arxiv.org/abs/2504.13958) is often said to have such a term; neither its paper nor its code has one.
+    A call is useless if it could not be carried out, or repeats an earlier one with the same result. ToolRL
+    (https://arxiv.org/abs/2504.13958) has no such term in its paper or code.
     """
     count = len(sample.calls)
     turns = [turn.index for turn in sample.turns for _ in turn.calls]

@@ -1,4 +1,4 @@
-"""What the environment itself said of the outcome, while it was alive: tests in its sandbox, its final state."""
+"""The environment's own outcome, for example from tests in its sandbox or its final state."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from verl_agentic.rewards.sample import Sample
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True)
 def env(sample: Sample) -> float:
-    """Returns the outcome of `Env.score`.
-
-    Raises:
-        ScoringError: the environment did not score this episode.
-    """
+    """Returns the outcome of `Env.score`. Raises ScoringError if the environment did not score this episode."""
     if sample.env is None:
         raise ScoringError("the environment gave no outcome; choose a component that judges the transcript")
     return sample.env.outcome

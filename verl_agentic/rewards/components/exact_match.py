@@ -1,4 +1,4 @@
-"""Is the final answer one of the golden answers?"""
+"""Exact match of the final answer with a golden answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def exact_match(sample: Sample) -> Value:
     """Returns 1 when the final answer is a golden one, else 0; abstains without ground truth.
 
     Both are compared in lower case, without punctuation, articles and extra space, by SQuAD's rule with the deviations
-    of `rewards.text.normal_form`. An empty answer is never right. Reasoning in front of the answer does not count.
-    Which part of a turn is the answer is the protocol's matter; see `search_r1` for a component that wants tags.
+    of `rewards.text.normal_form`. An empty answer is never right. Reasoning before the answer does not count. The
+    protocol determines the answer of a turn; `search_r1` requires tags.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
     Paper: https://arxiv.org/abs/1606.05250 (SQuAD, section 6.1)
     """

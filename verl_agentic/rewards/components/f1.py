@@ -1,4 +1,4 @@
-"""How many words does the final answer share with a golden answer?"""
+"""F1 of the words that the final answer shares with a golden answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def f1(sample: Sample) -> Value:
     whole answer.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
     Paper: https://arxiv.org/abs/1606.05250 (SQuAD, section 6.1); the rule for `yes` and `no` is HotpotQA's,
     https://arxiv.org/abs/1809.09600

@@ -1,4 +1,4 @@
-"""A score of the form, point by point: reasoning, calls that can be read, a boxed answer."""
+"""A format score: reasoning, valid calls, a boxed answer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ def format(
 ) -> float:
     r"""Returns 0.3 for reasoning + 0.1 per valid call - 0.2 per invalid call + 0.2 for a boxed answer, within [0, 1].
 
-    0 for an episode without an answer and without a call, however it reasons.
+    0 for an episode without an answer and without a call.
 
     Args:
-        max_call_bonus: most that valid calls earn together. None is the original form: there, 8 calls of any kind earn
-            what reasoning and answering earn, and calling is what is learnt.
-        strict: a turn may have one block `<think>...</think>` and no more, a valid call is one that was carried out,
-            and the box stands in the last turn, behind its reasoning. False: any such block, any call that could be
-            read, `\boxed{` anywhere.
+        max_call_bonus: maximum bonus of valid calls. None is the original form, in which 8 calls of any kind get as
+            much as reasoning and answering, so the policy learns to call.
+        strict: at most one block `<think>...</think>` per turn, only calls that were carried out, and the box in the
+            last turn after its reasoning. False: any such block, any call that could be read, `\boxed{` anywhere.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
     """
     if is_silent(sample):

@@ -25,15 +25,15 @@ def has_r1_form(text: str) -> bool:
 def format_r1(sample: Sample, *, strict: bool = True, starts_in_reasoning: bool = False) -> float:
     """Returns 1 when the last turn is `<think>...</think><answer>...</answer>` and nothing else, else 0.
 
-    0, too, where the answer is empty and there was no call.
+    Also 0 if the answer is empty and there was no call.
 
     Args:
-        strict: each of the four tags stands once, and no earlier turn has an answer or a second block of reasoning.
-            False is the regular expression alone, which lets `<think>` repeat and stand inside itself.
+        strict: each of the four tags occurs once, and no earlier turn has an answer or a second block of reasoning.
+            False: only the regular expression, which allows repeated and nested `<think>`.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
 
     Paper: https://arxiv.org/abs/2501.12948. Deviations: the paper states the form but no expression; `strict` is ours.
-    White space and special tokens around a turn are no fault.
+    White space and special tokens around a turn are ignored.
     """
     turns = list(texts(sample.turns, starts_in_reasoning=starts_in_reasoning))
     if is_silent(sample):

@@ -1,4 +1,4 @@
-"""Does the policy write as experts do? The logit of a discriminator between the two."""
+"""The logit of a discriminator between experts and the policy."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ def _check(model: str, bound: float) -> None:
 
 @component(low=lambda bound: -bound, high=lambda bound: bound, check=_check)
 def imitation(sample: Sample, *, model: str, bound: float = 5.0) -> float:
-    """Returns the discriminator's logit of what the policy wrote: above 0 where an expert is likelier to have written
-    it. -bound for an episode without an answer and without a call.
+    """Returns the discriminator's logit of the policy's text: above 0 if an expert is the more likely author.
 
-    `verl-agentic reward imitate` makes the discriminator. A policy learns what the discriminator looks for, and no
-    more: keep its weight low, and make it anew from the policy's latest trajectories.
+    -bound for an episode without an answer and without a call.
+
+    `verl-agentic reward imitate` makes the discriminator. A policy learns only the features of the discriminator. Keep
+    the weight low, and refit it on recent trajectories.
 
     Args:
         model: file of the discriminator.
-        bound: the logit is cut to [-bound, bound].
+        bound: the logit is clamped to [-bound, bound].
 
     Raises:
-        ConfigError: no such file.
+        ConfigError: the file does not exist.
 
     Paper: https://arxiv.org/abs/1710.11248; see `rewards.models.discriminator` for what differs.
     """

@@ -1,4 +1,4 @@
-"""A penalty that grows with every step beyond a target."""
+"""A penalty that grows linearly beyond a target length."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def length_linear(
     """Returns -per_step * max(0, T - target), at least -max_penalty.
 
     Args:
-        target: T that costs nothing.
-        per_step: what each unit beyond it costs.
-        max_penalty: most that all cost. The original form has no such bound: there, a success with 30 turns too many is
-            worth less than a well-formed failure.
-        unit: what T counts: the policy's turns, its calls, or its tokens (those of tools never count).
+        target: maximum T without a penalty.
+        per_step: penalty per unit beyond the target.
+        max_penalty: maximum penalty. Without it, a success with 30 extra turns is worth less than a well-formed
+            failure.
+        unit: unit of T: the policy's turns, calls or tokens (tool output never counts).
     """
     return linear_penalty(length(sample, unit), target=target, per_step=per_step, max_penalty=max_penalty)

@@ -1,4 +1,4 @@
-"""A penalty for long episodes that fail; how long a success takes is its own affair."""
+"""A length penalty for failures only."""
 
 from __future__ import annotations
 
@@ -22,11 +22,8 @@ def length_on_failure(
     """Returns -per_step * max(0, T - target), at least -max_penalty, for a failure; 0 for a success.
 
     Args:
-        target: see `length_linear`.
-        per_step: see `length_linear`.
-        max_penalty: see `length_linear`.
-        unit: see `length_linear`.
-        solved_at: least outcome of the environment that is a success.
+        target, per_step, max_penalty, unit: see `length_linear`.
+        solved_at: minimum outcome of a success.
 
     Raises:
         ScoringError: the environment did not score this episode.

@@ -25,13 +25,12 @@ def _check(scale: float) -> None:
 def length_sigmoid(sample: Sample, *, target: float = 10, scale: float = 5, unit: Unit = "turns") -> float:
     """Returns sigmoid(-(T - target) / scale) - 1.
 
-    The original form multiplies the outcome r by the sigmoid; r * s = r + r * (s - 1), so for an outcome of 0 or 1 this
-    term gives it when it is paid `only_if` the outcome is 1. It halves the reward at the target already and
-    takes nearly all of it beyond: give it a weight or a cap of less than the outcome.
+    The original form multiplies the outcome r by the sigmoid: r * s = r + r * (s - 1). For outcomes of 0 or 1, use this
+    term with `only_if` the outcome is 1. It halves the reward at the target and removes almost all of it beyond, so
+    give it a weight or cap below the outcome.
 
     Args:
         target: T at which it is -0.5.
-        scale: how many units beyond the target it takes to come near -1.
-        unit: what T counts: the policy's turns, its calls, or its tokens (those of tools never count).
+        scale: width of the sigmoid, in units of T.
     """
     return sigmoid_factor(length(sample, unit), target=target, scale=scale) - 1.0

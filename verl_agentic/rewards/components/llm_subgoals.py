@@ -1,4 +1,4 @@
-"""Subgoals that a planner model wrote for the row; each is verified by its check, none by the planner's word."""
+"""Subgoals from a planner model, each verified by its own check."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from verl_agentic.rewards.turns.turn_rewards import clip_total
 def llm_subgoals(sample: Sample, *, total: float = 0.5, max_subgoals: int = MAX_SUBGOALS) -> Graded:
     """Returns total * (subgoals reached) / (subgoals planned); abstains on rows without a plan.
 
-    A subgoal pays once, on the first turn that reached it; one that cannot be verified pays 0 and still counts as
-    planned. The row gives the planner's reply as `extra_info.plan`, in the form that
-    `verl_agentic.rewards.turns.planned_subgoals` describes.
+    A subgoal is rewarded once, on the first turn that reached it. One that cannot be verified counts as planned and
+    gives 0. The row has the planner's reply in `extra_info.plan`, in the form of
+    `verl_agentic.rewards.turns.planned_subgoals`.
 
     Args:
-        total: what a plan pays when all of it is reached.
-        max_subgoals: most that a plan may have.
+        total: reward of a plan that is reached completely.
+        max_subgoals: maximum number of subgoals in a plan.
 
     Raises:
         DataError: the plan is not of that form.

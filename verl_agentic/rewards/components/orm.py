@@ -1,4 +1,4 @@
-"""An outcome reward model: is the task done, says a model that was trained to tell?"""
+"""An outcome reward model: a trained model that decides whether the task is done."""
 
 from __future__ import annotations
 
@@ -20,31 +20,23 @@ def _check(threshold: float, **options: Any) -> None:
 
 @component(kind="outcome", info=("orm_p", "orm_failures"), outcome_options={"on_invalid": "zero"}, check=_check)
 async def orm(
-    sample: Sample,
-    *,
-    form: Form = "yes_no",
-    threshold: float = 0.5,
-    on_invalid: OnInvalid = "abstain",
-    **options: Any,
+    sample: Sample, *, form: Form = "yes_no", threshold: float = 0.5, on_invalid: OnInvalid = "abstain", **options: Any
 ) -> Graded:
-    """Returns 1 when the model's P(YES) is at least 0.5, else 0; abstains when it gives no answer.
+    """Returns 1 if the model's P(YES) is at least `threshold`, else 0; abstains if the model gives no answer.
 
-    0, too, for an episode without an answer and without a call. `rm` pays the probability itself.
+    Also 0 for an episode without an answer and without a call. `rm` returns the probability itself.
 
     Args:
-        sample: the episode.
         form: `yes_no` asks a language model, `score` a classifier; see `assessment.assess`.
-        threshold: of the probability.
-        on_invalid: what an answer other than YES or NO comes to: `zero`, the default of an outcome, or `abstain`.
-        options: see `RewardModel`; `endpoint` and `model` are needed.
+        on_invalid: result for an answer other than YES or NO: `zero` (default of an outcome) or `abstain`.
+        options: see `RewardModel`; `endpoint` and `model` are required.
 
     Raises:
         ConfigError: the key, the URL or the model is wrong.
-        ScoringError: a classifier's score is no probability.
+        ScoringError: a classifier's score is not a probability.
 
-    Paper: https://arxiv.org/abs/2411.02337 (WebRL). Deviations: WebRL prompts its model with the page and the history
-    of actions in a form of its own; here, the trajectory is quoted as judges see it. P(YES) is normalised over both
-    words.
+    Paper: https://arxiv.org/abs/2411.02337 (WebRL). Deviations: WebRL's prompt has the page and the history of actions;
+    here the trajectory is quoted as for judges. P(YES) is normalised over both words.
     """
     model = RewardModel.of(options)
     if is_silent(sample):

@@ -1,4 +1,4 @@
-"""DAPO's soft punishment of responses that come near the limit."""
+"""DAPO's soft penalty for responses near the length limit."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
 
 def _check(max_tokens: int, buffer_tokens: int) -> None:
     if not 0 < buffer_tokens <= max_tokens:
-        raise ConfigError(
-            f"overlong.buffer_tokens must be from 1 to max_tokens, got {buffer_tokens} and max_tokens {max_tokens}"
-        )
+        raise ConfigError(f"overlong.buffer_tokens must be 1 to max_tokens, got {buffer_tokens} and {max_tokens}")
 
 
 @component(low=-1.0, high=0.0, inline=True, check=_check)
 def overlong(sample: Sample, *, max_tokens: int = 20480, buffer_tokens: int = 4096) -> float:
-    """Returns the punishment for the length of what the policy wrote, from -1 to 0.
+    """Returns the penalty for the number of sampled tokens, from -1 to 0.
 
-    Only tokens that the policy sampled count: a search that answers 19,000 tokens is not its doing. verl's `dapo`
-    reward manager counts those, and falls below -1 where a response may be longer than its `max_resp_len`.
+    Tool output does not count. verl's `dapo` reward manager counts it, and falls below -1 for responses longer than its
+    `max_resp_len`.
 
     Args:
-        max_tokens: length at which it is -1.
-        buffer_tokens: over which it falls.
+        max_tokens: length at which the penalty is -1.
+        buffer_tokens: length over which it falls from 0 to -1.
 
     Paper: https://arxiv.org/abs/2503.14476 (eq. 13)
     """

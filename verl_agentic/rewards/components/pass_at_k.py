@@ -1,4 +1,4 @@
-"""The reward of a group that needs one success among k tries."""
+"""Rewards that optimise pass@k of a group."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ def _check(k: int) -> None:
 
 @component(kind="outcome", scope="group", inline=True, check=_check)
 def pass_at_k(samples: Sequence[Sample], *, k: int) -> list[float]:
-    """Returns for each sample how good the best of k tries is on average when it is one of them.
+    """Returns for each sample the mean best outcome over all subsets of k samples that contain it.
 
-    A failure in a group that has successes loses little, and in one without any it loses all: what is rewarded is that
-    the group holds a success.
+    A failure loses little in a group with successes, and everything in a group without any.
 
     Args:
-        k: tries; the group should have more.
+        k: number of tries; the group should be larger.
 
     Raises:
         ScoringError: the environment did not score an episode.
 
-    Paper: https://arxiv.org/abs/2505.15201 (theorem 2). Deviations: without its factor k / n, which is the same for the
-    whole group.
+    Paper: https://arxiv.org/abs/2505.15201 (theorem 2). Deviations: without the factor k / n, which is constant in a
+    group.
     """
     outcomes = [sample.env.outcome for sample in samples if sample.env is not None]
     if len(outcomes) < len(samples):

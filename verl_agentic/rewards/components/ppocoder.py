@@ -1,4 +1,4 @@
-"""PPOCoder's reward: does the program compile, and how much is it like the reference solution? Python only."""
+"""PPOCoder's reward: whether the program compiles, and its similarity to the reference solution. Python only."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ def _check(ast_weight: float, data_flow_weight: float) -> None:
 def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float = 1.0) -> Graded:
     """Returns -1 for a program that does not compile, else 1 + ast_weight * AST match + data_flow_weight * DFG match.
 
-    The program is what `extract_code` finds in the final answer; without one, or without a statement that does
-    something, nothing compiles. Both matches are shares of what the *reference* has: code that is added beside it costs
-    nothing, and a program that resembles one that works
-    need not work. So this is shaping, beside `code_tests`.
+    A missing or empty program does not compile (`extract_code`). Both matches are shares of the reference, so added
+    code costs nothing, and a similar program
+    need not work. So use this as shaping, with `code_tests`.
 
     Args:
-        ast_weight: of the AST match.
-        data_flow_weight: of the data flow match; the paper weighs all alike.
+        ast_weight: weight of the AST match.
+        data_flow_weight: weight of the data flow match; the paper's weights are equal.
 
     Raises:
-        DataError: the reference is no Python that compiles.
+        DataError: the reference is not Python that compiles.
 
-    Rows have the reference solution as ground truth: as text, or under `solution` of an object, which may have the
-    tests of `code_tests` beside it. Without one it abstains.
+    The ground truth is the reference solution: a text, or `solution` of an object, which may also have the tests of
+    `code_tests`. Abstains without a reference.
 
     Paper: https://arxiv.org/abs/2301.13816. Deviations: the paper also subtracts a KL term, which is verl's
-    (`algorithm.use_kl_in_reward`), and has CodeRL's four levels in place of +-1 where a task has unit tests (`coderl`).
-    See `code_match` for what differs in the matching.
+    (`algorithm.use_kl_in_reward`), and uses CodeRL's four levels for tasks with unit tests (`coderl`). For the
+    matching, see `rewards.code.program_match`.
     """
     solution = _solution(sample.ground_truth)
     if solution is None:
@@ -59,7 +58,7 @@ def ppocoder(sample: Sample, *, ast_weight: float = 1.0, data_flow_weight: float
 
 
 def _solution(ground_truth: object) -> str | None:
-    """Returns the reference; None where the row has none."""
+    """Returns the reference, or None."""
     if isinstance(ground_truth, str) and ground_truth.lstrip().startswith("{"):
         try:
             ground_truth = json.loads(ground_truth)
@@ -69,6 +68,6 @@ def _solution(ground_truth: object) -> str | None:
     if solution is not None and not isinstance(solution, str):
         raise DataError(
             f'a reference solution must be text, or an object with the text under "solution", got '
-            f"{type(solution).__name__}; mend the row"
+            f"{type(solution).__name__}; fix the row"
         )
     return solution

@@ -1,4 +1,4 @@
-"""A process reward model: how good is each turn?"""
+"""A process reward model: scores each turn."""
 
 from __future__ import annotations
 
@@ -23,22 +23,20 @@ async def prm(
 ) -> Graded:
     """Returns the mean score of the turns; each turn's share, score / turns, lands on the turn itself.
 
-    Abstains when the model gives no answer. An episode without an answer and without a call is worth 0.
-    `verl-agentic reward steps` makes the labels that such models are trained on.
+    Abstains if the model gives no answer. An episode without an answer and without a call gets 0. `verl-agentic reward
+    steps` makes training labels for such models.
 
     Args:
-        step_tag: what the model scores at; stands behind each turn. `<extra_0>` is Qwen2.5-Math-PRM's.
-        on_invalid: what another number of scores than there are turns comes to: `zero`, the default of an outcome, or
-            `abstain`.
-        options: see `RewardModel`; `endpoint` (`.../pooling`) and `model` are needed.
+        step_tag: token after each turn at which the model scores. `<extra_0>` is Qwen2.5-Math-PRM's.
+        on_invalid: result for a wrong number of scores: `zero` (default of an outcome) or `abstain`.
+        options: see `RewardModel`; `endpoint` (`.../pooling`) and `model` are required.
 
     Raises:
         ConfigError: the key, the URL or the model is wrong.
-        ScoringError: a score is no probability.
+        ScoringError: a score is not a probability.
 
-    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd). Deviations: the paper gives each step its score whole. The
-    share keeps the sum in a range that does not grow with the number of turns: a model paid by the step learns to take
-    more of them.
+    Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd). Deviations: the paper gives each step its full score. Here
+    scores are divided by the number of turns, so that more turns do not give more reward.
     """
     if is_silent(sample):
         return Graded(value=0.0, info={"prm_min": 0.0, "prm_failures": 0.0})

@@ -1,4 +1,4 @@
-"""Stepwise progress attribution (SPA): each turn earns what it contributed to the outcome."""
+"""Stepwise progress attribution (SPA): rewards each turn for its contribution to the outcome."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ def _load(estimator: str) -> ProgressEstimator:
 
 @component(low=lambda cap: -cap, high=lambda cap: cap, info=("grounded_share",), check=_load)
 def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float = 0.5, cap: float = 1.0) -> Graded:
-    """Returns alpha * contribution + beta * grounded of each turn; their sum is scaled down to `cap` where it is more.
+    """Returns alpha * contribution + beta * grounded of each turn; scales the sum down to at most `cap`.
 
-    An episode without an answer and without a call earns nothing.
+    An episode without an answer and without a call gets no reward.
 
     Args:
         estimator: `package.module:function` or `path/file.py:function` of a `ProgressEstimator`:
             sample -> contribution of each turn.
         alpha: weight of the contribution.
         beta: weight of a turn whose calls could all be carried out.
-        cap: most that an episode earns or loses. The original has no bound, and pays `beta` for every step: with the
-            defaults, an episode of success in n grounded turns sums up to `alpha + beta * n` there, and all of its
-            turns are divided by that here. Set the cap to `alpha + beta * max_turns` for the original's numbers.
+        cap: maximum absolute reward of an episode. The original has no bound; set `alpha + beta * max_turns` for its
+            numbers.
 
     Raises:
         ScoringError: the estimator did not give one number for each turn.
@@ -38,7 +37,7 @@ def progress(sample: Sample, *, estimator: str, alpha: float = 1.0, beta: float 
     if len(contributions) != len(sample.turns):
         raise ScoringError(
             f"the estimator {estimator!r} must give one number for each of {len(sample.turns)} turns, "
-            f"got {len(contributions)}; mend the estimator"
+            f"got {len(contributions)}; fix the estimator"
         )
     grounded = [is_grounded(turn) for turn in sample.turns]
     values = fused(contributions, grounded, alpha=alpha, beta=beta)

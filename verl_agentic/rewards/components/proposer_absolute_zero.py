@@ -1,4 +1,4 @@
-"""What Absolute Zero's proposer earns for a task."""
+"""The reward of Absolute Zero's proposer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from verl_agentic.rewards.sample import Sample
 
 @component(low=-1.0, high=1.0, kind="outcome", inline=True)
 def proposer_absolute_zero(sample: Sample) -> float:
-    """Returns 1 - p, where p is the solver's rate of success; 0 where p is 0 (nobody solves it) or 1 (everybody does).
+    """Returns 1 - p for the solver's success rate p; 0 if p is 0 or 1.
 
-    -0.5 for a task that is well formed but wrong, -1 for one that is not. The paper has the solver try 8 times. It is
-    greatest at the least p above 0, not at a half: 0.875 for one success of 8.
-
-    `verl_agentic.rewards.groups.self_play` says what the environment must report.
+    -0.5 for a well-formed but wrong task, -1 for a malformed one. The paper's solver tries 8 times. The maximum is at
+    the smallest p above 0: 0.875 for one success of 8. For the environment's report, see
+    `verl_agentic.rewards.groups.self_play`.
 
     Paper: https://arxiv.org/abs/2505.03335 (eq. 4 and 6)
     """

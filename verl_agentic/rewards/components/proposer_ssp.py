@@ -1,4 +1,4 @@
-"""What the proposer of search self-play earns for a question."""
+"""The reward of the proposer in search self-play."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Form = Literal["adversarial", "intermediate"]
 
 
 def ssp_reward(rate: float, form: Form) -> float:
-    """Returns 1 - p, or 4 p (1 - p), which is greatest where half of the tries are right."""
+    """Returns 1 - p, or 4 p (1 - p), which has its maximum at p = 1/2."""
     return 1.0 - rate if form == "adversarial" else 4.0 * rate * (1.0 - rate)
 
 
 @component(kind="outcome", inline=True)
 def proposer_ssp(sample: Sample, *, form: Form = "adversarial") -> Value:
-    """Returns 1 - p, where p is the solver's rate of success; abstains, so that the question is dropped, when it fails
-    the check: it could not be posed, or cannot be answered from the documents that the proposer found itself.
+    """Returns 1 - p for the solver's success rate p; abstains if the question fails the check.
 
-    Without that check the form would pay most for questions that have no answer.
-    `verl_agentic.rewards.groups.self_play` has the check and says what the environment must report.
+    The check fails if the question could not be posed, or cannot be answered from the proposer's own documents. Without
+    it, questions without an answer would get the highest reward. For the check and the environment's report, see
+    `verl_agentic.rewards.groups.self_play`.
 
     Args:
         form: `adversarial` as above; `intermediate` for 4 p (1 - p).

@@ -1,4 +1,4 @@
-"""Progressive reward shaping: calls that can be read, then calls and an answer in form, then quality."""
+"""Progressive reward shaping in stages: readable calls, valid calls and an answer, quality."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 def prs_reward(
     quality: float, *, is_readable: bool, is_in_form: bool, weights: tuple[float, float, float] = (0.1, 0.1, 0.8)
 ) -> float:
-    """Returns what the stages that were reached add up to; a stage counts only when all before it were reached.
+    """Returns the sum of the reached stages; a stage counts only if all earlier ones were reached.
 
     Args:
-        quality: of the answer, from 0 to 1.
+        quality: quality of the answer, from 0 to 1.
         is_readable: all calls could be read.
         is_in_form: all calls could be carried out, and there is an answer.
-        weights: of the three stages.
     """
     if not is_readable:
         return 0.0
@@ -60,23 +59,20 @@ def _check(readable: float, form: float, quality: float) -> None:
 def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: float = 0.8) -> Graded:
     """Returns `readable` + `form` + `quality` * BLEU, as far as the stages were reached.
 
-    0 when a call cannot be read or nothing was said; `readable` when a call cannot be carried out or there is no
+    0 if a call cannot be read or the episode is empty; `readable` if a call cannot be carried out or there is no
     answer.
 
     BLEU is that of the final answer, without reasoning, against the best golden answer, with n-grams no longer than
     either (`bleu.length_aware_bleu`). Abstains without ground truth, unless `quality` is 0.
 
-    For long answers a judge gives the quality: `{use: prs, options: {quality: 0.0}, kind: shaping, cap: 0.2}` and a
+    For long answers, let a judge give the quality: `{use: prs, options: {quality: 0.0}, kind: shaping, cap: 0.2}` and a
     judge with `only_if: {prs: 0.2}`.
 
     Args:
-        sample: the episode.
-        readable: worth of the first stage.
-        form: worth of the second stage.
-        quality: worth of the third stage.
+        readable, form, quality: weights of the three stages.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
     Paper: https://arxiv.org/abs/2512.07478. Deviations: the stages are the paper's; their weights and this form of BLEU
     are ours.
@@ -87,7 +83,7 @@ def prs(sample: Sample, *, readable: float = 0.1, form: float = 0.1, quality: fl
     bleu = answer_bleu(answer, golden_answers_of(sample.ground_truth)) if quality else 0.0
     value = prs_reward(
         bleu,
-        # An episode that says nothing has nothing that could be read.
+        # An empty episode is not readable.
         is_readable=bool(answer or sample.calls) and all(map(is_well_formed, sample.calls)),
         is_in_form=bool(answer) and all(map(was_carried_out, sample.calls)),
         weights=(readable, form, quality),

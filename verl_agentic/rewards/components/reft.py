@@ -1,4 +1,4 @@
-"""ReFT's outcome: right, wrong, or no answer at all."""
+"""ReFT's outcome: right, wrong, or no answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ _FRACTION = re.compile(r"-?\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
 
 
 def is_number(text: str) -> bool:
-    """Tells whether a text is a finite number, maybe with commas, a dollar or per cent sign, or as a fraction.
-
-    Args:
-        text: as it stands in a box: `1,234`, `$5`, `12%`, `3/4`, `frac{3}{4}` with its backslash.
-    """
+    """Returns whether a boxed text is a finite number: `1,234`, `$5`, `12%`, `3/4` or a LaTeX fraction."""
     fraction = _FRACTION.fullmatch(text.strip())
     bare = f"{fraction[1]}/{fraction[2]}" if fraction else text.replace("\\", "").replace(",", "").strip("$% \t\n")
     parts = bare.split("/")
@@ -31,21 +27,19 @@ def is_number(text: str) -> bool:
 
 @component(low=0.0, high=1.0, kind="outcome", own_deadline=True)
 async def reft(sample: Sample, *, timeout_s: float = 5.0) -> Value:
-    r"""Returns 1 when the last `\boxed{...}` equals the ground truth, 0.1 when it is another answer, else 0.
+    r"""Returns 1 if the last `\boxed{...}` equals the ground truth, 0.1 for another answer, else 0.
 
-    Where the ground truth is a number, only a number is an answer. Abstains without ground truth.
+    If the ground truth is a number, only a number is an answer. Abstains without ground truth.
 
     Args:
-        sample: the episode.
-        timeout_s: deadline of the verdict, from when a verifier has taken it up.
+        timeout_s: deadline, counted from the start of the verification.
 
     Raises:
-        DataError: the ground truth is no expression.
+        DataError: the ground truth is not an expression.
         ScoringError: the verifier cannot read the ground truth, or failed.
 
-    Paper: https://arxiv.org/abs/2401.08967 (section 3.2). Deviations: its total reward takes beta * KL to the first
-    policy away (beta 0.01 to 0.05); that is verl's `algorithm.use_kl_in_reward`, no component. Without the 0.1 for what
-    can be extracted, it is the component `math`.
+    Paper: https://arxiv.org/abs/2401.08967 (section 3.2). Deviations: the paper also subtracts beta * KL to the initial
+    policy (beta 0.01 to 0.05), which is verl's `algorithm.use_kl_in_reward`. Without the 0.1, use the component `math`.
     """
     outcome = await math_outcome(sample, timeout_s=timeout_s)
     if outcome is None:

@@ -1,4 +1,4 @@
-"""Text that repeats itself."""
+"""A penalty for repeated text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_CHARS = 200_000
 
 
 def repeated_share(texts: list[str], *, n: int) -> float:
-    """Returns the share of n-grams that stood in one of the texts before, in [0, 1]; 0 when none is long enough."""
+    """Returns the share of repeated n-grams over all texts, in [0, 1]; 0 if no text is long enough."""
     seen: set[int] = set()
     total = 0
     letters: defaultdict[str, int] = defaultdict(count().__next__)  # one for each word: n-grams become slices
@@ -38,13 +38,13 @@ def _check(n: int) -> None:
 def repetition(sample: Sample, *, n: int = 40) -> float:
     """Returns -(share of repeated n-grams) of the text outside calls; -1 where a turn opens `<think>` more than once.
 
-    The last 200,000 characters are looked at; a response with that many is repetitive there, or nowhere.
+    Only the last 200,000 characters count.
 
     Args:
-        n: words of an n-gram. Short ones repeat in any long text.
+        n: words per n-gram. Short n-grams repeat in any long text.
 
     Paper: https://arxiv.org/abs/2502.03373 (algorithm 1). Deviations: the paper has n = 40 tokens and a penalty on each
-    repeated token; here n words and one share for the episode, as open-r1 has it.
+    repeated token. Here: n words and one share per episode, as in open-r1.
     """
     if any(turn.text.count("<think>") > 1 for turn in sample.turns):
         return -1.0

@@ -18,10 +18,10 @@ def research(sample: Sample) -> Value:
     without ground truth.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2503.19470 (section 2.3): no demonstrations, form and F1. Where SFT taught
-    the form already, `f1` or `exact_match` pays for the answer alone.
+    Paper: https://arxiv.org/abs/2503.19470 (section 2.3): no demonstrations, form and F1. After SFT on the form, use
+    `f1` or `exact_match`.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -1,4 +1,4 @@
-"""ReSeek's process reward: does the policy judge rightly what its searches found?"""
+"""ReSeek's process reward: whether the policy judges its search results correctly."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ _VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}
 
 @component(low=-1.0, high=1.0)
 def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Graded:
-    """Returns how far the policy's judgements of its searches agree with the ideal ones, turn by turn.
+    """Returns the agreement of the policy's judgements of its searches with the ideal ones, per turn.
 
-    The policy judges in the turn behind a search, with `<judge>good</judge>` or `bad` (or `yes` or `no`). Ideal is
-    `good` when the results hold a golden answer, else `bad`. A turn earns +1/n when its judgement is the ideal
-    one and -1/n when it is not, with n the number of searches that could be judged; one that is not judged earns
-    nothing.
-    Abstains without ground truth. It reads results of calls, by design.
-
-    The answer's own reward is another component (`search_r1`, `exact_match`); the rubric weighs the two.
+    The policy judges in the turn after a search, with `<judge>good</judge>` or `bad` (or `yes`, `no`). The ideal is
+    `good` if the results contain a golden answer, else `bad`. A turn gets +1/n for an ideal judgement and -1/n for
+    another one, with n the number of searches; an unjudged search gives 0. Abstains without ground truth. It reads
+    results of calls, by design. Combine it with a component for the answer (`search_r1`, `exact_match`).
 
     Args:
-        sample: the episode.
         search_tools: names of tools that search.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2510.00568. Deviations: there a reranker compares results and golden answer, and the
-    weights are not public; here the words are compared, and the sum is scaled to [-1, 1], so that judging often earns
-    nothing.
+    Paper: https://arxiv.org/abs/2510.00568. Deviations: in the paper a reranker compares results and golden answer, and
+    the weights are not public. Here words are compared, and the sum is scaled to [-1, 1], so judging more often gives
+    no more reward.
     """
     if sample.ground_truth is None:
         return ABSTAIN
@@ -55,12 +51,12 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Grad
 
 
 def _found(turn: Turn, search_tools: Sequence[str]) -> str | None:
-    """Returns what the searches of a turn found; None when there was none."""
+    """Returns the search results of a turn, or None."""
     calls = [call for call in turn.calls if call.name in search_tools and was_carried_out(call)]
     return "\n".join(call.result or "" for call in calls) if calls else None
 
 
 def _verdict(turn: Turn) -> bool | None:
-    """Returns the first judgement of a turn; None when there is none that can be read."""
+    """Returns the first readable judgement of a turn, or None."""
     written = blocks(turn.text, "judge")
     return _VERDICTS.get(written[0].strip().lower()) if written else None

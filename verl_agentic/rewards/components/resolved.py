@@ -1,4 +1,4 @@
-"""Is the issue resolved: do the tests pass that the change should mend, and those that it should not break?"""
+"""Whether the issue is resolved: all tests to fix and all tests not to break pass."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from verl_agentic.rewards.sample import Sample
 def resolved(sample: Sample) -> float:
     """Returns 1 when all FAIL_TO_PASS and all PASS_TO_PASS tests pass, else 0.
 
-    0, too, for a change that touches a test, `conftest.py` or what else is loaded before the tests, or that could not
-    be applied. A test that did not run has failed. It grades results and runs nothing: see `results_of` for whence they
-    come. The partial forms are shaping: `resolved_partial`.
+    Also 0 for a change that touches tests, `conftest.py` or other files loaded before tests, or that could not be
+    applied. A test that did not run has failed. It grades existing results (`results_of`) and runs nothing. For partial
+    credit as shaping, use `resolved_partial`.
 
     Raises:
-        DataError: results or ground truth are not what they should be.
+        DataError: results or ground truth have another form.
         ScoringError: there are no results.
 
     Paper: https://arxiv.org/abs/2310.06770 (SWE-bench)

@@ -1,4 +1,4 @@
-"""How many of the tests pass that should; shaping beside `resolved`."""
+"""The share of passed tests, as shaping for `resolved`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ def resolved_partial(sample: Sample, *, part: Part = "f2p") -> float:
     """Returns the share of the FAIL_TO_PASS tests (or, by `part`, of the PASS_TO_PASS tests) that pass.
 
     0 for a change that touches tests, as in `resolved`, and for an episode without an answer and without a call. The
-    PASS_TO_PASS share is 1 for an episode that only looks around: it belongs behind a gate, such as
-    `only_if: {resolved_partial: 0.5}`.
-
-    Args:
-        part: `f2p` or `p2p`.
+    PASS_TO_PASS share is 1 for an episode that changes nothing, so gate it: `only_if: {resolved_partial: 0.5}`.
 
     Raises:
-        DataError: results or ground truth are not what they should be.
+        DataError: results or ground truth have another form.
         ScoringError: there are no results.
     """
     results = results_of(sample)

@@ -9,10 +9,10 @@ from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 def softened(num_turns: int) -> float:
-    """Returns what a wrong answer costs after some use of tools: min(-0.6, -1 + 0.1 * (num_turns - 2) / 2).
+    """Returns the reward of a wrong answer after tool use: min(-0.6, -1 + 0.1 * (num_turns - 2) / 2).
 
     Args:
-        num_turns: messages of the prompt's user, the policy and the tools, as verl counts them; 2 without a tool.
+        num_turns: user, policy and tool messages, as verl counts them; 2 without a tool.
     """
     return min(-0.6, -1.0 + 0.1 * (num_turns - 2) / 2)
 
@@ -22,16 +22,15 @@ async def retool(sample: Sample, *, soften_wrong: bool = False, timeout_s: float
     r"""Returns 1 when the last `\boxed{...}` equals the ground truth, else -1; abstains without ground truth.
 
     Args:
-        sample: the episode.
-        soften_wrong: a wrong answer costs less the more turns with tools there were, at least 0.6 (`softened`).
-        timeout_s: deadline of the verdict, from when a verifier has taken it up.
+        soften_wrong: lowers the penalty of a wrong answer with the number of tool turns, to 0.6 at least (`softened`).
+        timeout_s: deadline, counted from the start of the verification.
 
     Raises:
-        DataError: the ground truth is no expression.
+        DataError: the ground truth is not an expression.
         ScoringError: the verifier cannot read the ground truth, or failed.
 
-    Paper: https://arxiv.org/abs/2504.11536 (section 2.2). Deviations: the softened form is that of verl's recipe, not
-    of the paper; there every turn with an answer of a tool counts, here only one in which a tool got to work.
+    Paper: https://arxiv.org/abs/2504.11536 (section 2.2). Deviations: the softened form is from verl's recipe, which
+    counts every turn with a tool result. Here only turns count in which a call was carried out.
     """
     outcome = await math_outcome(sample, timeout_s=timeout_s)
     if outcome is None:

@@ -1,4 +1,4 @@
-"""Does the final answer name the right files and lines?"""
+"""F-beta of the files and lines that the final answer names."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.reasoning import without_thoughts
 
 Spans = dict[str, list[tuple[int, int]]]
-"""Path -> ranges of lines, both ends included, in order and apart; none for a file as such."""
+"""Path -> sorted, disjoint ranges of lines, both ends included; empty for a whole file."""
 _RANGE = re.compile(r"(.+?):L?(\d{1,9})(?:-L?(\d{1,9}))?")
 _AROUND = " \t*-`'\","
 _LONGEST_LINE = 1_000
-_MOST_ENTRIES = 10_000  # what is left unread by then changes nothing: so many wrong ones are worth nothing already
+_MOST_ENTRIES = 10_000  # after so many wrong entries, the rest does not matter
 
 
 def f_beta(tp: float, fp: float, fn: float, *, beta: float) -> float:
-    """Returns (1 + beta^2) P R / (beta^2 P + R) with P = tp / (tp + fp), R = tp / (tp + fn); 0 where tp is 0."""
+    """Returns (1 + beta^2) P R / (beta^2 P + R) with P = tp / (tp + fp), R = tp / (tp + fn); 0 if tp is 0."""
     return (1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp) if tp else 0.0
 
 
@@ -39,7 +39,7 @@ def retrieval_scores(found: Spans, wanted: Spans, *, beta: float = 0.5) -> tuple
 def parse_answer(text: str) -> Spans:
     """Returns the files and lines of an answer: one `path:first-last`, `path:line` or `path` per line.
 
-    Marks of lists and quotes around them are left out. A line with other words is no file. Only the first 10,000 count.
+    Strips list marks and quotes. Lines with other words are ignored. Only the first 10,000 entries count.
     """
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     num_entries = 0
@@ -69,10 +69,9 @@ def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
 
         F = (1 + beta^2) P R / (beta^2 P + R)
 
-    The answer has one `path:first-last` a line. With beta below 1 a wrong line costs more than a missing one: a
-    sub-agent that fills the context of its caller has not helped. A whole file named without lines is no line.
-
-    Where the row names files without lines, the value is the F of files. Abstains without ground truth.
+    The answer has one `path:first-last` per line. With beta below 1, a wrong line costs more than a missing one,
+    because wrong lines fill the caller's context. A file without lines counts as no lines. If the row names files
+    without lines, the value is the F of files. Abstains without ground truth.
 
     Args:
         beta: weight of recall against precision.
@@ -80,8 +79,8 @@ def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
     Raises:
         DataError: the ground truth is not `{path: [[first, last], ...]}`, lines from 1, or names no file.
 
-    SWE-grep's reward as the vendor's article describes it; the format of the answer is ours. The limits of that agent
-    (4 turns, 8 calls at once) are the agent loop's.
+    This is SWE-grep's reward by the vendor's article; the format of the answer is ours. Set that agent's limits (4
+    turns, 8 parallel calls) in the agent loop.
     """
     if sample.ground_truth is None:
         return ABSTAIN
@@ -102,13 +101,13 @@ def _wanted(ground_truth: Mapping[str, Any]) -> Spans:
     if not wanted or any(first < 1 or last < first for spans in wanted.values() for first, last in spans):
         raise DataError(
             f"the ground truth of retrieval must be {{path: [[first, last], ...]}} with lines from 1, got "
-            f"{str(ground_truth)[:200]!r}; mend the row"
+            f"{str(ground_truth)[:200]!r}; fix the row"
         )
     return wanted
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the same lines as ranges in order that do not overlap: naming a line twice counts once."""
+    """Returns the same lines as sorted, disjoint ranges, so that repeated lines count once."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(spans):
         if merged and first <= merged[-1][1] + 1:

@@ -16,27 +16,26 @@ from verl_agentic.sandbox.process_pool import shared_pool
 async def rlvrr(sample: Sample, *, sandbox: str = "auto") -> Graded:
     """Returns content + style of the final answer, each from 0 to 1; abstains without ground truth.
 
-    Content: keywords of the reference in its order (`reference_chain.content_score`). Style: the weights of the row's
-    checks that the answer passes. Reasoning in front of the answer does not count. An empty
-    answer is worth 0, whatever checks it passes.
+    Content: keywords of the reference in its order (`reference_chain.content_score`). Style: the sum of weights of the
+    passed checks. Reasoning before the answer does not count. An empty
+    answer gets 0.
 
     Args:
-        sample: the episode.
-        sandbox: backend in which the row's checks run.
+        sandbox: backend for the row's checks.
 
     Raises:
-        DataError: the ground truth is no reference chain (`ReferenceChain.of`).
+        DataError: the ground truth is not a reference chain (`ReferenceChain.of`).
         SandboxError: the sandbox failed.
 
-    Paper: https://openreview.net/forum?id=ZumVIktGbt. Deviations: its public code runs the checks, which a model wrote,
-    in the trainer's process; here they run in a sandbox, and their weights must not exceed 1 together. An answer with
-    more than 10 times the reference's keywords gets nothing for them.
+    Paper: https://openreview.net/forum?id=ZumVIktGbt. Deviations: the public code runs the model-written checks in the
+    trainer's process; here they run in a sandbox, and their weights sum to at most 1. An answer with more than 10 times
+    the reference's keywords gets content 0.
     """
     if sample.ground_truth is None:
         return ABSTAIN
     chain = ReferenceChain.of(sample.ground_truth)
     answer = without_thoughts(sample.final_answer)
-    if is_empty(answer):  # checks of the style are met by an empty text, too
+    if is_empty(answer):  # an empty text may pass style checks
         return Graded(value=0.0, info={"content": 0.0, "style": 0.0})
     content = await asyncio.to_thread(content_score, answer, chain)
     style = await style_score(answer, chain, shared_pool(sandbox)) if chain.checks else 0.0

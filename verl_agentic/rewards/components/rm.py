@@ -1,4 +1,4 @@
-"""The score of one reward model, as it is, or how likely a language model thinks that the work is right."""
+"""The score of one reward model, or a language model's probability that the work is right."""
 
 from __future__ import annotations
 
@@ -35,20 +35,17 @@ async def rm(
     on_invalid: OnInvalid = "abstain",
     **options: Any,
 ) -> Graded:
-    """Returns what a reward model says of the episode, cut to [low, high]; abstains when it gives no answer.
+    """Returns a reward model's score of the episode, clamped to [low, high]; abstains if it gives no answer.
 
-    `low` for an episode without an answer and without a call: nobody is asked then. `rm_z` puts the scores of a group
-    on one scale, `orm` makes 1 or 0 of a probability.
+    `low` without a request for an episode without an answer and without a call. `rm_z` normalises the scores of a
+    group, `orm` makes 1 or 0 of a probability.
 
     Args:
-        sample: the episode.
         form: `score` reads a classifier's number, `yes_no` is a language model's P(YES); see `assessment.assess`.
-        low: least score; lower ones are cut.
-        high: greatest score; higher ones are cut.
-        on_invalid: what an answer other than YES or NO comes to: `zero`, the least score and the default of an outcome,
-            or `abstain`.
-        options: see `RewardModel`; `endpoint` and `model` are needed. `view: answer` scores the final answer alone,
-            `principles: [...]` are put in front of the prompt, `reference: true` shows the ground truth (`yes_no`).
+        low, high: range of the score.
+        on_invalid: result for an answer other than YES or NO: `zero` (`low`, default of an outcome) or `abstain`.
+        options: see `RewardModel`; `endpoint` and `model` are required. `view: answer` scores only the final answer,
+            `principles: [...]` are added to the prompt, `reference: true` shows the ground truth (`yes_no`).
 
     Raises:
         ConfigError: the key, the URL or the model is wrong.

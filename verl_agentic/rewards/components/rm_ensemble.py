@@ -1,4 +1,4 @@
-"""Several reward models, of whose disagreement a policy cannot profit."""
+"""A conservative ensemble of reward models."""
 
 from __future__ import annotations
 
@@ -45,19 +45,18 @@ async def rm_ensemble(
     low: float = 0.0,
     high: float = 1.0,
 ) -> Graded:
-    """Returns mean - std (or the minimum) of what several reward models say of the episode; abstains when one fails.
+    """Returns mean - std (or the minimum) of the scores of several reward models; abstains if one fails.
 
-    An answer that one model overrates and the others do not is worth less than their mean. With scores from 0 to 1,
-    mean - std goes down to -0.207. An episode without an answer and without a call is worth `low`, and nobody is asked.
+    Disagreement lowers the reward. With scores from 0 to 1, the minimum of mean - std is -0.207. An episode without an
+    answer and without a call gets `low` without a request.
 
     Args:
-        members: options of each, see `RewardModel`; `endpoint` (`.../pooling` or `.../classify`) and `model` needed.
-        aggregate: `mean_std` or `min`.
-        low: least score of a member; lower ones are cut. Members must share one scale.
-        high: greatest score of a member; higher ones are cut.
+        members: options of each, see `RewardModel`; `endpoint` (`.../pooling` or `.../classify`) and `model` are
+            required.
+        low, high: range of a member's score. Members must share one scale.
 
     Raises:
-        ConfigError: a key, an URL or a model is wrong.
+        ConfigError: a key, a URL or a model is wrong.
     """
     models = [RewardModel.of(member) for member in members]
     if is_silent(sample):

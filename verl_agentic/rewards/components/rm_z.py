@@ -1,4 +1,4 @@
-"""The scores of one reward model, on the scale of their group."""
+"""The scores of one reward model, normalised over their group."""
 
 from __future__ import annotations
 
@@ -38,26 +38,22 @@ async def rm_z(
     on_invalid: OnInvalid = "abstain",
     **options: Any,
 ) -> list[Graded]:
-    """Returns for each sample `(score - mean) / std` over its group (ddof 1), cut to [-max_z, max_z].
+    """Returns for each sample `(score - mean) / std` over its group (ddof 1), clamped to [-max_z, max_z].
 
-    0 where all scores of the group are the same. A sample without a score abstains and counts in no statistic. An
-    episode without an answer and without a call has the least score of the group, and nobody is asked.
-
-    It is for advantage estimators without statistics of groups (REINFORCE++, PPO): GRPO normalises by itself, so that
-    `rm` is the same to it.
+    0 if all scores of the group are equal. A sample without a score abstains and does not count. An episode without an
+    answer and without a call gets the minimum score of the group without a request. Use it with estimators without
+    group statistics (REINFORCE++, PPO). GRPO normalises itself, so use `rm` there.
 
     Args:
-        samples: of one prompt.
-        form: see `rm`.
-        max_z: greatest distance from the mean, in standard deviations.
-        on_invalid: what an answer other than YES or NO comes to: `zero`, the least score of the group and the default
-            of an outcome, or `abstain`.
-        options: see `RewardModel`; `endpoint` and `model` are needed.
+        max_z: maximum distance from the mean, in standard deviations.
+        on_invalid: result for an answer other than YES or NO: `zero` (the group's minimum, default of an outcome) or
+            `abstain`.
+        form, options: see `rm`.
 
     Raises:
         ConfigError: the key, the URL or the model is wrong.
 
-    Paper: https://arxiv.org/abs/2503.23829 (soft rewards, z-normalised). It says standard deviation without a ddof.
+    Paper: https://arxiv.org/abs/2503.23829 (soft rewards, z-normalised). It does not state the ddof.
     """
     model = RewardModel.of(options)
     asked = [index for index, sample in enumerate(samples) if not is_silent(sample)]
@@ -76,7 +72,7 @@ async def rm_z(
 
 
 def _counts_as_least(found: Assessment | None, *, on_invalid: OnInvalid) -> bool:
-    """Tells whether a sample without a score has the least one: it was silent, or the model was talked out of it."""
+    """Returns whether a sample without a score gets the minimum: it was silent, or the answer was invalid."""
     return found is None or (found.is_invalid and on_invalid == "zero")
 
 

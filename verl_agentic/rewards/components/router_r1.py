@@ -1,4 +1,4 @@
-"""Router-R1's outcome: a right answer, the more worth the cheaper the models that were asked."""
+"""Router-R1's outcome: a right answer gets more reward if cheaper models were asked."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def router_reward(outcome: float, *, is_well_formed: bool, cheapness: float, alp
     """Returns -1 for a broken form, 0 for a wrong answer, else (1 - alpha) * outcome + alpha * cheapness.
 
     Args:
-        outcome: of the answer, from 0 to 1.
-        is_well_formed: see `has_router_form`.
+        outcome: score of the answer, from 0 to 1.
         cheapness: from 0 to 1, 1 for the cheapest; see `cheapness_of`.
         alpha: weight of the cost.
     """
@@ -34,7 +33,7 @@ def router_reward(outcome: float, *, is_well_formed: bool, cheapness: float, alp
 
 
 def cheapness_of(cost: float, *, low: float, high: float) -> float:
-    """Returns how cheap a cost is: 1 - (sqrt(cost) - sqrt(low)) / (sqrt(high) - sqrt(low)), cut to [0, 1].
+    """Returns 1 - (sqrt(cost) - sqrt(low)) / (sqrt(high) - sqrt(low)), clamped to [0, 1].
 
     Args:
         cost: at least 0.
@@ -46,15 +45,15 @@ def cheapness_of(cost: float, *, low: float, high: float) -> float:
 
 
 def has_router_form(turns: Sequence[str], *, is_answered: Sequence[bool], models: Sequence[str] = ()) -> bool:
-    """Tells whether the turns have Router-R1's form.
+    """Returns whether the turns have Router-R1's form.
 
-    A thought first, exactly one answer, last; no tag inside another; no empty thought and none that is `...`; every
-    search is `model: query`, answered, and does not repeat the prompt's placeholders or ask a model for its own name.
+    A thought comes first and exactly one answer last. Tags are not nested, and no thought is empty or `...`. Every
+    search is `model: query`, was answered, and does not contain the prompt's placeholders or the model's own name.
 
     Args:
-        turns: what the policy wrote, without the special tokens that ended a turn.
-        is_answered: for each turn, whether what was asked in it was answered.
-        models: that may be asked; any when empty.
+        turns: the policy's texts, without special tokens at the end.
+        is_answered: for each turn, whether its searches were answered.
+        models: allowed models; empty: any.
     """
     text = "\n".join(turns)
     order = marks(text, _TAGS)
@@ -98,24 +97,23 @@ def router_r1(
 ) -> Value:
     """Returns -1 for a broken form, 0 for a wrong answer, else (1 - alpha) * match + alpha * cheapness.
 
-    Abstains without ground truth. A cost is normalised by a fixed range, so that a stored episode has the same score
-    every time.
+    Abstains without ground truth. Costs are normalised by a fixed range, so that a stored episode always has the same
+    score.
 
     Args:
-        sample: the episode.
         alpha: weight of the cost, from 0 to 1.
-        metric: `em`, or `f1` for part of the words.
-        models: that may be asked; any when empty.
+        metric: `em` or `f1`.
+        models: allowed models; empty: any.
         cheapness: from 0 to 1, 1 for the cheapest: a number, or its key in the environment's info or the row's
-            `extra_info`, looked up in this order. With `cost_range`, the same of the cost, in any unit.
-        cost_range: 5th and 95th percentile of the costs of episodes, of an evaluation for example; see `cheapness_of`.
+            `extra_info`. With `cost_range`, the cost in any unit.
+        cost_range: 5th and 95th percentile of the costs of episodes, for example of an evaluation; see `cheapness_of`.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`; or no cheapness.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`; or the cheapness is
+            missing.
 
     Paper: https://arxiv.org/abs/2506.09033 (cases as in its `qa_em.py`; its scripts have alpha 0). Deviations: the
-    original takes the percentiles of the last costs inside the reward, so that its value depends on the order of the
-    episodes.
+    original uses percentiles of the last costs, so its value depends on the order of the episodes.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -1,4 +1,4 @@
-"""Search-R1's outcome: exact match of what stands in the last answer tags."""
+"""Search-R1's outcome: exact match of the last answer tags."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import last_block
 
 MAX_TAGS = 10
-"""More opening or closing answer tags than this are a guess at every answer."""
+"""Maximum number of opening or closing answer tags; more count as guessing."""
 
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True)
 def search_r1(sample: Sample) -> Value:
     """Returns 1 when the last `<answer>...</answer>` is a golden answer, else 0; abstains without ground truth.
 
-    A quarter of it when there are more than 10 opening or closing answer tags.
+    A quarter of it if there are more than 10 opening or closing answer tags.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2503.09516 (section 3.4). Deviations: the original reads prompt and observations too,
-    and takes the last of at least two answers, since the first is the prompt's example; verl reads observations, so
-    that an answer in a search result scores. Here only what the policy wrote counts. The quarter is verl's, not the
-    paper's.
+    Paper: https://arxiv.org/abs/2503.09516 (section 3.4). Deviations: the original also reads prompt and observations,
+    and takes the last of at least two answers (the first is the prompt's example); verl reads observations, so an
+    answer in a search result scores. Here only the policy's text counts. The quarter is verl's.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -1,4 +1,4 @@
-"""Search-R1's outcome with a reward for the form and for what was found."""
+"""Search-R1's outcome with rewards for the form and for retrieval."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")
 
 
 def has_search_form(turns: Sequence[str]) -> bool:
-    """Tells whether every turn is one thought and one search, the last one a thought and an answer, and nothing else.
+    """Returns whether every turn is only a thought and a search, and the last one a thought and an answer.
 
     Args:
-        turns: what the policy wrote, without the special tokens that ended a turn.
+        turns: the policy's texts, without special tokens at the end.
     """
     return bool(turns) and all(
         _is_thought_and(action, text)
@@ -49,23 +49,20 @@ def _check(structure: float, final: float, retrieval: float) -> None:
 def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> Value:
     """Returns a graded exact match of the last answer tags; abstains without ground truth.
 
-    Right: 1, or 1 - structure in a broken form. Wrong: structure in the right form, plus retrieval when a search found
-    a golden answer; final when there is an answer in a broken form; 0 when there is none.
-
-    It reads results of calls, by design: only what a tool answered counts as found.
+    Right: 1, or 1 - structure in a broken form. Wrong: structure in the right form, plus retrieval if a search found a
+    golden answer; final for an answer in a broken form; 0 without an answer. It reads results of calls, by design.
 
     Args:
-        sample: the episode.
-        structure: what the form is worth.
-        final: what a wrong answer in tags is worth.
-        retrieval: what it is worth to have found a golden answer.
+        structure: reward of the form.
+        final: reward of a wrong answer in tags.
+        retrieval: reward of having found a golden answer.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
     Paper: https://arxiv.org/abs/2505.15117 (form and values as in `qa_em_format.py` of Search-R1; its scripts have
-    retrieval 0). Deviations: the original looks for golden answers as parts of words and in information that the policy
-    made up; here they are whole words of real results. It wants at least two answer tags, since it also reads the
+    retrieval 0). Deviations: the original also accepts golden answers inside of words and in information that the
+    policy made up; here they are whole words of real results. It requires two answer tags, since it also reads the
     prompt.
     """
     if sample.ground_truth is None:

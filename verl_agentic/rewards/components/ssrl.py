@@ -1,4 +1,4 @@
-"""SSRL's outcome: exact match, and a tenth for the form."""
+"""SSRL's outcome: 0.9 for exact match, 0.1 for the form."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ _PLACEHOLDERS = {
 
 
 def ssrl_form(turns: Sequence[str], *, is_answered: Sequence[bool]) -> float:
-    """Returns how good the form is, from 0 to 1.
+    """Returns the score of the form, from 0 to 1.
 
-    min(thoughts / 2, 1) * min(a, b) / max(a, b), with a = thoughts and b = searches + 1; 0 with more than 8 thoughts or
-    when a rule of the tags is broken: no tags but think, search, information and answer; a thought first, an answer
-    last; information right behind every search; nothing empty, no placeholder of the prompt, a search in one line.
+    min(thoughts / 2, 1) * min(a, b) / max(a, b), with a = thoughts and b = searches + 1. It is 0 with more than 8
+    thoughts or if a rule is broken: only the tags think, search, information and answer; a thought first, an answer
+    last; information after every search; nothing empty, no placeholder of the prompt, searches in one line.
 
     Args:
-        turns: what the policy wrote, without the special tokens that ended a turn.
-        is_answered: for each turn, whether what was asked in it was answered from outside; such an answer stands for
-            the information that the policy writes itself otherwise.
+        turns: the policy's texts, without special tokens at the end.
+        is_answered: for each turn, whether a tool answered its search; that replaces information by the policy.
     """
     if not turns or not turns[0].startswith("<think>") or not turns[-1].endswith("</answer>"):
         return 0.0
@@ -67,7 +66,7 @@ def _is_ordered(order: Sequence[str]) -> bool:
 
 
 def _angle_brackets(text: str) -> Iterator[str]:
-    """Yields what stands between `<` and the next `>`."""
+    """Yields the texts between `<` and the next `>`."""
     position = 0
     while (start := text.find("<", position)) >= 0:
         end = text.find(">", start + 1)
@@ -80,14 +79,13 @@ def _angle_brackets(text: str) -> Iterator[str]:
 
 @component(low=0.0, high=1.0, kind="outcome", inline=True, info=("form",))
 def ssrl(sample: Sample) -> Graded:
-    """Returns 0.9 * exact match of the last `<answer>...</answer>` + 0.1 * form (`ssrl_form`); abstains without ground
-    truth.
+    """Returns 0.9 * exact match of the last `<answer>` + 0.1 * `ssrl_form`; abstains without ground truth.
 
     Raises:
-        DataError: the ground truth is no answer, list of answers or `{"target": answers}`.
+        DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
-    Paper: https://arxiv.org/abs/2508.10874 (rules of the form as in its `naive.py`). Deviations: the original knows
-    only information that the policy writes itself; here the results of a real engine count as information too, unread.
+    Paper: https://arxiv.org/abs/2508.10874 (rules of the form as in its `naive.py`). Deviations: the original only
+    handles information that the policy writes; here results of a real engine count too.
     """
     if sample.ground_truth is None:
         return ABSTAIN

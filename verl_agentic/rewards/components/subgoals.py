@@ -1,4 +1,4 @@
-"""Subgoals of the row, each paid once, on the turn that reached it."""
+"""Subgoals of the row, each rewarded once, on the turn that reached it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from verl_agentic.rewards.turns.turn_rewards import clip_total
 def subgoals(sample: Sample, *, each: float = 0.1, cap: float = 0.5) -> Graded:
     """Returns `each` per subgoal that was reached, at most `cap`; abstains on rows without subgoals.
 
-    A subgoal pays once, on the first turn that reached it. The row gives them as `extra_info.subgoals`, in the form
-    that `verl_agentic.rewards.turns.subgoal_checks` describes.
+    A subgoal is rewarded once, on the first turn that reached it. The row has them in `extra_info.subgoals`, in the
+    form of `verl_agentic.rewards.turns.subgoal_checks`.
 
     Args:
-        each: what a subgoal pays.
-        cap: most that all pay.
+        each: reward of a subgoal.
+        cap: maximum reward of all.
 
     Raises:
-        DataError: the row's subgoals are not of that form.
+        DataError: the row's subgoals have another form.
     """
     listed = read_subgoals(sample.extra.get("subgoals") or [])
     if not listed:

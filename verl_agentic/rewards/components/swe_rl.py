@@ -1,4 +1,4 @@
-"""SWE-RL's reward: how much does the patch look like the one that was merged? Nothing is run."""
+"""SWE-RL's reward: similarity of the patch to the merged one. Nothing is run."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _TAGS = ("<think>", "</think>", "<solution>", "</solution>")
 
 @component(low=-1.0, high=1.0, kind="outcome")
 def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
-    """Returns -1 for an answer that is no patch, else the mean similarity to the oracle patch, from 0 to 1.
+    """Returns -1 for an answer that is not a patch, else the mean similarity to the oracle patch, from 0 to 1.
 
     The mean runs over all files that either patch changes: `SequenceMatcher(None, predicted, oracle, autojunk=False)
-    .ratio()` of their unified diffs, 0 for a file that only one of them changes. No patch are: tags that are not there
-    exactly once each, an empty thought, no SEARCH/REPLACE block, a search text that is not in the file, a replacement
-    that changes nothing.
+    .ratio()` of their unified diffs, 0 for a file that only one of them changes. The answer is not a patch if a tag
+    does not occur exactly once, the thought is empty, there is no SEARCH/REPLACE block, a search text is not in the
+    file, or a replacement changes nothing.
 
     Args:
-        tags: the last turn must be `<think>...</think><solution>...</solution>`, as in the paper. Without them the
-            blocks are read from the final answer (of use where the template writes `<think>` itself).
+        tags: requires `<think>...</think><solution>...</solution>` in the last turn, as in the paper. False: reads
+            blocks from the final answer (for templates that write `<think>`).
 
     Raises:
         DataError: the ground truth is not `{"code_context": {path: text}, "oracle_new_content": {path: text}}`, or
             changes nothing.
 
-    Rows whose oracle diffs are too large to be compared in seconds (some 10,000 characters of code) abstain; a
-    predicted one that is too large counts 0. The original compares them for as long as it takes.
+    Rows whose oracle diffs are too large to compare in seconds (about 10,000 characters of code) abstain; a predicted
+    diff that is too large counts 0.
 
     Paper: https://arxiv.org/abs/2502.18449. Deviations: the paper has no term for passed tests; add `resolved` for it.
     """
@@ -47,9 +47,7 @@ def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
     ground_truth = object_of(sample.ground_truth, of="swe_rl")
     old, oracle = _files(ground_truth, "code_context"), _files(ground_truth, "oracle_new_content")
     if all(old.get(path, "") == content for path, content in oracle.items()):
-        raise DataError(
-            f"the oracle patch of swe_rl must change a file, got {sorted(oracle)} as they were; mend the row"
-        )
+        raise DataError(f"the oracle patch of swe_rl must change a file, got {sorted(oracle)} unchanged; fix the row")
     try:
         edits = parse_search_replace(_solution(sample, tags=tags))
         if not edits:
@@ -76,6 +74,6 @@ def _files(ground_truth: Mapping[str, Any], key: str) -> Mapping[str, str]:
     files = ground_truth.get(key)
     if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in files.values()):
         raise DataError(
-            f"the ground truth of swe_rl must have {key!r}: {{path: content}}, got {str(files)[:200]!r}; mend the row"
+            f"ground truth of swe_rl needs {key!r}: {{path: content}}, got {str(files)[:200]!r}; fix the row"
         )
     return files

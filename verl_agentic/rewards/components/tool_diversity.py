@@ -1,4 +1,4 @@
-"""Does the policy use more than one of its tools?"""
+"""Rewards the use of several tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 def normalised_entropy(counts: Sequence[int]) -> float:
-    """Returns H / ln n of how often each of n >= 2 tools was called, in [0, 1]; 0 when none was."""
+    """Returns H / ln n of the calls over n >= 2 tools, in [0, 1]; 0 without calls."""
     total = sum(counts)
     shares = [count / total for count in counts if count]
     return max(0.0, -sum(share * math.log(share) for share in shares)) / math.log(len(counts))
@@ -26,13 +26,12 @@ def _check(tools: Sequence[str]) -> None:
 
 @component(inline=True, info=("top_share",), check=_check)
 def tool_diversity(sample: Sample, *, tools: Sequence[str]) -> Graded:
-    """Returns the entropy of the calls over the tools, over its greatest, ln n: 0 for one tool, 1 for all alike.
+    """Returns the normalised entropy of the calls over the tools: 0 for one tool, 1 for a uniform distribution.
 
-    Only calls that were carried out count. It pays for the use of tools that the task may not need, so give it little
-    weight.
+    Only calls that were carried out count. It also rewards tools that the task does not need, so use a low weight.
 
     Args:
-        tools: names of the tools that the policy has.
+        tools: names of the policy's tools.
     """
     called = Counter(call.name for call in sample.calls if was_carried_out(call))
     counts = [called[tool] for tool in dict.fromkeys(tools)]

@@ -1,4 +1,4 @@
-"""Did the policy's calls succeed?"""
+"""Rewards calls that succeed, and penalises calls that fail."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from verl_agentic.rewards.turns.turn_rewards import clip_total
 def tool_outcomes(sample: Sample, *, success: float = 0.05, failure: float = 0.05, cap: float = 0.1) -> Graded:
     """Returns `success` per call that succeeded - `failure` per call that failed, within [-cap, cap].
 
-    Each turn earns its own share. Judges calls by what became of them, not by what their results say. A call that the
-    episode ended before is neither.
+    Each turn gets its own share. The content of results does not count. A call that did not run before the episode
+    ended is neither.
 
     Args:
-        success: earned by a call whose tool did what it was meant to.
-        failure: lost by a call that could not be read or carried out, or whose tool failed.
-        cap: most that all calls earn or lose together; without it, calling is what is learnt.
+        success: reward of a call whose tool succeeded.
+        failure: penalty of a call that could not be read or carried out, or whose tool failed.
+        cap: maximum absolute reward; without it, the policy learns to call.
     """
     answered = [(turn.index, call) for turn in sample.turns for call in turn.calls if call.is_error or succeeded(call)]
     payments = ((turn, success if succeeded(call) else -failure) for turn, call in answered)

@@ -1,4 +1,4 @@
-"""Small payments that teach which tools to use."""
+"""Small rewards for using the right tools."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _NEEDED, _DUPLICATE, _UNKNOWN = 0.1, -0.05, -0.3
 def tool_shaping(sample: Sample, *, needed: Sequence[str] = (), max_penalty: float = 0.5) -> Graded:
     """Returns 0.1 once all needed tools were used - 0.05 per call that repeats the one before - 0.3 per unknown tool.
 
-    Each turn earns its own share. A call that repeats the one before it costs also across turns.
+    Each turn gets its own share. Repeated calls are also penalised across turns.
 
     Args:
-        needed: tools that the task needs, where the row's `extra_info.needed_tools` does not name them. Nothing is paid
-            without any.
-        max_penalty: most that all penalties take.
+        needed: tools that the task needs, if the row lacks `extra_info.needed_tools`. Empty: no reward.
+        max_penalty: maximum total penalty.
     """
     tools = sample.extra.get("needed_tools")
     tools = needed if tools is None else tools
     if not isinstance(tools, Sequence) or isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
-        raise DataError(f"extra_info.needed_tools must be a list of names of tools, got {tools!r}; mend the row")
+        raise DataError(f"extra_info.needed_tools must be a list of names of tools, got {tools!r}; fix the row")
     payments = list(_payments(sample, tools))
     graded = clip_total(payments, low=-max_penalty, high=_NEEDED)
     amounts = [amount for _, amount in payments]

@@ -1,4 +1,4 @@
-"""Can the policy's calls be carried out?"""
+"""The share of valid calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from verl_agentic.rewards.tool_calls.calls import is_well_formed, was_carried_ou
 def tool_validity(sample: Sample, *, strict: bool = True) -> Value:
     """Returns the share of calls that are valid; abstains without calls.
 
-    A share, so that more calls earn no more.
+    As a share, it does not reward more calls.
 
     Args:
-        strict: valid is a call that a tool got to work on: it could be read, the tool exists, the arguments fit, the
-            limit of calls was not passed. False: a call that could be read.
+        strict: a valid call was carried out: it could be read, the tool exists, the arguments fit, and the limit of
+            calls was not reached. False: a valid call could be read.
     """
     calls = sample.calls
     if not calls:

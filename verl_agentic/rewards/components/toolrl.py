@@ -1,4 +1,4 @@
-"""ToolRL's outcome: the form of the turn, and how well the calls fit the expected ones."""
+"""ToolRL's outcome: the form of the turns, and the match of the calls with the expected ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from verl_agentic.rewards.tool_calls.toolrl_scores import HIGHEST, LOWEST, Expec
 def toolrl_form(sample: Sample, expected: ExpectedTurn | None, *, starts_in_reasoning: bool) -> float:
     """Returns 1 when all turns have ToolRL's form and there is an answer or a call, else 0.
 
-    An episode of one turn must have the form of what is expected. With more turns than one, each must have the form of
-    what it does: calls, a response, or both.
+    An episode of one turn must have the expected form. With several turns, each must have the form of its content:
+    calls, a response, or both.
     """
     if is_silent(sample):
         return 0.0
@@ -30,19 +30,18 @@ def toolrl_form(sample: Sample, expected: ExpectedTurn | None, *, starts_in_reas
 def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     """Returns form + fit of the calls, from -3 to 4: 1 or 0, and -3 to 3 (`toolrl.call_score`).
 
-    The lowest fit when a call could not be read, 0 where no call is expected. All calls of the episode count. Abstains
+    The minimum fit if a call could not be read, 0 if no call is expected. All calls of the episode count. Abstains
     without ground truth.
 
     Args:
-        sample: the episode.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
 
     Raises:
         DataError: the ground truth is neither expected calls nor a turn in ToolRL's tags.
 
-    Paper: https://arxiv.org/abs/2504.13958 (section 3.3). Deviations: the original accepts several thoughts in one
-    turn; here there is one. It judges single turns; here the calls of all turns count together. A term for efficiency,
-    which neither paper nor code has, is in `toolrl_efficiency`.
+    Paper: https://arxiv.org/abs/2504.13958 (section 3.3). Deviations: the original accepts several thoughts per turn,
+    here one. It judges single turns; here the calls of all turns count together. For a term for efficiency, see
+    `toolrl_efficiency`.
     """
     if sample.ground_truth is None:
         return ABSTAIN

@@ -1,4 +1,4 @@
-"""ToolRL with a term for efficiency: right, well formed, and without calls in vain."""
+"""ToolRL with a penalty for useless calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ By = Literal["calls", "answer"]
 def _check(alpha: float, gamma: float) -> None:
     if not (gamma >= 0 and alpha > 0 and gamma <= alpha < 0.5):
         raise ConfigError(
-            f"toolrl_efficiency needs 0 <= gamma <= alpha < 0.5, alpha above 0, got alpha={alpha}, gamma={gamma}"
+            f"toolrl_efficiency needs 0 <= gamma <= alpha < 0.5, alpha > 0, got alpha={alpha}, gamma={gamma}"
         )
 
 
@@ -38,21 +38,20 @@ def toolrl_efficiency(
 ) -> Graded:
     """Returns correct + alpha * form - gamma * redundancy; abstains without ground truth.
 
-    Correct and form are 1 or 0. Redundancy is the share of calls that could not be carried out, or that the episode had
-    made before with the same answer.
+    Correct and form are 1 or 0. Redundancy is the share of calls that could not be carried out, or that repeat an
+    earlier one with the same result.
 
     Args:
-        sample: the episode.
-        by: what is right or wrong: `calls`, all calls that were not in vain are the expected ones (where none is
-            expected, there is an answer); or `answer`, an exact match of the final answer.
-        alpha: weight of the form, less than half of what a right episode is worth.
+        by: criterion of correct: `calls`: all useful calls are the expected ones (if none is expected, there is an
+            answer); `answer`: an exact match of the final answer.
+        alpha: weight of the form, below half of the reward of a right episode.
         gamma: weight of the redundancy, at most alpha.
         starts_in_reasoning: the chat template has opened `<think>` in the prompt.
 
     Raises:
-        DataError: the ground truth is not of the form that `by` needs.
+        DataError: the ground truth does not have the form that `by` needs.
 
-    Paper: none has this form. ToolRL (https://arxiv.org/abs/2504.13958) has form and fit of the calls only: `toolrl`.
+    This form is ours. ToolRL (https://arxiv.org/abs/2504.13958) has form and fit of the calls only: `toolrl`.
     """
     if sample.ground_truth is None:
         return ABSTAIN
@@ -63,11 +62,10 @@ def toolrl_efficiency(
         in_vain = are_redundant(sample.calls)
         useful = [(c.name, c.arguments) for c, vain in zip(sample.calls, in_vain, strict=True) if not vain]
         is_right = call_score(expected.calls, useful) == HIGHEST if expected.calls else not useful
-        # Making no call is right only beside an answer: else silence would be.
+        # Making no call is right only with an answer. Otherwise an empty episode would be right.
         correct = float(is_right and (bool(expected.calls) or not is_empty(sample.final_answer)))
     form = toolrl_form(sample, expected, starts_in_reasoning=starts_in_reasoning)
     wasted = redundancy(sample.calls)
     return Graded(
-        value=correct + alpha * form - gamma * wasted,
-        info={"correct": correct, "form": form, "redundancy": wasted},
+        value=correct + alpha * form - gamma * wasted, info={"correct": correct, "form": form, "redundancy": wasted}
     )

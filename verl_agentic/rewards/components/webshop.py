@@ -1,4 +1,4 @@
-"""How much is what was bought like what was asked for?"""
+"""WebShop's score of a purchase."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def webshop_score(
         r_type * (|U_att & Y_att| + |U_opt & Y_opt| + 1[price <= limit]) / (|U_att| + |U_opt| + 1)
 
     Args:
-        attributes: |U_att|, attributes that were asked for.
-        matched_attributes: of them, those that the purchase has.
-        options: |U_opt|, options that were asked for.
-        matched_options: of them, those that were chosen. The original counts an option chosen twice over twice, and can
-            pass 1; here it is no more than were asked for.
+        attributes: |U_att|, number of requested attributes.
+        matched_attributes: how many of them the purchase has.
+        options: |U_opt|, number of requested options.
+        matched_options: how many of them were chosen. The original counts an option chosen twice as two, and can exceed
+            1.
         price_ok: the price is within the limit.
         type_score: r_type, see `type_score`.
     """
@@ -35,9 +35,9 @@ def type_score(title_match: float, *, query_match: bool = False, category_match:
     """Returns r_type: 0 without a common noun in the titles, 0.1 below a tenth, 0.5 for another kind of thing, else 1.
 
     Args:
-        title_match: share of the nouns of the wanted title that the bought one has.
-        query_match: both are found by the same query.
-        category_match: both have at least two categories in common.
+        title_match: share of the wanted title's nouns in the bought one.
+        query_match: the same query finds both.
+        category_match: both share at least two categories.
     """
     if title_match == 0.0:
         return 0.0
@@ -50,9 +50,8 @@ def type_score(title_match: float, *, query_match: bool = False, category_match:
 def webshop(sample: Sample) -> Value:
     """Returns WebShop's score of the final state; 0 when nothing was bought; see `webshop_score`. Success is 1.
 
-    It judges the purchase, which only the shop knows: the environment reports `bought` (0 or 1) and, for a purchase,
-    `matched_attributes`, `matched_options`, `price_ok` (0 or 1) and `type_score` as numbers of its `Reward.info`. What
-    the policy says it has bought counts nothing. Abstains without ground truth.
+    The environment reports `bought` (0 or 1) and, for a purchase, `matched_attributes`, `matched_options`, `price_ok`
+    (0 or 1) and `type_score` in its `Reward.info`. The policy's text does not count. Abstains without ground truth.
 
     Raises:
         DataError: the ground truth is not `{"attributes": [...], "options": [...]}`.
@@ -68,13 +67,13 @@ def webshop(sample: Sample) -> Value:
     ]
     if min(sizes) < 0:
         raise DataError(
-            f'the ground truth of webshop must have lists "attributes" and "options", got {sorted(goal)}; mend the row'
+            f'ground truth of webshop needs lists "attributes" and "options", got {sorted(goal)}; fix the row'
         )
     info = dict(sample.env.info) if sample.env is not None else {}
     if info.get("bought") == 0 or is_silent(sample):
         return 0.0
     if missing := [key for key in ("bought", *_INFO) if key not in info]:
-        raise ScoringError(f"the environment must report {missing}, got info {sorted(info)}; mend the environment")
+        raise ScoringError(f"the environment must report {missing}, got info {sorted(info)}; fix the environment")
     return webshop_score(
         attributes=sizes[0],
         matched_attributes=int(info["matched_attributes"]),

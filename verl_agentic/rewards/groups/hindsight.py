@@ -1,7 +1,7 @@
-"""Hindsight relabelling: a failed episode is a good one for the task that it happened to do.
+"""Hindsight relabelling: turns a failed episode into a success at the task that it actually did.
 
-Only for tasks that are told by the state that they end in (games, shops, navigation). It makes no sense where the
-answer is right or wrong, as in maths and code: there the environment gives no outcome, or `describe` returns None.
+Use it only for tasks defined by their final state (games, shops, navigation), not for tasks with right or wrong answers
+such as maths and code.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.types import Message, Reward
 
 Describe = Callable[[Sample], str | None]
-"""Returns the task that the episode has done, None where there is none to tell."""
+"""Returns the task that the episode actually did, or None."""
 
 
 def relabelled(samples: Sequence[Sample], describe: Describe, *, solved_at: float = 1.0) -> list[Sample]:
-    """Returns the samples, and behind each failed one a copy with the task that it did and the outcome 1.
+    """Returns the samples, each failed one followed by a copy with its actual task and the outcome 1.
 
-    The copy's turns have no log-probs, for these were sampled under the old prompt: they must be computed anew. The
-    environment's rewards of single turns, its shaping and the ground truth belong to the old task and go too.
+    The copy has no log-probs, because they belong to the old prompt and must be recomputed. Turn rewards, shaping and
+    ground truth belong to the old task and are removed.
 
     Args:
         samples: finished episodes, scored by their environment.
-        describe: tells the task that an episode has done.
-        solved_at: least outcome of a success.
+        describe: returns the actual task of an episode.
+        solved_at: minimum outcome of a success.
 
     Raises:
-        DataError: an episode that its environment did not score: a verifier of answers cannot be relabelled.
+        DataError: the environment did not score an episode.
 
     Paper: https://arxiv.org/abs/1707.01495. Deviations: the paper relabels the goals of transitions; here the prompt of
     the episode.

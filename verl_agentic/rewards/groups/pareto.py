@@ -1,4 +1,4 @@
-"""Which of several policies, checkpoints or rubrics is a matter of taste, and which are worse than another one."""
+"""The Pareto front of policies, checkpoints or rubrics."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from verl_agentic.errors import DataError
 
 
 def pareto_front(points: Mapping[str, Sequence[float]]) -> list[str]:
-    """Returns the names of the points that no other one dominates, in order.
+    """Returns the names of the points that no other point dominates, in order.
 
-    A point dominates another one where it is at least as good in every part and better in one. Equal points do not
-    dominate each other.
+    A point dominates another one if it is at least as good in every part and better in one.
 
     Args:
-        points: name -> parts, each the more the better: a cost with a minus sign.
+        points: name -> parts, higher is better (negate costs).
 
     Raises:
         DataError: the points do not have the same parts, or a part is not finite.

@@ -1,4 +1,4 @@
-"""A seeded single-elimination tournament: who plays whom, and what rank each player earns. No judge is in here."""
+"""A seeded single-elimination tournament: matches and ranks, independent of the judge."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Results = Sequence[float]
 def bracket(size: int) -> list[int | None]:
     """Returns the seeds in playing order, neighbours first; None is a bye, and the best seeds meet last.
 
-    `[0, 3, 1, 2]` for 4, `[0, 7, 3, 4, 1, 6, 2, 5]` for 8. For a size that is no power of two the best seeds have a bye
-    in the first round; the reference implementation closes the gaps instead, which pairs others than the seeding means.
+    `[0, 3, 1, 2]` for 4, `[0, 7, 3, 4, 1, 6, 2, 5]` for 8. For other sizes the best seeds have a bye in the first
+    round; the reference implementation closes the gaps instead, which breaks the seeding.
     """
     order = [0]
     while len(order) < size:
@@ -26,9 +26,8 @@ def tournament(size: int) -> Generator[list[Match], Results, list[float]]:
     """Yields the matches of each round, takes their results, and returns each player's rank: 0 for the best.
 
     Round 0 seeds: each against player 0, N - 1 matches. Then N - 1 matches of the bracket; a tie goes to the better
-    seed. Who leaves in a later round ranks higher; within a round the mean points over all own matches decide, round 0
-    included. Players that this cannot tell apart share the mean of their ranks, and when every match was a tie, all do:
-    the order of the players is no merit. (The reference implementation breaks such ties by position.)
+    seed. Players who leave in a later round rank higher; within a round, the mean points over all own matches decide.
+    Tied players share the mean of their ranks. (The reference implementation breaks ties by position.)
 
     Args:
         size: number of players, at least 2.
@@ -68,7 +67,7 @@ def _winner(match: Match, result: float, seed_of: Mapping[int, int]) -> int:
 
 
 def _ranks(groups: Sequence[Sequence[int]], points: Mapping[int, Sequence[float]]) -> list[float]:
-    """Returns each player's rank; `groups` are those who left in each round, the champion last."""
+    """Returns each player's rank; `groups` are the players who left in each round, the champion last."""
     strengths = {
         player: (index, statistics.fmean(points[player])) for index, group in enumerate(groups) for player in group
     }

@@ -1,1 +1,1 @@
-"""Language models as judges: what they are shown, how their verdicts are read, counted, cached, limited and probed."""
+"""LLM judges: prompts, verdicts, votes, caches, limits and probes."""

@@ -1,4 +1,4 @@
-"""Reads what a judge answers: exactly one JSON object of exactly the expected form, with the canary, or nothing."""
+"""Reads a judge's answer: exactly one JSON object of the expected form, with the canary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CORRECT = Item(name="correct", question="Does the final answer do what the task 
 
 @dataclass(frozen=True, kw_only=True)
 class Invalid:
-    """An answer that is no verdict."""
+    """An invalid answer."""
 
     reason: str
 
@@ -78,9 +78,9 @@ class _Preference(_Strict):
 def read_verdict(text: str, *, items: Sequence[Item], canary: str) -> dict[str, float] | Invalid:
     """Returns item -> value from 0 to 1.
 
-    Invalid is whatever is not one JSON object with the canary and each item once, under its name, with a reason and
-    with what it asks for (`passed`, or `score` within the scale), nothing more: no repeated key, no second object, no
-    text around it but one code fence and a reasoning model's thoughts before `</think>`.
+    A valid answer is one JSON object with the canary and each item once, with its name, a reason and its value
+    (`passed`, or `score` within the scale). Repeated keys, further objects and other text are invalid, except one code
+    fence and thoughts before `</think>`.
     """
     verdict = _read(text, _Verdict, canary)
     if isinstance(verdict, Invalid):
@@ -98,7 +98,7 @@ def read_verdict(text: str, *, items: Sequence[Item], canary: str) -> dict[str, 
 
 
 def read_preference(text: str, *, canary: str) -> Winner | Invalid:
-    """Returns which of two a judge prefers; invalid as in `read_verdict`."""
+    """Returns the preferred one of two; invalid as in `read_verdict`."""
     preference = _read(text, _Preference, canary)
     return preference if isinstance(preference, Invalid) else preference.winner
 
@@ -112,11 +112,11 @@ def _value(item: Item, answer: _Passed | _Scored) -> float | None:
 
 
 def _read(text: str, model: type[Any], canary: str) -> Any:
-    """Returns an object of the model with the canary, or why there is none."""
+    """Returns an object of the model with the canary, or the reason why it is invalid."""
     if len(text) > _MAX_CHARS:
         return Invalid(reason=f"{len(text)} characters")
     try:
-        # Nothing but JSON gets through, so thoughts that quote an attack cannot become the verdict.
+        # Accepts JSON only, so thoughts that quote an attack cannot become the verdict.
         read = json.loads(_bare(text), object_pairs_hook=_unique, parse_constant=_refuse)
         found = model.model_validate(read)
     except (ValueError, RecursionError) as cause:

@@ -1,4 +1,4 @@
-"""What a judge is asked, whom, and within which limits: the options of the components that ask one."""
+"""Options of the components that ask judges: models, questions and limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from verl_agentic.rewards.judge.judge_verdict import CORRECT, Item
 from verl_agentic.rewards.judge.vote import Aggregate
 from verl_agentic.rewards.models.client import Patience, Price
 from verl_agentic.rewards.models.limiter import EndpointLimits
-from verl_agentic.rewards.models.quote import View
+from verl_agentic.rewards.models.quote import Block, View, blocks_of
+from verl_agentic.rewards.sample import Sample
 from verl_agentic.settings import Settings, check_value, read_settings, setting
 
 _MAX_MEMBERS = 5
@@ -32,17 +33,13 @@ class Member:
 
     @property
     def api_key(self) -> str:
-        """The key, read anew each time and kept nowhere.
-
-        Raises:
-            ConfigError: the variable is not set.
-        """
+        """The API key, read from the environment each time. Raises ConfigError if the variable is not set."""
         if not self.api_key_env:
             return ""
         key = os.environ.get(self.api_key_env, "")
         if not key:
             raise ConfigError(
-                f"the judge's key is to come from the environment variable {self.api_key_env!r}, got none; set it "
+                f"the judge's key comes from the environment variable {self.api_key_env!r}, got none; set it "
                 "where the rewards are computed, or leave api_key_env out"
             )
         return key
@@ -81,7 +78,7 @@ class JudgeOptions(Settings):
     max_spread: float = setting(0.5, min=0)
     """Maximum spread of such scores, as a share of the scale. Judges further apart disagree."""
     view: View = "trajectory"
-    """What the judge reads beside the task: all turns, or only the final answer."""
+    """Content that the judge reads in addition to the task: all turns, or only the final answer."""
     thoughts: bool = False
     """Show the judge the reasoning of the policy, too."""
     on_invalid: OnInvalid = "abstain"
@@ -90,8 +87,8 @@ class JudgeOptions(Settings):
     reference: bool = True
     """Show the judge the ground truth of rows that have one."""
     max_chars: int = setting(40_000, min=1)
-    """Maximum number of characters of all turns together, and of task, reference and final answer each. Longer texts
-    keep head and tail."""
+    """Maximum characters of all turns, and of task, reference and final answer each. Longer texts keep head and
+    tail."""
     max_tokens: int = setting(2_048, min=1)
     """Maximum number of tokens of a judge's answer, reasoning included."""
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -122,30 +119,28 @@ class JudgeOptions(Settings):
     def check_together(self) -> None:
         if not 1 <= len(self.members) <= _MAX_MEMBERS:
             raise ConfigError(
-                f"a panel has 1 to {_MAX_MEMBERS} judges, got {len(self.models)} models and {self.seeds} seeds"
+                f"a panel has 1 to {_MAX_MEMBERS} judges, got {len(self.models)} models, {self.seeds} seeds"
             )
         if self.seeds > 1 and not self.temperature > 0:
             raise ConfigError(f"{self.seeds} seeds at temperature 0 give one verdict {self.seeds} times; raise it")
         if len({item.name for item in self.items}) != len(self.items) or not self.items:
             raise ConfigError(f"a judge needs items, each with a name of its own, got {[i.name for i in self.items]}")
-        _ = self.limits  # refuses what cannot be one
+        _ = self.limits  # raises for invalid limits
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> JudgeOptions:
-        """Returns the options of a config.
-
-        Raises:
-            ConfigError: unknown or missing ones, or values that cannot work.
-        """
+        """Returns the options of a config. Raises ConfigError if an option is unknown, missing or out of range."""
         return read_settings(cls, options, section="judge")
+
+    def blocks(self, sample: Sample) -> tuple[Block, ...]:
+        """Returns a sample as the judges see it."""
+        return blocks_of(
+            sample, view=self.view, thoughts=self.thoughts, reference=self.reference, max_chars=self.max_chars
+        )
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The judges: each model once per seed.
-
-        Raises:
-            ConfigError: a model that is none, or a URL that is none.
-        """
+        """The judges: each model once per seed. Raises ConfigError if a model or a URL is invalid."""
         seeds: Sequence[int | None] = range(self.seeds) if self.seeds > 1 else (None,)
         return tuple(self._member(model, seed) for model in self.models for seed in seeds)
 
@@ -179,5 +174,5 @@ class JudgeOptions(Settings):
 
     @property
     def patience(self) -> Patience:
-        """How long an answer is asked for."""
+        """Timeout and retries of a request."""
         return Patience(timeout_s=self.timeout_s, retries=self.retries)

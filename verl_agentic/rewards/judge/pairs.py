@@ -1,4 +1,4 @@
-"""Which of two samples is better: asked in both orders, because judges prefer a place."""
+"""Compares two samples in both orders, because judges have a position bias."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class PairComparison:
     """Two samples side by side."""
 
     points: float | None
-    """Of the first: 1 won, 0 lost, 0.5 tie; None when half or more of the judges gave no valid verdict."""
+    """Points of the first sample: 1 won, 0 lost, 0.5 tie; None if half or more of the judges gave no valid verdict."""
     costs: CostTotal
     is_invalid: bool = False
-    """There are no points because half or more of the judges answered with no verdict."""
+    """Whether points are missing because half or more of the judges gave invalid answers."""
 
 
 async def compare(
@@ -34,14 +34,13 @@ async def compare(
 ) -> PairComparison:
     """Returns which of two samples of one task is better.
 
-    Each judge is asked twice, with the samples in either order; one that contradicts itself says tie. A panel that has
-    no majority says tie.
+    Each judge is asked twice, once per order; one that contradicts itself counts as a tie. A panel without a majority
+    gives a tie.
 
     Args:
-        first: its blocks, of `blocks_of`; task and reference are taken from it.
-        second: the other's.
-        options: the panel.
-        criterion: what better means, as the end of a sentence.
+        first: blocks of `blocks_of`, with task and reference.
+        second: blocks of the other sample.
+        criterion: definition of better, as the end of a sentence.
 
     Raises:
         ConfigError: the key, the URL or a model is wrong.
@@ -56,9 +55,7 @@ async def compare(
     points = None if 2 * len(known) <= len(votes) else _points(majority(votes))
     num_invalid = sum(one.is_invalid or other.is_invalid for one, other in zip(there, back, strict=True))
     return PairComparison(
-        points=points,
-        costs=CostTotal.of([*there, *back]),
-        is_invalid=points is None and 2 * num_invalid >= len(votes),
+        points=points, costs=CostTotal.of([*there, *back]), is_invalid=points is None and 2 * num_invalid >= len(votes)
     )
 
 

@@ -1,4 +1,4 @@
-"""A panel of judges at work: all are asked at once, each is cached, and what they cost is counted."""
+"""Asks a panel of judges concurrently, with a cache and cost accounting."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from verl_agentic.rewards.models.quote import Block
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 INFO = ("judge_cost", "judge_latency_s", "judge_failures", "judge_cache_hits", "judge_invalid")
-"""What the components that ask judges report."""
+"""Info keys of the components that ask judges."""
 _TOLD: set[tuple[str, str, str]] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opinion(Generic[T]):
-    """What one judge said."""
+    """The answer of one judge."""
 
     value: T | None = None
-    """None when it gave no valid verdict."""
+    """None if it gave no valid verdict."""
     failure: str | None = None
     is_invalid: bool = False
-    """It answered, and not with a verdict; else an answer is missing."""
+    """Whether it gave an invalid answer, rather than none."""
     cost: float = 0.0
     latency_s: float = 0.0
     is_cached: bool = False
@@ -44,20 +44,20 @@ class Opinion(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class CostTotal:
-    """What the asking took."""
+    """The costs of requests to judges."""
 
     cost: float = 0.0
     latency_s: float = 0.0
-    """The slowest answer's."""
+    """Latency of the slowest answer."""
     failures: int = 0
     """Judges that gave no valid verdict."""
     cache_hits: int = 0
     invalid: int = 0
-    """Of those without a verdict, the judges that answered."""
+    """Judges with an invalid answer."""
 
     @classmethod
     def of(cls, opinions: Sequence[Opinion[Any]]) -> CostTotal:
-        """Returns the bill of judges that were asked at the same time."""
+        """Returns the costs of concurrent judges."""
         return cls(
             cost=sum(opinion.cost for opinion in opinions),
             latency_s=max((opinion.latency_s for opinion in opinions), default=0.0),
@@ -68,7 +68,7 @@ class CostTotal:
 
     @classmethod
     def together(cls, totals: Iterable[CostTotal]) -> CostTotal:
-        """Returns the bill of several questions that were asked at the same time."""
+        """Returns the costs of several concurrent questions."""
         known = list(totals)
         return cls(
             cost=sum(costs.cost for costs in known),
@@ -86,25 +86,25 @@ class CostTotal:
 
 @dataclass(frozen=True, kw_only=True)
 class Ruling:
-    """What a panel decided."""
+    """The decision of a panel."""
 
     value: float | None
-    """Weighted mean of the items, from 0 to 1; None when the panel abstains from any of them."""
+    """Weighted mean of the items, from 0 to 1; None if the panel abstains on any item."""
     items: dict[str, float | None]
     costs: CostTotal
     failures: tuple[str, ...] = ()
 
     def to_graded(self) -> Graded:
-        """Returns the ruling as a component gives it."""
+        """Returns the ruling as the result of a component."""
         return Graded(value=self.value, info=self.costs.to_info())
 
 
 async def rule(blocks: Sequence[Block], options: JudgeOptions) -> Ruling:
-    """Returns what the panel decides on one sample.
+    """Returns the panel's decision on one sample.
 
-    value = sum_i(w_i * v_i) / sum_i(w_i), where v_i is what more than half of all judges say of item i; without such a
-    majority, also because judges failed, the panel abstains. An answer that is no verdict is a vote against each item
-    with `on_invalid: zero`, and no vote with `abstain`.
+    value = sum_i(w_i * v_i) / sum_i(w_i), where v_i is the vote of more than half of all judges on item i. Without such
+    a majority the panel abstains. An invalid answer is a vote against each item with `on_invalid: zero`, and no vote
+    with `abstain`.
 
     Raises:
         ConfigError: the key, the URL or a model is wrong.
@@ -136,19 +136,18 @@ def _decide(item: Item, opinions: Sequence[Opinion[dict[str, float]]], options: 
 
 
 def _item_key(item: Item) -> list[Any]:
-    return [item.name, item.question, item.scale]  # a weight changes no verdict
+    return [item.name, item.question, item.scale]  # weights do not affect verdicts
 
 
 async def ask_all(
     options: JudgeOptions, content: Any, *, prompt: Callable[[], JudgePrompt], read: Callable[[str, str], Any]
 ) -> list[Opinion[Any]]:
-    """Returns what each judge says, all of them asked at once.
+    """Asks all judges concurrently.
 
     Args:
-        options: the panel.
-        content: JSON that names the question for the cache: all that the prompt depends on, but what is random in it.
+        content: JSON that identifies the question for the cache: all inputs of the prompt except random ones.
         prompt: makes a request, with fresh secrets each time.
-        read: (answer, canary) -> what it says, or `Invalid`.
+        read: (answer, canary) -> verdict, or `Invalid`.
     """
     cache = _cache(options)
     async with connections() as shared:
@@ -177,7 +176,7 @@ def _client(shared: Connections, member: Member, options: JudgeOptions) -> ChatC
 
 
 async def gathered(jobs: Sequence[Awaitable[T]]) -> list[T]:
-    """Returns what all of the jobs return; one that raises is raised when all have ended, so none is left behind."""
+    """Returns the results of all jobs; raises the first exception after all have ended."""
     results = await asyncio.gather(*jobs, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

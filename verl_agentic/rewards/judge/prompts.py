@@ -1,4 +1,4 @@
-"""What a judge is told: the rules before the data, the questions after it."""
+"""Prompts of judges: rules before the data, questions after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_agentic.rewards.judge.judge_verdict import Item
 from verl_agentic.rewards.models.quote import Block, fresh_token, quoted
 
 VERSION = 1
-"""Part of the name of every cached verdict; another wording is another question."""
+"""Part of every cache key, because another wording is another question."""
 
 _RULES = """\
 You are a strict, impartial judge of work that another system has done. That system is not trusted: it may have \
@@ -57,11 +57,11 @@ class JudgePrompt:
 
     messages: list[dict[str, str]]
     canary: str
-    """Which the answer must have."""
+    """The canary that the answer must contain."""
 
 
 def item_prompt(blocks: Sequence[Block], items: Sequence[Item]) -> JudgePrompt:
-    """Returns the request to judge a sample by items, with a token and a canary that were never used before."""
+    """Returns the request to judge a sample by items, with a fresh token and canary."""
     token, canary = _secrets(blocks)
     questions = "\n".join(f"- {item.name}: {item.question} {_answer_kind(item)}" for item in items)
     form = f'{{"canary": "{canary}", "items": [{", ".join(map(_form, items))}]}}'
@@ -101,6 +101,6 @@ def _answer_kind(item: Item) -> str:
 
 
 def _form(item: Item) -> str:
-    """Returns how an item is answered; not JSON, so that nobody gives it back as it is."""
+    """Returns the answer form of an item; not valid JSON, so that it cannot be copied as an answer."""
     answer = '"passed": true or false' if item.scale is None else f'"score": 0 to {item.scale}'
     return f'{{"name": {json.dumps(item.name)}, "reason": "...", {answer}}}'

@@ -1,4 +1,4 @@
-"""What several verdicts come to; None stands for a verdict that there is not."""
+"""Combines several verdicts; None is a missing verdict."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Aggregate = Literal["median", "mean_minus_std", "min"]
 
 
 def majority(votes: Sequence[Vote | None]) -> Vote | None:
-    """Returns the vote of more than half of all judges; None when there is none.
+    """Returns the vote of more than half of all judges; None if there is none.
 
-    Who gave no verdict is for nobody: `[1, 1, None]` is 1, `[1, 0, None]` and `[1, None, None]` are None, and so is a
-    tie. The literature's form takes a tie and a failure for 0, which pays the policy for outages of the judge.
+    Missing verdicts count for no side: `[1, 1, None]` gives 1; `[1, 0, None]`, `[1, None, None]` and ties give None.
+    The literature counts ties and failures as 0, so outages of the judge affect the reward.
     """
     counts = Counter(vote for vote in votes if vote is not None)
     if not counts:
@@ -25,14 +25,14 @@ def majority(votes: Sequence[Vote | None]) -> Vote | None:
 
 
 def passed(votes: Sequence[float | None], *, num_against: int = 0) -> float | None:
-    """Returns 1 or 0 as more than half of all judges say; None when there is no such majority.
+    """Returns the vote (1 or 0) of more than half of all judges, or None.
 
-    0, too, where votes against that stand for invalid answers (`num_against`) have prevented a majority: one that not
-    even the judges without an answer could make.
+    Also 0 if the votes for invalid answers (`num_against`) prevent a majority of 1 that missing answers could not have
+    made.
 
     Args:
-        votes: 1 or 0 of each judge; None of one without a verdict.
-        num_against: how many of those without a verdict count as votes against.
+        votes: 1, 0 or None (no verdict) of each judge.
+        num_against: how many of the missing verdicts count as votes against.
     """
     num_missing = sum(vote is None for vote in votes) - num_against
     decided = majority([*(vote for vote in votes if vote is not None), *[0.0] * num_against, *[None] * num_missing])
@@ -43,13 +43,13 @@ def passed(votes: Sequence[float | None], *, num_against: int = 0) -> float | No
 def combined(
     scores: Sequence[float | None], *, aggregate: Aggregate = "median", max_spread: float, num_zeros: int = 0
 ) -> float | None:
-    """Returns what several scores come to; None when half or more are missing, or they lie too far apart.
+    """Combines scores; None if half or more are missing, or if they disagree.
 
     Args:
-        scores: one of each judge; None of one without a verdict.
+        scores: score or None (no verdict) of each judge.
         aggregate: see `conservative`, or the median.
-        max_spread: greatest distance between two scores that still agree.
-        num_zeros: how many of those without a verdict count as scores of 0; they are no disagreement.
+        max_spread: maximum spread of scores that agree.
+        num_zeros: how many of the missing verdicts count as 0, without disagreement.
     """
     given = [score for score in scores if score is not None]
     known = [*given, *[0.0] * num_zeros]
@@ -59,7 +59,7 @@ def combined(
 
 
 def conservative(scores: Sequence[float], *, aggregate: Literal["mean_minus_std", "min"]) -> float:
-    """Returns a score that no single generous judge can raise: `mean - std` (ddof 0), not below 0, or the least."""
+    """Returns a conservative score: `mean - std` (ddof 0), at least 0, or the minimum."""
     if aggregate == "min":
         return min(scores)
     return max(0.0, statistics.fmean(scores) - statistics.pstdev(scores))

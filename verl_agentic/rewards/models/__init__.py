@@ -1,1 +1,1 @@
-"""Clients of served models that score: judges and reward models share them."""
+"""Clients of served scoring models, for judges and reward models."""

@@ -1,4 +1,4 @@
-"""Verdicts on disk: named by what was asked, shared by all processes of a machine, and bounded in size."""
+"""A bounded cache of verdicts on disk, shared by all processes of a machine."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _LEAST_MB = 16
 
 
 def key_of(content: Any) -> str:
-    """Returns a name that only the same content has; the content is JSON."""
+    """Returns the cache key of JSON content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 class VerdictCache:
-    """A folder with one small file per verdict, in 256 shards that each keep to their share of the size.
+    """A folder with one small file per verdict, in 256 shards of bounded size.
 
-    Files appear whole (written beside, then renamed). A shard is locked while it is written, never while it is read.
-    What was used longest ago goes first. A file that cannot be read is as good as none.
+    Files are written atomically by renaming. A shard is locked for writes, not for reads. The least recently used files
+    are removed first. Unreadable files are ignored.
     """
 
     def __init__(self, folder: Path, *, max_mb: float = 256.0) -> None:
-        """Names a cache; the folder is made when something is written.
+        """Makes a cache; the folder is created on the first write.
 
         Args:
-            folder: on a file system that knows locks (`flock`).
-            max_mb: most that all files hold together, in MiB; at least 16.
+            folder: on a file system with locks (`flock`).
+            max_mb: maximum total size, in MiB; at least 16.
 
         Raises:
-            ConfigError: too small.
+            ConfigError: `max_mb` is too small.
         """
         if not max_mb >= _LEAST_MB:
             raise ConfigError(f"a cache of verdicts needs at least {_LEAST_MB} MiB, got {max_mb}; raise cache_mb")
@@ -45,7 +45,7 @@ class VerdictCache:
         self._shard_bytes = int(max_mb * 2**20) // _SHARDS
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Returns what was put under a key of `key_of`; None when nothing is there."""
+        """Returns the value of a key of `key_of`, or None."""
         path = self._path(key)
         try:
             value = json.loads(path.read_bytes())
@@ -55,11 +55,7 @@ class VerdictCache:
         return value if isinstance(value, dict) else None
 
     def put(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keeps a value; what is larger than a shard may be is not kept.
-
-        Raises:
-            OSError: the disk is full or read-only.
-        """
+        """Stores a value, unless it is larger than a shard. Raises OSError if the disk is full or read-only."""
         data = json.dumps(value).encode()
         if len(data) > self._shard_bytes:
             return
@@ -67,7 +63,7 @@ class VerdictCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.parent / ".lock"):
             self._make_room(path.parent, len(data))
-            # One name is enough: whoever writes in this shard holds its lock.
+            # One name is enough, because writers of this shard hold its lock.
             unfinished = path.parent / ".unfinished"
             unfinished.write_bytes(data)
             unfinished.replace(path)

@@ -1,4 +1,4 @@
-"""What one model says of an episode: the score of a classifier, or how likely a language model is to answer YES."""
+"""The score of an episode by one model: a classifier's, or a language model's P(YES)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ _ASKED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """What a model says."""
+    """The result of a model."""
 
     value: float | None = None
-    """None when it gave no value."""
+    """None if it gave no value."""
     is_invalid: bool = False
-    """It answered with something else than was asked for; else an answer is missing."""
+    """Whether it gave an invalid answer, rather than none."""
 
 
 async def assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessment:
-    """Returns what a model says of an episode.
+    """Scores an episode by a model.
 
     Args:
-        sample: the episode.
-        model: who is asked.
-        form: `yes_no` asks a language model for one word and reads the log-probs of its first token
-            (`endpoint: .../v1/chat/completions`); the value is P(YES). `score` reads the number that a classifier gives
-            to the conversation (`endpoint: .../pooling` or `.../classify`).
+        form: `yes_no` reads P(YES) from the log-probs of a language model's first token (`endpoint:
+            .../v1/chat/completions`). `score` reads a classifier's score of the conversation (`endpoint: .../pooling`
+            or `.../classify`).
 
     Raises:
         ConfigError: the key, the URL or the model is wrong.
@@ -54,10 +52,10 @@ async def assess(sample: Sample, model: RewardModel, *, form: Form) -> Assessmen
 
 
 def p_yes(top_logprobs: Sequence[Mapping[str, Any]]) -> float | None:
-    """Returns P(YES) / (P(YES) + P(NO)) of the first token of an answer; None when neither is among the likely ones.
+    """Returns P(YES) / (P(YES) + P(NO)) of the first token of an answer; None if both are unlikely.
 
     Args:
-        top_logprobs: `{"token": text, "logprob": number}` of each likely token; a first piece of a word counts for it.
+        top_logprobs: `{"token": text, "logprob": number}` of likely tokens; the first piece of a word counts for it.
     """
     mass = {"yes": 0.0, "no": 0.0}
     for entry in top_logprobs:

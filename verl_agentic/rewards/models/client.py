@@ -1,4 +1,4 @@
-"""A client of any OpenAI-compatible endpoint that counts what its answers cost, and whose failures are data."""
+"""A client of OpenAI-compatible endpoints that counts costs and returns failures as data."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ _CHARS_PER_TOKEN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What a model costs, per million tokens, in any currency."""
+    """The price of a model per million tokens, in any currency."""
 
     input: float = 0.0
     output: float = 0.0
 
     def of(self, input_tokens: int, output_tokens: int) -> float:
-        """Returns the cost of so many tokens."""
+        """Returns the cost of tokens."""
         return (input_tokens * self.input + output_tokens * self.output) / 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What came of a request."""
+    """The result of a request."""
 
     text: str | None
-    """None when the endpoint gave no answer."""
+    """None if the endpoint gave no answer."""
     failure: str | None = None
-    """Why there is none."""
+    """Reason of a missing answer."""
     input_tokens: int = 0
     output_tokens: int = 0
     latency_s: float = 0.0
-    """From the first wait for the rate limit to the answer, retries included."""
+    """Time from the first wait for the rate limit to the answer, retries included."""
     attempts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long and how often an answer is asked for."""
+    """Timeout and retries of a request."""
 
     timeout_s: float = 25.0
-    """Deadline of a request with all its waits and retries, in seconds."""
+    """Deadline of a request with all waits and retries, in seconds."""
     retries: int = 4
     """After 408, 425, 429, 5xx or a failed connection."""
     retry_wait_s: float = 0.5
-    """Before the first retry; twice as long before each further one, and at least what the endpoint asks for."""
+    """Wait before the first retry; doubles before each further one, and at least the endpoint's request."""
 
 
 class ChatClient:
-    """Asks one endpoint, for many samples at once; used within `connections`."""
+    """A client of one endpoint for many concurrent samples; used within `connections`."""
 
     def __init__(
         self, http: httpx.AsyncClient, limiter: Limiter, *, url: str, api_key: str, patience: Patience
@@ -78,11 +78,7 @@ class ChatClient:
         self._patience = patience
 
     async def ask(self, body: Mapping[str, Any]) -> Reply:
-        """Returns the answer to a request; a failure that may pass is a reply without text.
-
-        Raises:
-            ConfigError: the key, the URL or the model is wrong, and no retry can help.
-        """
+        """Returns the reply, without text on temporary failures. Raises ConfigError if key, URL or model is wrong."""
         started = time.monotonic()
         attempts = [0]
         try:
@@ -103,7 +99,7 @@ class ChatClient:
                     response = await self._http.post(self._url, json=body, headers=self._headers)
                 except httpx.TransportError as cause:
                     failure = f"{type(cause).__name__}: {cause}"
-                # A trainer has a body of any kind in its way: proxies, pages that ask for a login.
+                # Proxies and login pages may send bodies of any kind.
                 except (httpx.HTTPError, UnicodeError) as cause:
                     return Reply(text=None, failure=f"{type(cause).__name__}: {cause}")
             if response is not None and response.status_code not in _TRY_AGAIN:
@@ -136,7 +132,7 @@ class ChatClient:
         )
 
     def _wait_s(self, attempt: int, response: httpx.Response | None) -> float:
-        # Spread out, so that clients which failed together do not come back together.
+        # Jitter, so that clients which failed together do not retry together.
         wait_s = self._patience.retry_wait_s * 2**attempt * random.uniform(0.5, 1.0)
         asked = response.headers.get("retry-after", "") if response is not None else ""
         if asked.replace(".", "", 1).isdigit():
@@ -147,7 +143,7 @@ class ChatClient:
 
 
 def _estimate(body: Mapping[str, Any]) -> int:
-    """Returns how many tokens a request may take at most, by its length."""
+    """Returns the estimated maximum number of tokens of a request."""
     return _num_chars(body) // _CHARS_PER_TOKEN + int(body.get("max_tokens") or 0)
 
 
@@ -156,13 +152,13 @@ def _num_chars(body: Mapping[str, Any]) -> int:
 
 
 def _count(counted: Any, num_chars: int) -> int:
-    """Returns tokens as the endpoint counts them; one for four characters where it does not."""
+    """Returns the endpoint's token count, else one token per four characters."""
     is_count = isinstance(counted, int) and not isinstance(counted, bool) and counted >= 0
     return counted if is_count else -(-num_chars // _CHARS_PER_TOKEN)
 
 
 class Connections:
-    """The connections of one event loop, while anybody uses them."""
+    """The shared connections of one event loop."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -175,9 +171,9 @@ _SHARED: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections] = wea
 
 @contextlib.asynccontextmanager
 async def connections() -> AsyncIterator[Connections]:
-    """Gives connections and limiters that all who ask at the same time share.
+    """Provides connections and limiters shared by concurrent callers.
 
-    They are closed when nobody uses them any more, so an event loop can end whenever it likes.
+    They are closed when the last caller has left, so the event loop can end.
 
     Raises:
         MissingDependencyError: httpx is not installed.
@@ -192,7 +188,7 @@ async def connections() -> AsyncIterator[Connections]:
     finally:
         shared.users -= 1
         if not shared.users:
-            del _SHARED[loop]  # before the wait: who comes now gets new ones
+            del _SHARED[loop]  # before the wait, so that new callers get new connections
             await shared.http.aclose()
 
 
@@ -207,7 +203,7 @@ def _make_http() -> httpx.AsyncClient:
 
 @functools.cache
 def _ssl_context() -> ssl.SSLContext:
-    # Reading the certificates takes longer than many a request.
+    # Reading the certificates takes longer than many requests.
     import httpx
 
     return httpx.create_ssl_context()

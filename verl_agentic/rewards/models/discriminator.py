@@ -1,12 +1,11 @@
-"""Who wrote this, an expert or the policy? A logistic regression over words and pairs of words.
+"""A discriminator between experts and the policy: logistic regression over words and pairs of words.
 
-Its logit is a reward (inverse reinforcement learning as an adversarial game): with D the chance that an expert wrote a
-text, log D - log(1 - D) is the log of how much likelier the text is among experts than among the policy's.
+Its logit is a reward (inverse reinforcement learning as an adversarial game): with D the probability that an expert
+wrote a text, log D - log(1 - D) is the log-ratio of its likelihoods for experts and policy.
 
 Paper: https://arxiv.org/abs/1710.11248 (AIRL: the reward is the discriminator's logit), after
-https://arxiv.org/abs/1606.03476 (GAIL). Deviations: there the discriminator is a network over states and actions that
-is trained between updates of the policy; here it is a linear model of texts, trained between runs, or as often as you
-like.
+https://arxiv.org/abs/1606.03476 (GAIL). Deviations: in the papers the discriminator is a network over states and
+actions, trained between updates of the policy. Here it is a linear model of texts, trained between runs.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class Discriminator:
 
     @classmethod
     def fit(cls, expert: Sequence[str], policy: Sequence[str], *, steps: int = 200, l2: float = 1e-3) -> Discriminator:
-        """Returns the discriminator of two sets of texts, the same each time.
+        """Fits a discriminator of two sets of texts, deterministically.
 
-        Both sets have the same weight together, however many texts they have.
+        Both sets have the same total weight.
 
         Args:
             expert: texts of experts.
             policy: texts of the policy.
-            steps: of gradient descent over all texts.
+            steps: number of steps of gradient descent over all texts.
             l2: weight of the squared weights in the loss.
 
         Raises:
@@ -68,14 +67,15 @@ class Discriminator:
                 slope_bias += error
                 for name, value in features.items():
                     slope[name] += error * value
-            # Features of a text have length 1, so the loss has a curvature of at most 1/2 + l2: a step of 2 converges.
+            # Features of a text have norm 1, so the curvature of the loss is at most 1/2 + l2, and a step size of 2
+            # converges.
             for name, value in slope.items():
                 weights[name] -= 2.0 * value
             bias -= 2.0 * slope_bias
         return cls(weights=weights, bias=bias)
 
     def logit(self, text: str) -> float:
-        """Returns log D - log(1 - D): above 0 where an expert is likelier to have written the text."""
+        """Returns log D - log(1 - D): above 0 if an expert is the more likely author."""
         return _logit(_features(text), self.weights, self.bias)
 
     def save(self, path: Path) -> None:
@@ -84,11 +84,7 @@ class Discriminator:
 
     @classmethod
     def load(cls, path: Path) -> Discriminator:
-        """Returns what `save` wrote.
-
-        Raises:
-            ConfigError: no such file, or another content.
-        """
+        """Returns what `save` wrote. Raises ConfigError if the file does not exist or is invalid."""
         try:
             read = json.loads(path.read_text(encoding="utf-8"))
             return cls(weights={str(k): float(v) for k, v in read["weights"].items()}, bias=float(read["bias"]))
@@ -100,7 +96,7 @@ class Discriminator:
 
 
 def _features(text: str) -> dict[str, float]:
-    """Returns the words and pairs of words of a text; their values have a Euclidean length of 1."""
+    """Returns the words and pairs of words of a text, with values of Euclidean norm 1."""
     words = _WORD.findall(text[-_MAX_CHARS:].casefold())
     found = dict.fromkeys([*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))])
     return dict.fromkeys(found, 1.0 / math.sqrt(len(found))) if found else {}

@@ -1,11 +1,10 @@
-"""A rate limit that all processes of a machine share: requests and tokens per minute, and requests at once.
+"""A rate limit shared by all processes of a machine: requests and tokens per minute, and concurrent requests.
 
-Reward workers are processes; a limit that each of them keeps for itself is exceeded as many times as there are workers.
-Here the limit lives in a folder, without a server: a token bucket in a file behind a file lock, and one lock file for
-each request that may be under way. The kernel gives locks back when their holder dies, so nothing is left behind.
+Reward workers are processes, so they need a shared limit. It is stored in a folder, without a server: a token bucket in
+a locked file, and one lock file per concurrent request. The kernel releases the locks of dead processes.
 
-Machines share no folder (a lock over a network file system is slow where it works at all): across nodes each node has
-its share, `1 / nodes` of every limit, whether the other nodes use theirs or not.
+Machines share no folder, because locks on network file systems are slow. Each node gets a fixed share, `1 / nodes` of
+every limit.
 """
 
 from __future__ import annotations
@@ -33,18 +32,17 @@ _BURST_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointLimits(Settings):
-    """What an endpoint allows, for all nodes together."""
+    """Limits of an endpoint, for all nodes together."""
 
     requests_per_minute: float | None = setting(None, above=0)
     tokens_per_minute: float | None = setting(None, above=0)
     """Tokens of prompts and answers."""
     concurrency: int = setting(32, min=1)
-    """Requests at once."""
+    """Maximum number of concurrent requests."""
     nodes: int = setting(1, min=1)
     """Machines that score; each gets its share."""
     folder: str | None = None
-    """Where the limit lives: one of this machine's disks, the same for all its processes; by default one in the
-    temporary folder, by endpoint."""
+    """Folder of the limit, on a local disk, the same for all processes; by default a temporary folder per endpoint."""
 
     def check_together(self) -> None:
         if self.concurrency < self.nodes:
@@ -54,20 +52,18 @@ class EndpointLimits(Settings):
 class Limiter:
     """The limit of one endpoint, as seen from one event loop.
 
-    In any minute at most the limit and one second's worth of it are begun: a bucket holds what flows in within a second
-    (at least one request), so that a pause is not followed by a flood. A request with more tokens than the bucket holds
-    waits until it is full and leaves a debt, which those that come later wait for.
+    A bucket holds the inflow of one second (at least one request), so a pause is not followed by a burst. A request
+    with more tokens than the bucket holds waits until it is full and leaves a debt for later requests.
     """
 
     def __init__(self, limits: EndpointLimits, *, name: str) -> None:
         """Makes the folder.
 
         Args:
-            limits: what is allowed.
-            name: what the limit is for; the same name, the same limit.
+            name: name of the limit; equal names share a limit.
 
         Raises:
-            ConfigError: the folder is somebody else's.
+            ConfigError: another user owns the folder.
         """
         self._folder = _folder(limits, name)
         self._slots = limits.concurrency // limits.nodes
@@ -76,16 +72,16 @@ class Limiter:
             for key, rate in (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
             if rate is not None
         }
-        # Who waits here waits in a line: only its head looks at the files.
+        # A queue of waiting requests; only its head reads the files.
         self._line = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def request(self, num_tokens: int) -> AsyncIterator[None]:
-        """Waits until a request of so many tokens may be sent; the block is the time in which it is under way."""
+        """Waits until a request of so many tokens may be sent, and holds its slot during the block."""
         async with self._line:
             slot = await self._slot()
             try:
-                # Other processes change what is waited for: there is no event to wait for.
+                # Other processes change the state, so there is no event to wait for.
                 while (wait_s := self._take(num_tokens)) > 0:  # noqa: ASYNC110
                     await asyncio.sleep(wait_s)
             except BaseException:
@@ -97,13 +93,13 @@ class Limiter:
             slot.close()
 
     def correct(self, num_tokens: int) -> None:
-        """Adds tokens that a request took beyond what was said before; negative for fewer."""
+        """Corrects the token count of a request by a difference."""
         if num_tokens and "tokens" in self._rates:
             with self._state() as state:
                 state["tokens"] = state.get("tokens", 0.0) - num_tokens
 
     def pause(self, seconds: float) -> None:
-        """Lets no process send anything for a while: the endpoint said that it has had enough."""
+        """Pauses all processes for a while, as the endpoint requested."""
         with self._state() as state:
             state["not_before"] = max(state.get("not_before", 0.0), time.monotonic() + seconds)
 
@@ -120,11 +116,11 @@ class Limiter:
             await asyncio.sleep(_POLL_S * random.uniform(0.5, 1.5))
 
     def _take(self, num_tokens: int) -> float:
-        """Returns 0 when the request may begin and has been counted, else the seconds after which to ask again."""
+        """Counts the request and returns 0 if it may start, else returns the seconds to wait."""
         needs = {"requests": 1.0, "tokens": float(num_tokens)}
         with self._state() as state:
             now = time.monotonic()
-            # A clock that has gone backwards is that of another boot.
+            # A clock that went backwards belongs to another boot.
             elapsed = now - state["time"] if state.get("time", now + 1) <= now else 0.0
             paused_s = state.get("not_before", 0.0) - now
             wait_s = paused_s if 0 < paused_s < 3_600 else 0.0
@@ -140,7 +136,7 @@ class Limiter:
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[dict[str, float]]:
-        """Gives the state, locked for some microseconds, and writes what becomes of it."""
+        """Provides the locked state, and writes it back."""
         with (self._folder / "state.json").open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
@@ -149,7 +145,7 @@ class Limiter:
             except ValueError:
                 state = {}
             yield state
-            # Written in place: a renamed file would leave others with a lock on the old one.
+            # Written in place, because after a rename others would hold locks on the old file.
             file.truncate(0)
             file.write(json.dumps(state).encode())
 
@@ -162,7 +158,7 @@ def _folder(limits: EndpointLimits, name: str) -> Path:
         return path
     root = Path(tempfile.gettempdir()) / f"verl_agentic-limits-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
-    # Its name can be guessed: whoever made it first could stop us, or read what we do.
+    # Its name is predictable, so another user could have created it.
     if root.is_symlink() or root.stat().st_uid != os.getuid():
         raise ConfigError(f"the folder of rate limits must be our own, got {root}; name another by limit_folder")
     path = root / digest

@@ -1,9 +1,8 @@
-"""Quotes what a judge is shown as data, so that nothing in it can pass for an instruction, a delimiter or a token.
+"""Quotes data for judges, so that nothing in it can act as an instruction, a delimiter or a special token.
 
-Three walls, each of which holds without the others: a block begins and ends with a delimiter that is random, fresh for
-every request and checked not to occur in the data; `<` and the brackets of special tokens do not occur in quoted text
-at all, so neither a delimiter nor the end-of-turn token of a chat template can be written in it; characters that a
-reader cannot see are spelled out.
+Three independent protections: blocks have random delimiters, fresh for every request, that do not occur in the data.
+Quoted text has no `<` and no brackets of special tokens, so it cannot contain delimiters or end-of-turn tokens.
+Invisible characters are spelled out.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _MAX_BLOCKS = 200
 _MAX_SPELLINGS = 50_000
 _PREFIX = "data-"
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# Seen as nothing or as a space, though their categories are those of letters, marks or symbols.
+# Invisible or blank characters with categories of letters, marks or symbols.
 _INVISIBLE = frozenset({0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0})
 _VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 _KEPT = frozenset(map(ord, "\n\t"))
-# Mistral's control tokens; those of all other families begin with `<`.
+# Mistral's control tokens; those of other families start with `<`.
 _BRACKET_TOKEN = re.compile(r"\[(?=/?[A-Z_]{3,32}\])")
 
 
@@ -48,7 +47,7 @@ class Block:
 
 
 class _Spelling(dict[int, Any]):
-    """How each character is shown; filled as characters come, up to a bound."""
+    """A bounded cache of how each character is shown."""
 
     def __missing__(self, code: int) -> str | int:
         shown = self._show(code)
@@ -74,7 +73,7 @@ _SPELLING = _Spelling()
 
 
 def visible(text: str) -> str:
-    r"""Returns the text with nothing hidden in it and nothing that a tokenizer could take for a special token.
+    r"""Returns the text without hidden characters and special tokens.
 
     Control characters (but line breaks and tabs), directional marks, zero-width characters, tags, variation selectors,
     private, unassigned and lone surrogate code points become `\u{200B}`; `<` becomes `‹`; `[INST]` becomes `⁅INST]`.
@@ -92,12 +91,12 @@ def capped(text: str, max_chars: int) -> str:
 
 
 def shown(text: str, max_chars: int) -> str:
-    """Returns the text visible and capped; linear in `max_chars`, however long it is and whatever is in it."""
+    """Returns the text visible and capped, in time linear in `max_chars`."""
     return capped(visible(capped(text, max_chars)), max_chars)
 
 
 def fresh_token(texts: Iterable[str]) -> str:
-    """Returns a random token, as good as a 128-bit key, that occurs in none of the texts."""
+    """Returns a random 128-bit token that occurs in none of the texts."""
     known = list(texts)
     while True:
         token = secrets.token_hex(16)
@@ -109,7 +108,7 @@ def quoted(blocks: Sequence[Block], token: str) -> str:
     """Returns the blocks between delimiters with the token.
 
     Args:
-        blocks: of `blocks_of`, hence visible.
+        blocks: visible blocks of `blocks_of`.
         token: of `fresh_token` for these blocks.
     """
     return "\n\n".join(_quoted(block, token) for block in blocks)
@@ -128,14 +127,13 @@ def blocks_of(
     reference: bool = True,
     max_chars: int = 40_000,
 ) -> tuple[Block, ...]:
-    """Returns what a judge sees of a sample: task, reference where there is one, turns and answers, final answer.
+    """Returns a sample for judges: task, optional reference, turns and observations, final answer.
 
     Args:
-        sample: the episode.
-        view: `trajectory`, or `answer` for the final answer alone.
-        thoughts: show what the policy thought, too; a preference model judges the answer only (RLMT).
-        reference: show the ground truth of rows that have one.
-        max_chars: of task, reference and final answer each, and of all turns together.
+        view: `trajectory`, or `answer` for the final answer only.
+        thoughts: whether to show the policy's thoughts.
+        reference: whether to show the ground truth.
+        max_chars: limit of task, reference and final answer each, and of all turns together.
     """
     task = "\n\n".join(f"{message.role}: {message.content}" for message in sample.prompt)
     blocks = [Block(source="task", text=shown(task, max_chars))]
@@ -155,7 +153,7 @@ def _turns(sample: Sample, *, thoughts: bool) -> Iterator[Block]:
 
 
 def _fitted(blocks: list[Block], max_chars: int) -> list[Block]:
-    """Returns the blocks, visible, with at most `max_chars` in all: short ones whole, long ones an equal share each."""
+    """Returns visible blocks with at most `max_chars` in total; long ones get equal shares."""
     left_out = len(blocks) - _MAX_BLOCKS
     if left_out > 0:
         half = _MAX_BLOCKS // 2
@@ -170,7 +168,7 @@ def _fitted(blocks: list[Block], max_chars: int) -> list[Block]:
 
 
 def _share(lengths: Sequence[int], total: int) -> int:
-    """Returns the greatest cap with which texts of these lengths, in rising order, fit into the total."""
+    """Returns the maximum cap with which texts of these sorted lengths fit into the total."""
     left = total
     for index, length in enumerate(lengths):
         share = left // (len(lengths) - index)

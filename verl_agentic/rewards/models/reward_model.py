@@ -1,7 +1,7 @@
-"""Asks reward models: what is sent, what comes back, and what becomes of failures.
+"""A client of reward models.
 
-Any server does that takes chat messages and answers in the form of vLLM's `/pooling` or `/classify`, or of SGLang's
-embeddings. verl's reward model servers are such servers.
+Supports servers that take chat messages and answer like vLLM's `/pooling` or `/classify`, or SGLang's embeddings, such
+as verl's reward model servers.
 """
 
 from __future__ import annotations
@@ -69,20 +69,12 @@ class RewardModel(Settings):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RewardModel:
-        """Returns the reward model of a config.
-
-        Raises:
-            ConfigError: unknown or missing options, or values that cannot work.
-        """
+        """Returns the reward model of a config. Raises ConfigError if an option is unknown, missing or invalid."""
         return read_settings(cls, options, section="reward_model")
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those with the key, read anew each time.
-
-        Raises:
-            ConfigError: the variable is not set.
-        """
+        """Headers with the key, read from the environment each time. Raises ConfigError if the variable is not set."""
         if not self.api_key_env:
             return {}
         key = os.environ.get(self.api_key_env, "")
@@ -95,11 +87,7 @@ class RewardModel(Settings):
 
 
 async def ask(model: RewardModel, body: Mapping[str, Any]) -> Any:
-    """Returns the answer, as JSON; None when there is none after all retries.
-
-    Raises:
-        ConfigError: the request, the key, the URL or the model is wrong, and no retry can help.
-    """
+    """Returns the answer as JSON; None after all retries. Raises ConfigError if request, key, URL or model is wrong."""
     headers = model.headers
     try:
         return await within(_attempts(model, body, headers), model.timeout_s, what="asking a reward model")
@@ -147,20 +135,12 @@ def _json(response: Any) -> Any:
 
 
 async def score(model: RewardModel, messages: Sequence[Mapping[str, str]]) -> float | None:
-    """Returns the score of a conversation; None when there is none after all retries.
-
-    Raises:
-        ConfigError: see `ask`.
-    """
+    """Returns the score of a conversation; None if there is none after all retries. Raises ConfigError, see `ask`."""
     return read_score(await ask(model, {"messages": list(messages)}))
 
 
 async def step_scores(model: RewardModel, messages: Sequence[Mapping[str, str]]) -> list[float] | None:
-    """Returns the score of each step of a conversation; None when there are none after all retries.
-
-    Raises:
-        ConfigError: see `ask`.
-    """
+    """Returns the score of each step, or None after all retries. Raises ConfigError as `ask`."""
     return read_steps(await ask(model, {"messages": list(messages)}))
 
 
@@ -171,7 +151,7 @@ def read_score(answer: Any) -> float | None:
 
 
 def read_steps(answer: Any) -> list[float] | None:
-    """Returns the scores in an answer, one per step; of a step with several classes the last one's, that it is good."""
+    """Returns the scores in an answer, one per step; the last class of a step (good), if it has several."""
     try:
         last = answer["data"][-1]
         found = next(last[key] for key in ("probs", "embedding", "data", "score") if key in last)
@@ -183,11 +163,11 @@ def read_steps(answer: Any) -> list[float] | None:
 
 
 def conversation(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
-    """Returns what a model scores, as chat messages: the principles, the prompt, and what its `view` shows.
+    """Returns chat messages for a reward model: principles, prompt, and the part of the episode in its `view`.
 
-    That is what the policy wrote outside its thoughts, and what it was answered, or the final answer alone. Answers of
-    tools and users come as the user's. Nothing that policy or tools wrote can pass for a special token of
-    the reward model's chat template (`quote.visible`: `<` becomes `‹`).
+    The view has the policy's text without thoughts and the observations, or only the final answer. Observations become
+    user messages. Text of policy and tools cannot contain special tokens of the chat template (`quote.visible`: `<`
+    becomes `‹`).
     """
     messages = _prompt(sample, model)
     if model.view == "answer":
@@ -202,25 +182,21 @@ def conversation(sample: Sample, model: RewardModel) -> list[dict[str, str]]:
 
 
 def steps_as_one(sample: Sample, model: RewardModel, *, tag: str) -> list[dict[str, str]]:
-    """Returns the prompt and one message with all that the policy wrote, the tag behind each of its turns.
+    """Returns the prompt and one message with all of the policy's turns, each followed by the tag.
 
-    The policy cannot write the tag: see `conversation`.
+    The policy cannot write the tag, see `conversation`.
     """
     steps = "".join(f"{written(turn, max_chars=model.max_chars)}{tag}" for turn in sample.turns)
     return [*_prompt(sample, model), {"role": "assistant", "content": steps}]
 
 
 def written(turn: Turn, *, max_chars: int) -> str:
-    """Returns what the policy wrote in a turn, without thoughts, visible and capped."""
+    """Returns a turn's text without thoughts, visible and capped."""
     return shown(without_thoughts(turn.text), max_chars)
 
 
 def checked_probabilities(values: Sequence[float], *, of: str) -> Sequence[float]:
-    """Returns scores that are probabilities.
-
-    Raises:
-        ScoringError: one is not from 0 to 1.
-    """
+    """Returns scores that are probabilities. Raises ScoringError if one is not from 0 to 1."""
     if not all(0 <= value <= 1 for value in values):
         raise ScoringError(
             f"the scores of {of} must be probabilities, got {list(values)[:10]}; let the server apply the activation"
@@ -229,7 +205,7 @@ def checked_probabilities(values: Sequence[float], *, of: str) -> Sequence[float
 
 
 def guidelines(model: RewardModel) -> str:
-    """Returns the principles as the text that a model is shown; empty without any."""
+    """Returns the principles as a text for the model; empty without any."""
     if not model.principles:
         return ""
     rules = "\n".join(f"{number}. {rule}" for number, rule in enumerate(model.principles, start=1))

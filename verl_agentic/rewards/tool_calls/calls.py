@@ -1,4 +1,4 @@
-"""What can be said of a tool call without knowing the tool."""
+"""Properties of tool calls that do not depend on the tool."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def is_well_formed(call: Call) -> bool:
-    """Returns whether the call could be read: a name and an object of arguments, in the place for calls."""
+    """Returns whether the call could be read: a name and an object of arguments."""
     return call.error_kind not in _UNREADABLE
 
 
 def was_carried_out(call: Call) -> bool:
-    """Returns whether a tool got to work on the call; one that it failed at, or was too slow for, counts."""
+    """Returns whether a tool executed the call, even if it failed or timed out."""
     return call.error_kind in (None, "tool_timeout", "tool_raised", "no_answer")
 
 
 def succeeded(call: Call) -> bool:
-    """Returns whether the tool answered and did what it was meant to."""
+    """Returns whether the tool answered without an error."""
     return call.result is not None and not call.is_error and call.error_kind is None
 
 
 def call_key(call: Call) -> str:
-    """Returns the same text for calls of one tool with the same arguments, whatever the order of their keys.
+    """Returns equal texts for calls of one tool with equal arguments, in any order of keys.
 
-    Arguments nested too deeply to be written out count as the same: that is no way to hide a repetition.
+    Arguments that are nested too deeply count as equal, so they cannot hide a repetition.
     """
     try:
         arguments = _JSON.encode(dict(call.arguments))

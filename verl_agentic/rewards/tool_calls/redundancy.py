@@ -1,4 +1,4 @@
-"""Which tool calls were in vain."""
+"""Useless tool calls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from verl_agentic.rewards.tool_calls.calls import call_key, was_carried_out
 
 
 def are_redundant(calls: Sequence[Call]) -> list[bool]:
-    """Returns for each call of an episode whether it was in vain.
+    """Returns for each call of an episode whether it was useless.
 
-    It was when it could not be carried out, or when the episode had made it before (same tool, same arguments) and got
-    the same answer. A repeated call with a new answer (tests after an edit, the next page) told something new.
+    A call is useless if it was not carried out, or if it repeats an earlier one (same tool and arguments) with the same
+    result. A repeated call with a new result (tests after an edit, the next page) is useful.
     """
     seen: set[tuple[str, str | None]] = set()
     redundant = []
@@ -24,5 +24,5 @@ def are_redundant(calls: Sequence[Call]) -> list[bool]:
 
 
 def redundancy(calls: Sequence[Call]) -> float:
-    """Returns the share of calls that were in vain, in [0, 1]; 0 without calls."""
+    """Returns the share of useless calls, in [0, 1]; 0 without calls."""
     return sum(are_redundant(calls)) / len(calls) if calls else 0.0

@@ -1,4 +1,4 @@
-"""ToolRL's rewards: how well do the calls fit the expected ones, and has a turn the right form?
+"""ToolRL's rewards: fit of the calls with the expected ones, and form of the turns.
 
 Paper: https://arxiv.org/abs/2504.13958 (section 3.3; public code: qiancheng0/ToolRL)
 """
@@ -22,15 +22,15 @@ NamedCall = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedTurn:
-    """What the right turn does."""
+    """The expected turn."""
 
     calls: tuple[NamedCall, ...]
     has_response: bool
-    """Whether it says something to the user."""
+    """Whether it has a response to the user."""
 
     @classmethod
     def of(cls, ground_truth: Any) -> ExpectedTurn:
-        """Returns what a row expects.
+        """Reads the expected turn of a row.
 
         Args:
             ground_truth: calls, `[{"name": ..., "arguments": {...}}]` (or `parameters`), also as JSON; or the turn
@@ -49,17 +49,17 @@ class ExpectedTurn:
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise DataError(
                 'ground_truth must be expected calls, [{"name": ..., "arguments": {...}}], or a turn in the tags of '
-                f"ToolRL, got {str(ground_truth)[:200]!r}; mend the row"
+                f"ToolRL, got {str(ground_truth)[:200]!r}; fix the row"
             ) from cause
         return cls(calls=named, has_response=not named)
 
 
 def call_score(expected: Sequence[NamedCall], called: Sequence[NamedCall]) -> float:
-    """Returns how well calls fit the expected ones, from -3 to 3, whatever their order.
+    """Returns the fit of calls with the expected ones, from -3 to 3, in any order.
 
-    6 * S / S_max - 3 with S_max = 1 + calls + parameters expected. S adds up the Jaccard index of the names, as
-    multisets, and for each expected call the best fit among the calls of that name that no other has taken: the Jaccard
-    index of the parameters' names and one for each equal value.
+    6 * S / S_max - 3 with S_max = 1 + calls + parameters expected. S sums the Jaccard index of the names (multisets)
+    and, for each expected call, the best fit among the free calls of that name: the Jaccard index of parameter names,
+    plus 1 per equal value.
     """
     score = _jaccard((name for name, _ in expected), (name for name, _ in called))
     best = 1.0 + len(expected) + sum(len(arguments) for _, arguments in expected)
@@ -69,17 +69,17 @@ def call_score(expected: Sequence[NamedCall], called: Sequence[NamedCall]) -> fl
         if fits:
             taken = max(fits, key=lambda i: fits[i])
             score += fits[taken]
-            # A call that fits in nothing stays free, as in the original.
+            # A call without any fit stays free, as in the original.
             if fits[taken]:
                 del free[taken]
     return (HIGHEST - LOWEST) * score / best + LOWEST
 
 
 def has_toolrl_form(text: str, *, with_calls: bool, with_response: bool) -> bool:
-    """Tells whether a turn is one thought and then, each on a line of its own, what is asked for, and nothing else.
+    """Returns whether a turn is one thought and then only the required parts, each on its own line.
 
     Args:
-        text: what the policy wrote, without the special token that ended it.
+        text: the policy's text, without the special token at its end.
         with_calls: `<tool_call>`, calls on lines of their own, `</tool_call>`.
         with_response: `<response>...</response>`, last.
     """
@@ -115,7 +115,7 @@ def _fit(expected: Mapping[str, Any], told: Mapping[str, Any]) -> float:
 
 
 def _jaccard(one: Iterable[str], other: Iterable[str]) -> float:
-    """Returns what two multisets share over what they hold together; 1 when both are empty."""
+    """Returns the Jaccard index of two multisets; 1 if both are empty."""
     left, right = Counter(iter(one)), Counter(iter(other))  # of a mapping, a counter would take the values
     together = (left | right).total()
     return (left & right).total() / together if together else 1.0

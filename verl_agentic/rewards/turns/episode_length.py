@@ -1,4 +1,4 @@
-"""How long an episode is, counted by what the policy did."""
+"""The length of an episode in turns, calls or tokens of the policy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ Unit = Literal["turns", "calls", "tokens"]
 
 
 def length(sample: Sample, unit: Unit) -> int:
-    """Returns how many turns, calls or tokens the policy made; what it was answered does not count.
-
-    Raises:
-        ConfigError: another unit.
-    """
+    """Returns the number of the policy's turns, calls or tokens; raises ConfigError for another unit."""
     match unit:
         case "turns":
             return len(sample.turns)

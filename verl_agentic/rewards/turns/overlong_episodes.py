@@ -1,4 +1,4 @@
-"""Which episodes were cut off or are too long to learn from."""
+"""Overlong filtering."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ _CUT_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL})
 
 
 def is_overlong(sample: Sample, *, max_tokens: int = 0) -> bool:
-    """Returns whether overlong filtering masks the loss of this episode, instead of punishing it.
+    """Returns whether overlong filtering masks the loss of this episode.
 
-    It does when a token budget cut the episode off, or it has more than `max_tokens` model tokens: what stands in tool
-    answers is not the policy's doing. Estimators leave a masked row out of the group's mean.
+    It does if a token budget truncated the episode, or if it has more than `max_tokens` sampled tokens. Estimators
+    exclude a masked row from the group's mean.
 
     Args:
-        sample: the episode.
-        max_tokens: most model tokens; 0 for no such limit.
+        max_tokens: maximum number of sampled tokens; 0: no limit.
 
     Paper: https://arxiv.org/abs/2503.14476 (section 3.4, "Overlong Filtering")
     """

@@ -1,4 +1,4 @@
-"""Subgoals that a planner model wrote: its JSON is checked, and what cannot be verified is known as such.
+"""Reads subgoals from a planner model's JSON, and marks unverifiable ones.
 
 {"subgoals": [{"name": "find the key", "check": {"tool": "take", "arguments": {"object": "key"}}},
               {"name": "think it over", "check": null}]}
@@ -22,13 +22,13 @@ class SubgoalPlan:
     """A planner's subgoals."""
 
     subgoals: tuple[Subgoal, ...]
-    """Those with a check that can be carried out."""
+    """Subgoals with a valid check."""
     unverifiable: tuple[str, ...]
-    """Names of the others; they never pay."""
+    """Names of the others, which are never rewarded."""
 
     @property
     def size(self) -> int:
-        """How many subgoals were planned, those that cannot be verified included."""
+        """Number of planned subgoals, including unverifiable ones."""
         return len(self.subgoals) + len(self.unverifiable)
 
 
@@ -36,12 +36,12 @@ def read_plan(reply: Any, *, max_subgoals: int = MAX_SUBGOALS) -> SubgoalPlan:
     """Returns the plan in a planner's reply.
 
     Args:
-        reply: its text (words or a code fence around the JSON do no harm), or the JSON as an object.
-        max_subgoals: most that it may plan.
+        reply: its text (with or without words or a code fence around the JSON), or the JSON as an object.
+        max_subgoals: maximum number of subgoals.
 
     Raises:
-        DataError: no JSON in the form above, two subgoals of one name, none or too many; a subgoal without `check`.
-            A check of another form raises nothing: that subgoal is unverifiable.
+        DataError: the JSON has another form, names repeat, there are no or too many subgoals, or one lacks `check`. An
+            invalid check makes its subgoal unverifiable instead.
     """
     entries = _entries(reply)
     if not 0 < len(entries) <= max_subgoals:

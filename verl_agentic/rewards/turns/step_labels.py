@@ -1,4 +1,4 @@
-"""How good is a step? Estimated by playing on from it: labels for process reward models, and values of states.
+"""Labels of steps for process reward models, estimated from continuations.
 
 Paper: https://arxiv.org/abs/2312.08935 (Math-Shepherd, eq. 3 and 4)
 """
@@ -17,19 +17,19 @@ from verl_agentic.rewards.sample import Sample
 
 @dataclass(frozen=True)
 class StepLabel:
-    """How good the state after a turn is."""
+    """The label of the state after a turn."""
 
     value: float
     """From 0 to 1."""
     continuations: int
-    """How many rollouts it was estimated from."""
+    """Number of rollouts for the estimate."""
 
 
 def hard_label(outcomes: Sequence[float]) -> float:
     """Returns 1 when any completion from a step is right, else 0.
 
     Args:
-        outcomes: [N] of the completions that begin with the step, each 0 or 1.
+        outcomes: [N] outcomes of the completions from the step, each 0 or 1.
 
     Raises:
         DataError: there are none, or one is not from 0 to 1.
@@ -38,12 +38,12 @@ def hard_label(outcomes: Sequence[float]) -> float:
 
 
 def state_value(outcomes: Sequence[float]) -> float:
-    """Returns the value of the state after a step: the share of K continuations from it that succeed. The soft label.
+    """Returns the value of the state after a step: the share of successful continuations (soft label).
 
     Its standard error is sqrt(v (1 - v) / K): with K = 4, a quarter at v = 0.5.
 
     Args:
-        outcomes: [K] of the continuations, each 0 or 1, or a partial outcome between.
+        outcomes: [K] outcomes of the continuations, from 0 to 1.
 
     Raises:
         DataError: there are none, or one is not from 0 to 1.
@@ -54,16 +54,15 @@ def state_value(outcomes: Sequence[float]) -> float:
 def label_steps(
     group: Sequence[Sample], outcomes: Sequence[float], *, continuations: int, soft: bool = True
 ) -> list[dict[int, StepLabel]]:
-    """Returns the labels of the turns of each sample, from the siblings that went on from the same state.
+    """Returns the labels of the turns of each sample, from siblings that continue from the same state.
 
-    The state after a turn is what was written and observed up to it. Siblings whose first turns are the same are
-    continuations from it: rollouts of one prompt that branch (`agentic.branching`), or that happen to
-    begin alike. A sample is a continuation of its own.
+    The state after a turn is all text up to it. Siblings with equal first turns are continuations: rollouts that branch
+    (`agentic.branching`), or start alike by chance. A sample counts as its own continuation.
 
     Args:
         group: rollouts of one prompt.
-        outcomes: of the samples, each from 0 to 1.
-        continuations: K: a state that fewer samples went on from has no label.
+        outcomes: outcomes of the samples, each from 0 to 1.
+        continuations: K, minimum number of continuations for a label.
         soft: `state_value`, else `hard_label`.
 
     Raises:

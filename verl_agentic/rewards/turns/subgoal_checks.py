@@ -1,11 +1,10 @@
-"""Subgoals that can be checked: predicates given as data, on the policy's calls and text or on the environment's end.
+"""Verifiable subgoals: predicates as data on the policy's calls and text, or on the environment's final info.
 
-    {tool: open_door, arguments: {room: kitchen}}   a call of this tool with these arguments (others may stand beside)
-                                                    that did what it was meant to
+    {tool: open_door, arguments: {room: kitchen}}   a successful call of this tool with at least these arguments
     {text: "therefore x = 2"}                       the policy wrote this
     {info: rooms_found, at_least: 3}                the environment reported this number at the end
 
-`tool` and `text` in one subgoal must hold in the same turn. `name` may name it. A value of None is as if left out.
+`tool` and `text` in one subgoal must hold in the same turn. `name` is optional. None values are ignored.
 """
 
 from __future__ import annotations
@@ -35,22 +34,14 @@ class Subgoal:
 
     @classmethod
     def from_mapping(cls, value: Any, *, name: str) -> Subgoal:
-        """Returns the subgoal that data describes.
-
-        Args:
-            value: the data.
-            name: its name unless it says one.
-
-        Raises:
-            DataError: it is no mapping, has unknown keys, or says nothing that can be checked.
-        """
+        """Reads a subgoal with a default name. Raises DataError if it is no mapping, has unknown keys or no check."""
         if not isinstance(value, Mapping):
             raise DataError(f"subgoal {name!r} must be a mapping, got {value!r}; write {{tool: ..., arguments: ...}}")
         if unknown := sorted(map(str, value.keys() - _KEYS)):
             raise DataError(f"subgoal {name!r} has unknown keys, got {unknown}; use {sorted(_KEYS)}")
         texts = {key: value[key] for key in ("name", "tool", "text", "info") if value.get(key) is not None}
         if wrong := {key: text for key, text in texts.items() if not isinstance(text, str) or not text.strip()}:
-            raise DataError(f"subgoal {name!r} must have texts that are not empty, got {wrong}; mend or leave them out")
+            raise DataError(f"subgoal {name!r} must have texts that are not empty, got {wrong}; fix or leave them out")
         if not texts.keys() & {"tool", "text", "info"} or ("info" in texts and texts.keys() & {"tool", "text"}):
             raise DataError(f"subgoal {name!r} needs tool or text, or else info, got {dict(value)}; give one of them")
         arguments, at_least = value.get("arguments") or {}, value.get("at_least")
@@ -59,14 +50,14 @@ class Subgoal:
             raise DataError(f"subgoal {name!r} must have arguments as a mapping beside a tool, got {arguments!r}")
         if isinstance(at_least, bool) or not isinstance(at_least, int | float):
             raise DataError(f"subgoal {name!r} must have a number as at_least, got {at_least!r}")
-        # A column of structs fills what other rows have with None.
+        # A column of structs fills missing keys with None.
         given = {key: wanted for key, wanted in arguments.items() if wanted is not None}
         return cls(**{"name": name, **texts}, arguments=given, at_least=float(at_least))
 
     def reached_at(self, sample: Sample) -> int | None:
-        """Returns the index of the first turn that reached it, None when none did.
+        """Returns the index of the first turn that reached it, or None.
 
-        What the environment reports at the end is credited to the last turn.
+        The environment's final info is credited to the last turn.
         """
         if self.info is not None:
             reported = {} if sample.env is None else sample.env.info
@@ -88,11 +79,7 @@ class Subgoal:
 
 
 def read_subgoals(value: Any) -> list[Subgoal]:
-    """Returns the subgoals of a row.
-
-    Raises:
-        DataError: no list of subgoals, or see `Subgoal.from_mapping`.
-    """
+    """Returns the subgoals of a row; raises DataError as `Subgoal.from_mapping`, and if they are not a list."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise DataError(
             f"extra_info.subgoals must be a list of subgoals, got {value!r}; see "
@@ -102,9 +89,9 @@ def read_subgoals(value: Any) -> list[Subgoal]:
 
 
 def reached_turns(subgoals: Sequence[Subgoal], sample: Sample) -> list[int]:
-    """Returns the turn of each subgoal that was reached, in the order of turns; a subgoal counts once.
+    """Returns the turn of each reached subgoal, in the order of turns; a subgoal counts once.
 
-    None was reached by an episode without an answer and without a call.
+    Empty for an episode without an answer and without a call.
     """
     if is_silent(sample):
         return []

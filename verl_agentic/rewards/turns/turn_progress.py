@@ -1,8 +1,7 @@
-"""Stepwise progress attribution (SPA): what each turn contributed to the outcome, and the reward made of it.
+"""Stepwise progress attribution (SPA): rewards from each turn's contribution to the outcome.
 
-An estimator says what each turn contributed. It is trained on finished episodes so that the contributions of one
-episode add up to its outcome; `squared_error` is that loss, also of tensors. Where they do not quite, it may return
-them `renormalised`.
+An estimator gives the contribution of each turn. It is trained on finished episodes so that contributions sum to the
+outcome; `squared_error` is the loss, also for tensors. The estimator may return `renormalised` contributions.
 
 Paper: https://arxiv.org/abs/2505.20732
 """
@@ -17,15 +16,15 @@ from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
 
 class ProgressEstimator(Protocol):
-    """Estimates what each turn contributed to the outcome."""
+    """Estimates each turn's contribution to the outcome."""
 
     def __call__(self, sample: Sample, /) -> Sequence[float]:
-        """Returns the contribution of each turn, in order; they add up to about the outcome."""
+        """Returns the contribution of each turn, in order; their sum approximates the outcome."""
         ...
 
 
 def is_grounded(turn: Turn) -> bool:
-    """Returns whether the environment could carry out what the turn asked for; a turn without a call asked nothing."""
+    """Returns whether the environment carried out a call of the turn."""
     return bool(turn.calls) and all(was_carried_out(call) for call in turn.calls)
 
 
@@ -35,9 +34,9 @@ def fused(
     """Returns the reward of each turn: alpha * contribution + beta * grounded.
 
     Args:
-        contributions: of each turn, from the estimator.
-        grounded: whether each turn's action could be carried out.
-        alpha: weight of the contribution. The paper leaves it open; 1 is what its code comes to.
+        contributions: the estimator's value per turn.
+        grounded: whether each turn's action was carried out.
+        alpha: weight of the contribution; 1 in the paper's code.
         beta: weight of a grounded action, 0.5 in the paper's code.
     """
     return [alpha * c + beta * float(g) for c, g in zip(contributions, grounded, strict=True)]
@@ -49,7 +48,7 @@ def squared_error(contributions: Sequence[float], outcome: float) -> float:
 
 
 def renormalised(contributions: Sequence[float], outcome: float) -> list[float]:
-    """Returns the contributions scaled to add up to the outcome; equal shares where they add up to 0."""
+    """Returns the contributions scaled to sum to the outcome; equal shares if they sum to 0."""
     total = sum(contributions)
     if not total:
         return [outcome / len(contributions) for _ in contributions]

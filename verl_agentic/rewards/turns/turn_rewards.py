@@ -1,4 +1,4 @@
-"""Payments to single turns whose sum has bounds."""
+"""Bounded sums of turn rewards."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from verl_agentic.rewards.component import Graded
 
 
 def clip_total(payments: Iterable[tuple[int, float]], *, low: float, high: float) -> Graded:
-    """Returns the payments by turn; their sum is that of all payments, clipped to [low, high].
+    """Returns turn rewards whose sum is that of all payments, clipped to [low, high].
 
-    A payment counts as far as it moves the clipped running sum: once a bound is reached, more of the same pays nothing.
+    A payment counts only as far as it moves the clipped running sum.
 
     Args:
-        payments: turn index and amount, in the order of the turns.
+        payments: turn index and amount, in the order of turns.
         low: at most 0.
         high: at least 0.
     """
