@@ -66,7 +66,7 @@ def test_a_target_that_nobody_would_use_is_refused() -> None:
     all_sections()["critic.target"].read_from(run_config(target={"tau": 0.1}))
     for estimator in ("turn_gae", "gae"):
         all_sections()["critic.target"].read_from(run_config(estimator))
-        with pytest.raises(ConfigError, match=f"estimator '{estimator}' has no use for critic.target"):
+        with pytest.raises(ConfigError, match=f"estimator '{estimator}' ignores critic.target"):
             all_sections()["critic.target"].read_from(run_config(estimator, target={"tau": 0.1}))
 
 

@@ -407,7 +407,7 @@ def test_rows_that_no_loss_could_weigh_are_refused(queue: Queue, play: Play) -> 
         ({"weight": "age"}, r"replay.weight must be one of \['reward', 'value'\], got 'age'"),
         ({"max_reward": "1"}, "replay.max_reward must be a number .*, got '1'"),
         ({"max_reward": 0, "weight": "value"}, r"replay.max_reward must be a number \(above 0\), got 0"),
-        ({"max_reward": 2}, "replay.max_reward goes with weight: value, got 2 with 'reward'"),
+        ({"max_reward": 2}, "replay.max_reward needs weight: value, got 2 with 'reward'"),
         ({"priority_share": 2}, r"priority_share must be a number \(at least 0 and at most 1\), got 2"),
         ({"certainty_bounds": [0.95, 0.5]}, r"replay.certainty_bounds must be \[low, high\] with 0 <= low < high <= 1"),
         ({"certainty_bounds": 0.5}, "certainty_bounds must be .*, got 0.5"),

@@ -233,7 +233,7 @@ def test_engines_that_share_a_sequence_take_longer_rows(trainer: Any) -> None:
         ({"algorithm.self_teacher": {"tau": True}}, "tau must be a number .*, got True"),
         ({"algorithm.self_teacher": 0.05}, "must be a section of keys, got 0.05"),
         ({"actor_rollout_ref.actor.policy_loss.loss_mode": "vapo"}, "teacher of the loss sdpo, got .*loss_mode=vapo"),
-        ({"actor_rollout_ref.actor.strategy": "fsdp"}, "works with .*strategy=fsdp2, got 'fsdp'"),
+        ({"actor_rollout_ref.actor.strategy": "fsdp"}, "needs .*strategy=fsdp2, got 'fsdp'"),
     ],
 )
 def test_a_teacher_that_cannot_work_is_refused(trainer: Any, changes: dict[str, Any], message: str) -> None:

@@ -1,4 +1,4 @@
-"""What agent loops have stored with the rows of a batch, as columns of a `CreditBatch`."""
+"""Columns of a `CreditBatch` from the data that agent loops stored with the rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from verl_agentic.algorithms.batch_metrics.diversity import sequence_keys
 from verl_agentic.algorithms.credit.step_groups import steps_of
 from verl_agentic.rewards.verl_result import PLACE
 
-# Of whole rows, as engines give them back.
+# Columns of whole rows, as engines return them.
 _OF_ENGINES = {"sum_pi_squared_BT": "sum_pi_squared", "target_values_BT": "target_values"}
 _FIELDS = ["extra_fields", "data_source", "turn_ids", "shared_ids", "responses", "response_mask", *_OF_ENGINES.values()]
 
 
 def stored_columns(batch: Any) -> dict[str, Any]:
-    """Returns what the agent loop has stored with the rows of a batch, where it has."""
+    """Returns the columns that the agent loop stored with the rows of a batch."""
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     width = max(len(row) for row in fetched["response_mask"].unbind())
     columns: dict[str, Any] = {"uses_B": torch.tensor([int(tag.get("uses", 1)) for tag in batch.tags])}
@@ -45,10 +45,10 @@ def stored_columns(batch: Any) -> dict[str, Any]:
 
 
 def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
-    """Returns what lies in the extra fields that every loop may fill: reward parts of any, the rest of `env_agent`."""
+    """Returns columns from extra fields: reward parts of any loop, others of `env_agent`."""
     infos = [extra.get("reward_extra_info") or {} for extra in extras]
     names = sorted({name for info in infos for name, value in info.items() if isinstance(value, Real)})
-    # NaN where a row lacks a part that others have: void rows lack those of the rubric.
+    # NaN if a row lacks a part; void rows lack those of the rubric.
     parts = {name: torch.tensor([_number(info.get(name)) for info in infos]) for name in names}
     columns: dict[str, Any] = {"parts": parts}
     if all(PLACE in extra for extra in extras):

@@ -1,4 +1,4 @@
-"""Which rows of a batch are one session's, and which of them repeat its score."""
+"""Sessions of rows, and rows that repeat their session's score."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import transfer_queue as tq
 from verl_agentic.rewards.verl_result import PLACE
 
 LAST_ROWS = "agentic_last_rows"
-"""Attribute of a replay buffer: a step, and key -> `extra_fields` of the last rows of the episodes sampled in it."""
+"""Attribute of a replay buffer: a step, and key -> `extra_fields` of its episodes' last rows."""
 
 GROUP_SIZE = "agentic_group_size"
-"""Tag of a row whose group a gate has cut: the sessions that are left."""
+"""Tag of a row whose group was reduced by a gate: the number of remaining sessions."""
 PLAYED_UID = "agentic_played_uid"
-"""Tag of a row that is replayed: the uid under which it was played."""
+"""Tag of a replayed row: its original uid."""
 
 
 def split_key(key: str) -> tuple[str, str, int]:
-    """Returns uid, session and place in the session of a row that verl calls `{uid}_{session}_{index}`."""
+    """Splits verl's key `{uid}_{session}_{index}`."""
     uid, session, index = key.rsplit("_", 2)
     return uid, session, int(index)
 
@@ -38,7 +38,7 @@ def last_rows(keys: Iterable[str]) -> dict[tuple[str, str], str]:
 
 
 def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, Any]]:
-    """Returns row -> its `extra_fields`; empty when the rows have none."""
+    """Returns row -> its `extra_fields`; empty if there are none."""
     if not keys:
         return {}
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"])
@@ -47,14 +47,12 @@ def extras_of(keys: Sequence[str], *, partition_id: str) -> dict[str, dict[str, 
 
 
 def group_keys(keys: Sequence[str], parts: Mapping[str, torch.Tensor]) -> list[tuple[str, bool]]:
-    """Returns which rows may be compared: those of one prompt that were all told the same.
+    """Returns group keys: rows of one prompt with the same guidance are comparable.
 
-    What a session with guidance earns says nothing about one without, and the other way round: their states differ
-    from the first token on.
+    Sessions with and without guidance have different prompts, so they are separate groups.
 
     Args:
-        keys: of the rows.
-        parts: numbers of their sessions, `[B]`; `guided` is 1 where the environment gave guidance.
+        parts: numbers of their sessions, `[B]`; `guided` is 1 with guidance.
     """
     guided = parts.get("guided")
     told = [False] * len(keys) if guided is None else [value == 1.0 for value in guided.tolist()]
@@ -63,23 +61,18 @@ def group_keys(keys: Sequence[str], parts: Mapping[str, torch.Tensor]) -> list[t
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRows:
-    """What agent loops have stored with the rows of a batch, in the order of its keys."""
+    """Data that agent loops stored with the rows of a batch, in the order of its keys."""
 
     is_copy: list[bool]
-    """Whether the row's rewards are a copy of those of its session's last row.
-
-    verl copies the score of a session over all of its rows. Those of `env_agent` carry what was earned in them."""
+    """Whether the row's rewards copy those of its session's last row. verl copies the score of a session to all of its
+    rows; rows of `env_agent` have their own rewards."""
     is_side: list[bool] | None
-    """Whether it is a sub-agent's; None: the agent loop does not say."""
+    """Whether it is a sub-agent's row; None: unknown."""
     masks: list[torch.Tensor]
-    """Which tokens the policy sampled, `[R]` without padding."""
+    """Masks of sampled tokens, `[R]` without padding."""
 
     def sampled(self, mask_BT: torch.Tensor) -> torch.Tensor:
-        """Returns `[B, T]` bool: tokens that the policy sampled, those included that verl has rejected since.
-
-        Args:
-            mask_BT: `[B, T]` bool: those that are left.
-        """
+        """Returns `[B, T]` bool: the remaining tokens `mask_BT` and sampled tokens that verl rejected."""
         sampled_BT = mask_BT.clone()
         for row, mask in enumerate(self.masks):
             sampled_BT[row, : len(mask)] |= mask[: mask_BT.shape[1]].to(mask_BT.device).bool()
@@ -87,7 +80,7 @@ class StoredRows:
 
 
 def stored_rows(keys: Sequence[str], *, partition_id: str) -> StoredRows:
-    """Returns what was stored with rows."""
+    """Returns the stored data of rows."""
     last = set(last_rows(keys).values())
     fields = ["extra_fields", "response_mask"]
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)

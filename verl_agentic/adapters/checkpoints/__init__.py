@@ -1,1 +1,1 @@
-"""Which checkpoints of a run are healthy, and which are kept."""
+"""Healthy checkpoints of a run, and retention."""

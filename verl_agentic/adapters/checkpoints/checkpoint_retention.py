@@ -1,7 +1,6 @@
 """Patches verl: `BaseCheckpointManager.remove_previous_save_local_path` keeps the last healthy checkpoints.
 
-`max_actor_ckpt_to_keep` removes the oldest checkpoints as soon as a newer one is saved, which is before anybody knows
-whether the newer one is healthy.
+`max_actor_ckpt_to_keep` removes the oldest checkpoints as soon as a newer one is saved, before its health is known.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from verl_agentic.adapters.patching import wrap
 def _keep_healthy(remove: Any, self: Any, path: str | list[str]) -> None:
     paths = [path] if isinstance(path, str) else list(path)
     spared: list[str] = vars(self).setdefault("_agentic_spared", [])
-    # A step that was saved again after a rollback is listed twice.
+    # A step that is saved again after a rollback is listed twice.
     left = Counter(self.previous_saved_paths) - Counter(paths)
     old = [p for p in dict.fromkeys([*spared, *paths]) if p not in left]
     spared[:] = [p for p in old if is_kept(p)]

@@ -1,7 +1,7 @@
-"""Which checkpoints of a run are healthy: they are kept, and what is newer can be put aside.
+"""Healthy checkpoints of a run are retained, and newer ones can be moved aside.
 
-A checkpoint is healthy for an alarm if the alarm has looked since, and its condition did not hold. verl saves before
-the metrics of the step are known, so it can neither tell nor keep them.
+A checkpoint is healthy for an alarm if the alarm was evaluated later and did not fire. verl saves before the metrics of
+the step are known.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 HEALTHY = "healthy_iterations.txt"
-"""Beside the checkpoints: the steps that retention must not remove, on one line."""
+"""File next to the checkpoints: the steps to retain, on one line."""
 UNHEALTHY = "unhealthy"
-"""Folder beside the checkpoints that holds those that were put aside."""
+"""Folder next to the checkpoints for those moved aside."""
 _STEP = "global_step_"
 _LATEST = "latest_checkpointed_iteration.txt"
 
 
 class Checkpoints:
-    """The checkpoints that a run may go back to."""
+    """The checkpoints for rollbacks of a run."""
 
     def __init__(self, root: Path, *, begun_at: int, resumed_from: Path | None = None) -> None:
         """Finds those of earlier processes.
@@ -29,7 +29,7 @@ class Checkpoints:
         Args:
             root: verl's `trainer.default_local_dir`.
             begun_at: step whose checkpoint was loaded; 0 for a new run.
-            resumed_from: folder of that checkpoint, where it is not below `root`.
+            resumed_from: folder of that checkpoint, if it is not below `root`.
         """
         self.root = Path(os.path.abspath(root))
         found = {int(path.name.removeprefix(_STEP)): path for path in _step_folders(self.root)}
@@ -39,12 +39,12 @@ class Checkpoints:
         self._kept: list[int] = []
 
     def note(self, step: int, *, root: Path) -> None:
-        """Notes that verl has saved a step into a folder; unhealthy weights are saved into another one than ours."""
+        """Records that verl saved a step into a folder; ignores other folders."""
         if Path(os.path.abspath(root)) == self.root:
             self._folders[step] = self.root / f"{_STEP}{step}"
 
     def has(self, step: int) -> bool:
-        """Tells whether a step was saved."""
+        """Returns whether a step was saved."""
         return step in self._folders
 
     def folder(self, step: int) -> Path:
@@ -52,11 +52,11 @@ class Checkpoints:
         return self._folders[step]
 
     def newest(self, until: int) -> int | None:
-        """Returns the newest step up to `until` that was saved; None without one."""
+        """Returns the newest saved step up to `until`, or None."""
         return max((step for step in self._folders if step <= until), default=None)
 
     def keep(self, steps: Iterable[int]) -> None:
-        """Keeps retention from removing these steps, and no others."""
+        """Retains exactly these steps."""
         wanted = sorted(set(steps))
         if wanted == self._kept and (self.root / HEALTHY).exists() == bool(wanted):
             return
@@ -67,7 +67,7 @@ class Checkpoints:
             (self.root / HEALTHY).unlink(missing_ok=True)
 
     def put_aside(self, *, after: int) -> None:
-        """Moves the checkpoints after a step into `unhealthy/`; verl resumes from the step instead of from them."""
+        """Moves the checkpoints after a step into `unhealthy/`, so that verl resumes from the step."""
         moved = sorted(step for step in self._folders if step > after)
         for step in moved:
             source, target = self._folders.pop(step), self.aside / f"{_STEP}{step}"
@@ -85,17 +85,17 @@ class Checkpoints:
 
     @property
     def aside(self) -> Path:
-        """Where unhealthy checkpoints lie."""
+        """Folder of unhealthy checkpoints."""
         return self.root / UNHEALTHY
 
 
 def kept_steps(root: Path) -> set[int]:
-    """Returns the steps whose checkpoints must stay."""
+    """Returns the steps to retain."""
     return {int(step) for step in _read(root / HEALTHY).split() if step.isdecimal()}
 
 
 def is_kept(path: str | Path) -> bool:
-    """Tells whether a model's folder, `<root>/global_step_<n>/<role>`, belongs to a checkpoint that must stay."""
+    """Returns whether a model's folder, `<root>/global_step_<n>/<role>`, belongs to a retained checkpoint."""
     step = Path(path).parent
     return step.name.removeprefix(_STEP) in {str(kept) for kept in kept_steps(step.parent)}
 
@@ -113,7 +113,7 @@ def _read(path: Path) -> str:
 
 
 def _unused(path: Path) -> Path:
-    """Returns a path that does not exist: this one, or with a number in front of the name."""
+    """Returns an unused path: this one, or with a number before the name."""
     number = 2
     free = path
     while free.exists():

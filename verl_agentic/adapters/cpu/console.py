@@ -1,4 +1,4 @@
-"""Keeps the console readable: warnings about engines and queues that a user of this platform can do nothing about."""
+"""Hides warnings about engines and queues that users of this platform cannot fix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Quiet(logging.Filter):
 def _silence() -> None:
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
-    # A filter of a logger does not see its children's records; a filter of the handlers sees all that is printed.
+    # A logger's filter does not see its children's records, but a handler's filter sees everything.
     for handler in logging.getLogger().handlers:
         handler.addFilter(_Quiet())
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -26,11 +26,7 @@ class _OnCpu(FSDPEngine):
     """An FSDP2 engine without pinned memory, offloading and CUDA."""
 
     def __init__(self, model_config: Any, engine_config: Any, optimizer_config: Any, checkpoint_config: Any) -> None:
-        """Builds nothing yet.
-
-        Raises:
-            ConfigError: FSDP1, which cannot hold a CPU model.
-        """
+        """Builds nothing yet. Raises ConfigError if the strategy is FSDP1, which does not support CPU models."""
         if engine_config.strategy != "fsdp2":
             raise ConfigError(
                 f"an engine on the platform cpu needs strategy=fsdp2, got {engine_config.strategy!r}; "
@@ -38,11 +34,11 @@ class _OnCpu(FSDPEngine):
             )
         super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
         _keep_freed_memory()
-        # The weights are where an offload would put them.
+        # The weights are already on the CPU.
         self._is_offload_param = self._is_offload_optimizer = False
 
     def forward_backward_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes with all cores of this rank: Ray starts workers with one thread, TransferQueue goes back to it."""
+        """Computes with all cores of this rank, because Ray and TransferQueue set one thread."""
         torch.set_num_threads(threads_of_a_rank())
         return super().forward_backward_batch(*args, **kwargs)
 
@@ -61,7 +57,7 @@ class _OnCpu(FSDPEngine):
             weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), cast("Any", self.module))
             for name, weight in weights.items():
                 full = weight.full_tensor() if isinstance(weight, DTensor) else weight
-                yield name, full.detach().clone()  # the end of the context takes the adapters out again
+                yield name, full.detach().clone()  # the end of the context removes the adapters
 
 
 class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
@@ -73,7 +69,7 @@ class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):
 
 
 def threads_of_a_rank() -> int:
-    """Returns this machine's cores divided by the ranks on it; Ray's own choice is one thread for every worker."""
+    """Returns this machine's cores divided by its ranks."""
     ranks = int(os.environ.get("RAY_LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return max(1, len(os.sched_getaffinity(0)) // ranks)
 

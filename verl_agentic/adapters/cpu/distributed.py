@@ -1,6 +1,6 @@
 """Patches verl: `initialize_global_process_group` and `initialize_global_process_group_ray` use gloo on a CPU.
 
-verl 0.9 asks for `cpu:gloo,<device>:<backend>`, which names the cpu twice.
+verl 0.9 uses `cpu:gloo,<device>:<backend>`, which names the cpu twice.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 
 class _CpuDevice(ModuleType):
-    """What verl expects of `torch.<device>` and `torch.cpu` does not have."""
+    """Functions of `torch.<device>` that verl expects and `torch.cpu` lacks."""
 
     def __init__(self) -> None:
         super().__init__("verl_agentic_cpu_device")
@@ -93,12 +93,12 @@ class PlatformCPU(PlatformBase):
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        # Never chosen by itself: verl probes in processes without visible devices, too, and a GPU run must not
-        # turn into a CPU run there.
+        # Never chosen automatically, because verl also probes in processes without visible devices, and a GPU run must
+        # not become a CPU run.
         return False
 
     def current_device(self) -> Any:
-        # verl uses it as the device of tensors; the index 0 would mean an accelerator.
+        # verl uses it as the device of tensors; an index would mean an accelerator.
         return "cpu"
 
     def device_count(self) -> int:

@@ -1,6 +1,6 @@
 """Patches verl: `load_valuehead_model` loads the model of the critic without flash-attention.
 
-verl 0.9 asks for flash-attention by name, and then for trl.
+verl 0.9 requires flash-attention by name, and then trl.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from verl_agentic.errors import DataError, boundary
 
 
 def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
-    """Returns a model with a value per token; the head is new unless the folder holds one.
-
-    Raises:
-        DataError: transformers cannot load the folder as a token classifier.
-    """
+    """Returns a token classifier; the head is new unless stored. Raises DataError if transformers cannot load it."""
     from transformers import AutoModelForTokenClassification
 
     with boundary(DataError, f"loading {local_path!r} with a value head"):

@@ -1,9 +1,8 @@
 """Patches verl: a dry run measures in `BaseEngine.train_batch` the gradient of the loss at every token, and its update.
 
-Two proofs that a token is not trained on, which know nothing of each other. By gradient: a hook on what the model gives
-to the loss (log-probs, entropies, values) sees the derivative of the loss at every position. By value: the loss is
-computed again with other target ids at all tokens that the policy did not write; it must stay what it is, and must
-change when the targets are those that it did write.
+Two independent checks show that a token is not trained. By gradient: a hook on the loss inputs (log-probs, entropies,
+values) records the derivative at every position. By value: the loss is recomputed with other target ids at all tokens
+that the policy did not write. It must not change, and it must change if the policy's own tokens get other targets.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Write = Callable[..., None]
 
 
 def watch(write: Write) -> None:
-    """Makes verl's engines tell what they do in each update."""
+    """Makes verl's engines report each update."""
     from verl.workers.engine.base import BaseEngine
 
     @wrap(BaseEngine, "train_batch")
@@ -49,14 +48,14 @@ def watch(write: Write) -> None:
 
 
 class _Watched:
-    """A loss that keeps the gradients at what the model gave it."""
+    """A loss that records the gradients of its inputs."""
 
     def __init__(self, loss_function: Any) -> None:
         self._loss_function = loss_function
         self.calls: list[_Call] = []
         self.total = 0.0
         self.main = ""
-        """The output that is trained: log_probs of a policy, values of a critic."""
+        """The trained output: log_probs of a policy, values of a critic."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = _Call(kwargs["data"])
@@ -77,7 +76,7 @@ class _Call:
         self._outputs: list[str] = []
 
     def hooked(self, name: str, value: Any) -> Any:
-        """Returns an output of the model whose gradient is kept."""
+        """Returns an output of the model with a gradient hook."""
         if not isinstance(value, torch.Tensor) or not value.requires_grad:
             return value
         nested: Any = value
@@ -111,7 +110,7 @@ class _Call:
                     "advantages": _floats(data, "advantages", place),
                     "segments": _extra(data, place).get("segments") or [],
                     "stop_reason": _extra(data, place).get("stop_reason") or "",
-                    # The output at a place is about the token after it.
+                    # The output at a position belongs to the next token.
                     "gradients": {name: values[num_prompt - 1 : -1] for name, values in gradients.items()},
                     "elsewhere": {
                         name: max([*values[: num_prompt - 1], values[-1]], default=0.0)
@@ -146,7 +145,7 @@ def _parameters(module: Any) -> dict[str, torch.Tensor]:
 def _loss_with_other_targets(
     engine: Any, data: Any, loss_function: Any, completions: list[dict[str, Any]]
 ) -> dict[str, float] | None:
-    """Returns the loss as it is, with other targets where the policy wrote nothing, and with others where it did."""
+    """Returns the loss: unchanged, with other targets on foreign tokens, and on the policy's tokens."""
     if not hasattr(engine, "prepare_model_inputs"):
         return None
 
@@ -181,7 +180,7 @@ def _loss_with_other_targets(
 
 
 def _target_flags(micro_batch: Any, completions: list[dict[str, Any]]) -> torch.Tensor:
-    """Tells of every target whether the policy wrote it."""
+    """Returns for every target whether the policy wrote it."""
     flags: list[bool] = []
     for ids in micro_batch["input_ids"].unbind():
         flags += sampled_flags(ids.tolist(), completions)

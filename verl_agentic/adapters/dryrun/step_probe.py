@@ -2,10 +2,9 @@
 
 Wraps `PPOTrainer.init`, `_run_agent_loop` and `_compute_score` of `AgentLoopWorker`, and `LLMServerClient.generate`.
 
-It changes two things only: turns of scripted sessions carry the log-probs that the model gives them, instead of 0, so
-that what weighs rows by the policy that sampled them sees what it would see, had the policy written them; and a dry
-run whose configuration has a rollout correction may therefore have such sessions. verl imports this module in every
-process, ahead of its plugins: nothing of verl may be imported at its top.
+It changes two things only. Turns of scripted sessions get the model's log-probs instead of 0, as if the policy had
+written them. So a dry run with a rollout correction may have such sessions. verl imports this module in every process
+before its plugins, so it must not import verl at the top.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ def write(event: str, **fields: Any) -> None:
 
 def _append(name: str, record: dict[str, Any]) -> None:
     path = Path(os.environ[FOLDER_VARIABLE]) / f"{name}-{os.getpid()}.jsonl"
-    # One write to a file opened for appending: a reader never sees half a line ahead of its end.
+    # A single write to a file opened for appending, so that a reader never sees half a line.
     with path.open("ab") as file:
         file.write(json.dumps(record).encode() + b"\n")
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Returns what a Ray worker raised, where Ray has wrapped it."""
+    """Returns the exception of a Ray worker without Ray's wrappers."""
     inner = getattr(error, "cause", None)
     while isinstance(inner, BaseException) and inner is not error:
         error, inner = inner, getattr(inner, "cause", None)
@@ -64,7 +63,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def write_error(stage: str, error: BaseException) -> None:
-    """Appends an exception with what it says, and where it was raised first."""
+    """Appends an exception with its message and origin."""
     cause = root_cause(error)
     trace = _COLOURS.sub("", "".join(traceback.format_exception(error)))[-_MAX_TRACE_CHARS:]
     frames = traceback.extract_tb(cause.__traceback__)
@@ -149,7 +148,7 @@ def _row(key: str, stored: Any, place: int) -> dict[str, Any]:
 
 
 def _watch_uncaught() -> None:
-    """Writes what ends verl's main process, before or after there is a trainer."""
+    """Writes the exception that ends verl's main process."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -160,7 +159,7 @@ def _watch_uncaught() -> None:
     sys.excepthook = hook
 
 
-# The processes that play.
+# The rollout processes.
 
 
 def _watch_loops() -> None:
@@ -178,7 +177,7 @@ def _watch_loops() -> None:
 async def _failing_aloud(stage: str, call: Awaitable[Any]) -> Any:
     try:
         return await call
-    except Exception as error:  # verl logs it, and trains on what is left
+    except Exception as error:  # verl logs it and trains on the rest
         write_error(stage, error)
         raise
 
@@ -222,10 +221,10 @@ def _model() -> Any:
 
 
 def _log_probs(prompt_ids: list[int], token_ids: list[int]) -> list[float]:
-    """Returns what the model, as it is before the step, gives to the tokens of a script."""
+    """Returns the log-probs of a script's tokens under the model before the step."""
     import torch
 
-    # Sessions play side by side, and transformers cannot load one model in two threads.
+    # Sessions run concurrently, and transformers cannot load one model in two threads.
     with _model_lock, torch.no_grad():
         logits = _model()(torch.tensor([prompt_ids + token_ids])).logits[0, len(prompt_ids) - 1 : -1]
     temperature = float(os.environ[TEMPERATURE_VARIABLE])

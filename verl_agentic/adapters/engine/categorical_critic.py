@@ -2,9 +2,8 @@
 
 Wraps `load_valuehead_model`, and `prepare_model_outputs` and `forward_step` of `FSDPEngineWithValueHead`.
 
-The value head gets an output per bin. What the trainer sees as values are the means of the bins; the loss is the
-cross-entropy against histograms of the returns, averaged over sampled tokens as `critic.loss_agg_mode` says.
-`critic.cliprange_value` has no meaning for it.
+The value head has an output per bin. The trainer gets the means of the bins as values. The loss is the cross-entropy
+with histograms of the returns, aggregated by `critic.loss_agg_mode`. `critic.cliprange_value` has no effect.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.utils import model as verl_model
 from verl.utils import tensordict_utils as tu
@@ -27,14 +27,13 @@ from verl_agentic.algorithms.aggregate import as_floats, token_mean
 from verl_agentic.algorithms.losses.hl_gauss import bin_edges, decode_values, hl_gauss_loss
 from verl_agentic.errors import ConfigError
 
-Tensor = torch.Tensor
 _LOGITS = "value_logits"
 # Written by `critic_config`, which no other adapter imports.
 _VALUE_BINS = "value_bins"
 
 
 def edges_of(hf_config: Any, device: torch.device | None = None) -> Tensor | None:
-    """Returns `[N + 1]` the edges of a critic's bins; None when it regresses."""
+    """Returns `[N + 1]` the edges of a critic's bins, or None for regression."""
     section = getattr(hf_config, _VALUE_BINS, None)
     if section is None:
         return None
@@ -67,7 +66,7 @@ def _prepare_means(
     values = decode_values(logits, torch.ones_like(logits[..., 0], dtype=torch.bool), edges).unsqueeze(-1)
     means = SimpleNamespace(logits=values)
     outputs = prepare(self, means, output_args, micro_batch, logits_processor_func)
-    if logits_processor_func is not None:  # verl's name for the loss: without one, nobody needs them
+    if logits_processor_func is not None:  # only a pass with a loss needs them
         outputs[_LOGITS] = _to_nested(self, logits, output_args, micro_batch)
     return outputs
 
@@ -95,13 +94,12 @@ def _step_with_bins(step: Any, self: Any, micro_batch: Any, loss_function: Any, 
 def categorical_value_loss(
     model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, config: Any, edges: Tensor
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Returns the share of a micro-batch in the loss of a mini-batch, and metrics under verl's names.
+    """Returns a micro-batch's share of the loss of a mini-batch, and metrics under verl's names.
 
     Args:
         model_output: nested `values` `[B, P + R]` and `value_logits` `[B, P + R, N]`.
         data: verl's micro-batch.
         dp_group: not used; verl's engines pass it.
-        config: verl's critic config.
         edges: `[N + 1]` of the bins.
     """
     logits_BTN = no_padding_2_padding(model_output[_LOGITS], data)

@@ -1,4 +1,4 @@
-"""Patches verl: `FSDPCriticConfig` has places for a categorical value head and a target network.
+"""Patches verl: `FSDPCriticConfig` gets sections for a categorical value head and a target network.
 
 `critic.categorical: {low, high, bins}` and `critic.target: {tau}`.
 """
@@ -15,19 +15,19 @@ from verl_agentic.adapters.patching import replace
 from verl_agentic.errors import ConfigError
 
 VALUE_BINS = "value_bins"
-"""Attribute of the critic's Hugging Face config that holds the section: workers get it, and checkpoints keep it."""
+"""Attribute of the critic's Hugging Face config with the section; workers and checkpoints get it."""
 TARGET_TAU = "target_tau"
-"""Attribute of the critic's engine config that holds tau: workers get it."""
+"""Attribute of the critic's engine config with tau."""
 
 
 @dataclasses.dataclass
 class FSDPCriticConfig(critic.FSDPCriticConfig):
-    """verl's, and two sections."""
+    """verl's config with two more sections."""
 
     categorical: dict[str, Any] | None = None
-    """The critic classifies returns into `bins` bins between `low` and `high`; None: it regresses them."""
+    """The critic classifies returns into `bins` bins between `low` and `high`. None: regression."""
     target: dict[str, Any] | None = None
-    """A copy of the critic goes the share `tau` of the way to it after every update; None: there is none."""
+    """A target network moves by the share `tau` towards the critic after every update. None: no target network."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,7 +36,7 @@ class FSDPCriticConfig(critic.FSDPCriticConfig):
         if self.target is not None:
             if self.strategy != "fsdp2":
                 raise ConfigError(f"critic.target works with critic.strategy=fsdp2, got {self.strategy!r}; set it")
-            # Not as an attribute that verl would freeze: a config may be made twice of the same parts.
+            # Not an attribute that verl freezes, because a config may be built twice from the same parts.
             object.__setattr__(self.engine, TARGET_TAU, read_tau(dict(self.target)))
 
 

@@ -1,10 +1,11 @@
-"""Patches verl: FSDP2 engines have a teacher that follows the actor slowly, with `algorithm.self_teacher: {tau: 0.05}`.
+"""Patches verl: FSDP2 engines keep a moving average of the actor as teacher, with `algorithm.self_teacher: {tau:
+0.05}`.
 
 Wraps `infer_batch`, `lr_scheduler_step`, `save_checkpoint` and `load_checkpoint` of `FSDPEngineWithLMHead`.
 
-A pass that asks for `teacher_tau` is one of the teacher, and says so by a column `teacher_pass`. The teacher exists
-from the first of them on, as the actor is then. It follows once after all mini-batches of a batch, and lies on the CPU
-where the engine offloads its weights.
+A pass with `teacher_tau` uses the teacher, and returns a column `teacher_pass`. The teacher starts as a copy of the
+actor at the first such pass. It is updated once after all mini-batches of a batch, and stays on the CPU if the engine
+offloads its weights.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _add_teacher(engine: Any, *, tau: float) -> TargetNetwork:
 @wrap(FSDPEngineWithLMHead, "lr_scheduler_step")
 def _move_teacher(step: Any, self: Any) -> Any:
     """verl calls it once after the last mini-batch."""
-    # False where verl has skipped all updates, for their norms were not finite.
+    # False if verl skipped all updates because their norms were not finite.
     if getattr(self, _HAS_MOVED, False):
         setattr(self, _HAS_MOVED, False)
         cast("TargetNetwork", copy_of(self)).update(settled_shards(self))

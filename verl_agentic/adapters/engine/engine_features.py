@@ -18,11 +18,7 @@ _LOSS = "actor_rollout_ref.actor.policy_loss"
 
 @section(f"{_LOSS}.options")
 def policy_loss_options(config: Any) -> Mapping[str, Any]:
-    """Returns the options of the policy loss.
-
-    Raises:
-        ConfigError: the loss does not have them.
-    """
+    """Returns the options of the policy loss. Raises ConfigError if the loss lacks one of them."""
     from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss
 
     written = plain_section(config, f"{_LOSS}.options")
@@ -41,11 +37,7 @@ def categorical(config: Any) -> Mapping[str, Any]:
 
 
 def read_bins(written: Any) -> dict[str, Any]:
-    """Returns the section `critic.categorical`, checked.
-
-    Raises:
-        ConfigError: it cannot work.
-    """
+    """Reads the section `agentic.critic.categorical`. Raises ConfigError if it is invalid."""
     from verl_agentic.algorithms.losses.hl_gauss import BinSettings
 
     return dataclasses.asdict(read_settings(BinSettings, written, section="critic.categorical"))
@@ -53,11 +45,7 @@ def read_bins(written: Any) -> dict[str, Any]:
 
 @section("critic.target")
 def target_tau(config: Any) -> float:
-    """Returns by how much a critic's target network follows it.
-
-    Raises:
-        ConfigError: the section cannot work, or nothing uses such a network.
-    """
+    """Returns `tau` of a critic's target network. Raises ConfigError if the section is invalid, or nothing uses it."""
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
 
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
@@ -69,11 +57,7 @@ def target_tau(config: Any) -> float:
 
 
 def read_tau(written: Any) -> float:
-    """Returns `tau` of the section `critic.target`.
-
-    Raises:
-        ConfigError: it cannot work.
-    """
+    """Returns `tau` of the section `agentic.critic.target`. Raises ConfigError if it is invalid."""
     from verl_agentic.algorithms.losses.target_network import TargetSettings
 
     return read_settings(TargetSettings, written, section="critic.target").tau

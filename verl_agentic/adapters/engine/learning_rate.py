@@ -1,4 +1,4 @@
-"""Patches verl: a batch scales the learning rate of its updates by its number `lr_scale`.
+"""Patches verl: `lr_scale` of a batch scales the learning rate of its updates.
 
 Wraps `train_batch` and `optimizer_step` of `FSDPEngine`.
 """
@@ -26,7 +26,7 @@ def _step_with_scale(step: Any, self: Any) -> Any:
     groups = self.optimizer.param_groups
     rates = [group["lr"] for group in groups]
     for group in groups:
-        # Not in place: a rate may be a tensor.
+        # Not in place, because a rate may be a tensor.
         group["lr"] = group["lr"] * getattr(self, _SCALE, 1.0)
     try:
         return step(self)

@@ -1,4 +1,4 @@
-"""Patches verl: `PolicyLossConfig` has the keys `actor.policy_loss.options` and `per_session`."""
+"""Patches verl: `PolicyLossConfig` gets the keys `actor.policy_loss.options` and `per_session`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Patches verl: `agg_loss` and `ppo_loss`; registers our policy losses by name in `actor.policy_loss.loss_mode`.
 
-`agg_loss` lets `actor.policy_loss.per_session` weigh sessions in every loss, verl's own too. `ppo_loss` has the
-micro-batch at hand. Options of a loss are in `actor.policy_loss.options`.
+`agg_loss` applies `actor.policy_loss.per_session` to every loss, including verl's. `ppo_loss` provides the micro-batch.
+Options of a loss are in `actor.policy_loss.options`.
 
-verl hands a policy loss a config and four tensors. What else ours need (entropy, values, siblings, outcomes) stands in
-the same micro-batch: it travels in the config that the loss is given, a view of verl's for the one call.
+verl passes a config and four tensors to a policy loss. Ours also need other columns of the micro-batch (entropy,
+values, siblings, outcomes). The config, a view of verl's for one call, carries them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.workers.utils import losses
@@ -23,7 +24,6 @@ from verl.workers.utils.padding import no_padding_2_padding
 from verl_agentic.adapters.patching import replace, wrap
 from verl_agentic.algorithms.policy_loss import Loss, LossBatch, is_policy_loss, load_policy_loss, policy_loss_names
 
-Tensor = torch.Tensor
 _PER_TOKEN = {
     "rollout_log_prob_BT": "rollout_log_probs",
     "ref_log_prob_BT": "ref_log_prob",
@@ -42,7 +42,7 @@ _PER_ROW = {
 
 
 _weights: ContextVar[Tensor | None] = ContextVar("session_weights", default=None)
-"""`[B]` of the micro-batch whose loss is computed: one over the sampled tokens of the row's session."""
+"""`[B]` of the current micro-batch: 1 / number of sampled tokens of the row's session."""
 
 
 class LossConfig:
@@ -72,11 +72,11 @@ def _loss_with_columns(ppo_loss: Any, config: Any, model_output: Any, data: Any,
 
 @wrap(core_algos, "agg_loss")
 def _aggregate_sessions(agg_loss: Any, loss_mat: Tensor, loss_mask: Tensor, *args: Any, **info: Any) -> Tensor:
-    """Lets every term of the loss, KL and entropy too, weigh sessions where `per_session` is set."""
+    """Weighs sessions equally in every term of the loss, also KL and entropy, if `per_session` is set."""
     if (weights_B := _weights.get()) is None:
         return agg_loss(loss_mat, loss_mask, *args, **info)
     means_B = torch.where(loss_mask.bool(), loss_mat, 0.0).sum(dim=-1) * weights_B
-    # What there is of sessions, where nobody says how many the mini-batch has.
+    # Uses the sessions of the micro-batch if the mini-batch's number is unknown.
     num_sessions = info.get("global_batch_size") or (loss_mask.sum(dim=-1) * weights_B).sum()
     return means_B.sum() / num_sessions * info.get("dp_size", 1)
 
@@ -140,7 +140,7 @@ def _aggregate(loss: Loss, mask_BT: Tensor, *, loss_agg_mode: str, info: Mapping
 
 @functools.cache
 def _register(name: str) -> None:
-    """Gives verl, which looks losses up by name, one of ours: a bundled one, or the user's by its address."""
+    """Registers one of our losses in verl by name: a bundled one, or the user's by its address."""
     register_policy_loss(name)(_registered(name))
 
 

@@ -29,10 +29,10 @@ def _prepare_mean(
 def mean_log_prob(engine: Any, output: Any, output_args: Any, micro_batch: Any) -> torch.Tensor:
     """Returns nested `[B, P + R]`: the mean over the vocabulary of the log-probs, of the tempered distribution.
 
-    Without gradient: the loss takes it for a target.
+    Without gradient, because the loss uses it as a target.
 
     Raises:
-        ConfigError: fused kernels, which never hold all logits.
+        ConfigError: fused kernels are on, which never hold all logits.
     """
     if tu.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
         raise ConfigError(

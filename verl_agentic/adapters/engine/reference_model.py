@@ -1,9 +1,9 @@
-"""Patches verl: the reference can have its own model, `actor_rollout_ref.reference_path`, which our trainers write.
+"""Patches verl: the reference can have its own model, `actor_rollout_ref.reference_path`, set by our trainers.
 
 Wraps `__init__` of `ActorRolloutRefWorker`; adds its method `loaded_reference_path`.
 
-verl 0.9.1 builds the reference of `actor_rollout_ref.model`, whatever the section `ref` says
-(`ActorRolloutRefWorker.init_model`). Everything but the path is the policy's, the tokenizer included.
+verl 0.9.1 builds the reference from `actor_rollout_ref.model`, ignoring the section `ref`
+(`ActorRolloutRefWorker.init_model`). Everything except the path is the policy's, including the tokenizer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PATH = "reference_path"
 
 @wrap(ActorRolloutRefWorker, "__init__")
 def initialize_with_reference(initialize: Any, self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-    """Makes the worker build the reference of a path of its own where one is given."""
+    """Makes the worker build the reference from its own path, if one is given."""
     initialize(self, config, *args, **kwargs)
     path = config.get(_PATH)
     if path is None:
@@ -50,16 +50,12 @@ def initialize_with_reference(initialize: Any, self: Any, config: Any, *args: An
 
 @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # pyright: ignore[reportAttributeAccessIssue]  # set at run time
 def loaded_reference_path(self: Any) -> str | None:
-    """Returns, for every worker, the path of its reference; None where that is built as verl does."""
+    """Returns, for every worker, the path of its reference; None for verl's own."""
     return getattr(self, "built_reference_path", None)
 
 
 def build_reference(worker_cls: Callable[..., Any], section: Any, path: str, *, config: Any) -> Any:
-    """Returns the reference's worker with the model of a path.
-
-    Raises:
-        ConfigError: the model has another vocabulary than the policy, or its files lack weights.
-    """
+    """Returns a worker for the model. Raises ConfigError if its vocabulary is not the policy's, or it lacks weights."""
     tokenizer_path = section.get("tokenizer_path") or section.path
     changes = {"path": path, "hf_config_path": None, "tokenizer_path": tokenizer_path}
     model: Any = omega_conf_to_dataclass(cast("Any", OmegaConf.merge(section, changes)))
@@ -75,7 +71,7 @@ def build_reference(worker_cls: Callable[..., Any], section: Any, path: str, *, 
 
 
 def _check_weights(model: Any, path: str) -> None:
-    """Refuses files that lack weights, which transformers would make up with no more than a warning."""
+    """Rejects files that lack weights, which transformers would initialise randomly with a warning only."""
     stored = _stored_names(Path(model.local_path))
     if stored is None:
         return
@@ -88,7 +84,7 @@ def _check_weights(model: Any, path: str) -> None:
         names.setdefault(id(weight), set()).add(name)
     if all(stored & aliases for aliases in names.values()):
         return
-    # Files of another version have names that transformers translates: it is asked itself, which reads all weights.
+    # transformers translates weight names of other versions. So this asks transformers, which reads all weights.
     _, loading = auto.from_pretrained(
         model.local_path, config=copy.deepcopy(model.hf_config), device_map="meta", output_loading_info=True, **more
     )
@@ -100,7 +96,7 @@ def _check_weights(model: Any, path: str) -> None:
 
 
 def _stored_names(folder: Path) -> set[str] | None:
-    """Returns the names of the weights in a folder; None where there are no safetensors."""
+    """Returns the names of the weights in a folder, or None without safetensors."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if index.is_file():
         return set(json.loads(index.read_text())["weight_map"])

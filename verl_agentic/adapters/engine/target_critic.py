@@ -1,9 +1,9 @@
-"""Patches verl: FSDP2 engines have a target network beside the critic, with `critic.target: {tau: 0.1}`.
+"""Patches verl: FSDP2 engines keep a target network of the critic, with `critic.target: {tau: 0.1}`.
 
 Wraps `initialize`, `infer_batch`, `save_checkpoint` and `load_checkpoint` of `FSDPEngineWithValueHead`.
 
-It follows after every update that the optimizer makes, and lies where the engine's weights do, on the CPU where the
-engine offloads them. Where verl's trainer computes values, it gives `target_values` in a second pass.
+It is updated after every optimizer step. It is on the device of the engine's weights, or on the CPU if the engine
+offloads them. When verl's trainer computes values, a second pass gives `target_values`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A copy of the trained weights that follows them slowly (a target network), in an engine of verl's FSDP2.
+"""A moving average of the trained weights (a target network) in verl's FSDP2 engines.
 
-Every rank keeps that of its own shard, and puts it into the engine's checkpoints.
+Every rank keeps its own shard and saves it in the engine's checkpoints.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from verl.utils.device import get_torch_device
 
 from verl_agentic.algorithms.losses.target_network import TargetNetwork
 
-Tensor = torch.Tensor
 _COPY = "agentic_target"
 _SAVED = "agentic_saved_target"
 logger = logging.getLogger(__name__)
 
 
 def copy_of(engine: Any) -> TargetNetwork | None:
-    """Returns the copy that an engine has; None when it has none."""
+    """Returns the copy of an engine, or None."""
     return getattr(engine, _COPY, None)
 
 
 def trained_shards(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Returns this rank's memory of the weights that are trained; a change of it holds from the next pass on."""
+    """Returns this rank's shards of the trained weights; changes take effect in the next pass."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
-            # Gathered weights outlive a pass without gradients, and are then taken for the next one.
+            # Gathered weights survive a pass without gradients and would be reused by the next one.
             part.reshard()
     weights = {name: weight.detach() for name, weight in module.named_parameters() if weight.requires_grad}
     return {name: weight.to_local() if isinstance(weight, DTensor) else weight for name, weight in weights.items()}
 
 
 def settled_shards(engine: Any) -> dict[str, Tensor]:
-    """Returns the same of an engine whose weights may be on their way to the CPU."""
+    """Returns the same for an engine whose weights may be moving to the CPU."""
     # verl 0.9 offloads weights without waiting for it.
     get_torch_device().synchronize()
     return trained_shards(engine.module)
@@ -47,12 +47,11 @@ def settled_shards(engine: Any) -> dict[str, Tensor]:
 def add_copy(engine: Any, weights: dict[str, Tensor], *, tau: float) -> TargetNetwork:
     """Gives an engine a copy of its weights.
 
-    It starts as what a checkpoint that was loaded holds, else as the weights, and lies where they do.
+    It starts from a loaded checkpoint, else from the weights, and stays on their device.
 
     Args:
         engine: verl's, with an optimizer.
-        weights: those of its module, as `trained_shards` returns them.
-        tau: share of the way that it goes.
+        weights: as returned by `trained_shards`.
     """
     copy = TargetNetwork(weights, tau=tau)
     saved = getattr(engine, _SAVED, None)
@@ -63,14 +62,14 @@ def add_copy(engine: Any, weights: dict[str, Tensor], *, tau: float) -> TargetNe
 
 
 def save_copy(engine: Any, local_path: Any, *, name: str) -> None:
-    """Saves the copy of an engine that has saved a checkpoint, in files of this name."""
+    """Saves the copy of an engine after it saved a checkpoint, in files of this name."""
     copy = copy_of(engine)
     if copy is not None and local_path is not None and engine.checkpoint_manager.should_save_model:
         torch.save(copy.state_dict(), _path(engine, local_path, name))
 
 
 def load_copy(engine: Any, local_path: Any, *, name: str) -> None:
-    """Loads the copy of an engine that has loaded a checkpoint, at once or as soon as it has one."""
+    """Loads the copy of an engine after it loaded a checkpoint, at once or when the copy is made."""
     if local_path is None or not engine.checkpoint_manager.should_load_model:
         return
     path, copy = _path(engine, local_path, name), copy_of(engine)

@@ -1,1 +1,1 @@
-"""Watches a run and never changes what is trained."""
+"""Monitoring of a run, which never changes training."""

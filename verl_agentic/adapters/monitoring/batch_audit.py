@@ -1,4 +1,4 @@
-"""The audit of a batch in verl's trainer, before it is trained on."""
+"""The audit of a batch in verl's trainer, before training."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from verl_agentic.rewards.verl_result import PLACE
 
 _COLUMNS = ("response_mask", "rm_scores", "rollout_log_probs", "old_log_probs")
 _SHOWN = 3
-_MEND = "mend the agent loop that made the row"
+_MEND = "fix the agent loop that made the row"
 _ADVICE = {
-    GROUP_INCOMPLETE: "a session has raised: the worker's log has the error, as a rule of the dataset's row; mend it",
+    GROUP_INCOMPLETE: "a session has raised: the worker's log has the error, as a rule of the dataset's row; fix it",
     LOG_PROBS_MISALIGNED: "compare the tokens that rollout and trainer were given",
 }
 
 
 def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
-    """Looks at a batch before it is trained on.
+    """Audits a batch before training.
 
     Args:
         trainer: verl's, at a step.
-        batch: verl's name for the rows.
-        metrics: those of the step; takes what was seen.
+        metrics: metrics of the step; receives the results.
 
     Raises:
-        AuditError: something is wrong, and the run is to stop then.
+        AuditError: there is a breach, and the audit is set to stop.
     """
     watch = watch_of(trainer)
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
@@ -76,7 +75,7 @@ def audit_batch(trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
 
 
 def _tell(watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *, step: int, action: str) -> None:
-    """Keeps breaches, one finding for each of their kinds, and stops the run where it is to stop."""
+    """Stores breaches, one finding per kind, and stops the run if configured."""
     by_name: dict[str, list[Breach]] = {}
     for breach in breaches:
         by_name.setdefault(breach.name, []).append(breach)
@@ -103,18 +102,18 @@ def _tell(watch: HealthWatch, breaches: Sequence[Breach], keys: Sequence[str], *
 
 
 def _refuse_void_batch(extras: Sequence[Mapping[str, Any]], *, step: int) -> None:
-    """Raises what verl would say less plainly, a stage later."""
+    """Raises a clear error for a batch without valid rows, before verl fails."""
     causes = Counter(extra.get("error") or extra.get("stop_reason") or "unknown" for extra in extras)
     (cause, count), num_others = causes.most_common(1)[0], len(causes) - 1
     others = f" and {num_others} other causes" if num_others else ""
     raise InfrastructureError(
         f"no row of step {step} can be trained on: all {len(extras)} are void, got {cause} ({count} times){others}; "
-        "mend what fails around the policy, and resume"
+        "fix what fails around the policy, and resume"
     )
 
 
 def _observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> torch.Tensor:
-    """Returns `[B, T]` bool: tokens that the policy did not sample, by the segments of the rows that have any."""
+    """Returns `[B, T]` bool: tokens that the policy did not sample, by the rows' segments."""
     observed = np.zeros(tuple(mask_BT.shape), dtype=bool)
     for row, extra in enumerate(extras):
         for start, end, kind, _ in extra.get("segments") or ():
@@ -124,7 +123,7 @@ def _observed(extras: Sequence[Mapping[str, Any]], mask_BT: torch.Tensor) -> tor
 
 
 def _group_sizes(trainer: Any, watch: HealthWatch, uids: Sequence[str], sessions: Sequence[str]) -> dict[str, int]:
-    """Returns how many sessions every group had."""
+    """Returns the number of sessions of every group."""
     dataset = getattr(getattr(trainer, "train_dataset", None), "dataframe", None)
     is_told_by_rows = "__rollout_n__" in getattr(dataset, "column_names", ())
     if not watch.has_varying_groups and not is_told_by_rows:

@@ -3,9 +3,9 @@
 Wraps `_run_agent_loop` and `_compute_score` of `AgentLoopWorker`, `ToolAgentLoop._call_tool`, and `generate` of
 `LLMServerClient` and `FullyAsyncLLMServerClient`.
 
-A thread of its own looks, so that an event loop that is blocked is seen, too: by the stack of its thread. verl's own
-agent loops are watched as well: their turns, their tool calls, their rewards. The timeline of every episode, of
-whatever loop, travels in `extra_fields["episode_time"]` of its last row.
+A separate thread checks, so it can also report a blocked event loop with the stack of its thread. verl's own agent
+loops are covered: their turns, tool calls and rewards. The timeline of every episode is in
+`extra_fields["episode_time"]` of its last row.
 
     agentic.waiting: {stuck_after_s: 120, stuck_generate_s: 600, report_every_s: 10}
 """
@@ -47,16 +47,16 @@ EPISODE_TIME = "episode_time"
 """Key of `extra_fields`: `EpisodeTime.to_dict()` in the last row of an episode, None in the others."""
 _BLOCKED_S = 10.0
 _FRAMES = 6
-"""Of a blocking stack, the innermost ones are told."""
+"""Number of innermost frames reported of a blocking stack."""
 
 
 class WaitingReporter:
-    """The thread that looks after the episodes of this process."""
+    """The thread that monitors the episodes of this process."""
 
     def __init__(
         self, options: WaitingOptions, *, loop: asyncio.AbstractEventLoop, folder: Path | None, blocked_s: float
     ) -> None:
-        """Must be made in the thread of the event loop; writes files only where there is a folder."""
+        """Must be made in the thread of the event loop; writes files only if there is a folder."""
         self._options, self._loop, self._blocked_s = options, loop, blocked_s
         self._loop_thread = threading.get_ident()
         name = f"waiting-{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}.json"
@@ -70,12 +70,12 @@ class WaitingReporter:
         self._thread = threading.Thread(target=self._run, name="verl_agentic waiting", daemon=True)
 
     def start(self) -> None:
-        """Begins to look, until `stop` or the end of the event loop."""
+        """Starts to check, until `stop` or the end of the event loop."""
         atexit.register(self.stop)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends looking, and removes the file."""
+        """Stops checking, and removes the file."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
@@ -83,7 +83,7 @@ class WaitingReporter:
         atexit.unregister(self.stop)
 
     def look(self) -> None:
-        """Looks once: warns of what is stuck, and writes the file when that is due."""
+        """Checks once: warns of stuck episodes, and writes the file when due."""
         now = time.monotonic()
         episodes = activity.running()
         for line in self._watch.warnings(episodes, now=now):
@@ -104,7 +104,7 @@ class WaitingReporter:
         self._remove()
 
     def _look_at_loop(self, now: float) -> None:
-        """Asks the event loop for a sign of life; where it gives none, says what it is busy with."""
+        """Pings the event loop; if it does not answer, reports its stack."""
         if not self._is_asked:
             self._is_asked, self._asked = True, now
             with contextlib.suppress(RuntimeError):  # it has just ended
@@ -194,14 +194,14 @@ async def _run_watched(
 
 @wrap(AgentLoopWorker, "_compute_score")
 async def _compute_score_watched(compute: Any, self: Any, outputs: list[Any], *args: Any, **kwargs: Any) -> None:
-    """Sees the wait for verl's reward worker, and sends the episode's timeline with its last row."""
+    """Records the wait for verl's reward worker, and sends the episode's timeline with its last row."""
     is_waiting = outputs[-1].reward_score is None and self.reward_loop_worker_handles is not None
     with activity.span("reward") if is_waiting else contextlib.nullcontext():
         await compute(self, outputs, *args, **kwargs)
     timeline, spent = activity.current(), None
     if timeline is not None:
         spent = EpisodeTime(began_at=timeline.began_at, ended_at=time.time(), spans=timeline.spans).to_dict()
-    for output in outputs:  # the same keys in every row: verl drops a column that one of them lacks
+    for output in outputs:  # the same keys in every row, because verl drops columns that a row lacks
         output.extra_fields[EPISODE_TIME] = spent if output is outputs[-1] else None
 
 

@@ -1,8 +1,8 @@
-"""The first errors of every process of a run, kept in the run's folder, and told last by the driver when a run fails.
+"""The first errors of every process of a run, stored in the run's folder, and printed by the driver when a run fails.
 
-A process keeps what it logs at level ERROR, what a thread of it does not catch, and what Ray sends back as the failure
-of one of its tasks: each kind (exception and last line of code) once, with a count. Where there is no folder, the
-driver still tells the exception that has ended it, without the layers that Ray has wrapped around it.
+A process stores logs of level ERROR, uncaught exceptions of threads, and failures of its Ray tasks. Each kind
+(exception and last line of code) is stored once, with a count. Without a folder, the driver prints only the exception
+that ended it, without Ray's wrappers.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from verl_agentic.diagnostics.live.root_causes import ErrorRecord, failure_repor
 from verl_agentic.trajectory_log.secrets import Secrets
 
 _MOST = 20
-"""Kinds of errors that a process keeps."""
+"""Maximum number of kinds of errors per process."""
 _EXACT = 16
-"""Counts up to here are written at once, above whenever they have doubled: Ray's workers end without `atexit`."""
+"""Counts up to this are written at once, larger ones when they double, because Ray's workers end without `atexit`."""
 _MAX_CHARS = 20_000
-"""Of a traceback."""
+"""Maximum length of a traceback."""
 _DRAIN_S = 0.5
-"""Ray prints what its workers have written with a delay."""
+"""Ray prints its workers' output with a delay."""
 
 
 class FirstErrors:
-    """What one process keeps; written again as counts grow."""
+    """The errors of one process; rewritten as counts grow."""
 
     def __init__(self, folder: Path) -> None:
         """Writes nothing yet."""
@@ -60,13 +60,12 @@ class FirstErrors:
         self._pid = os.getpid()
 
     def add(self, kind: str, message: str, *, trace: str, where: str) -> None:
-        """Keeps an error; never raises.
+        """Stores an error; never raises.
 
         Args:
             kind: type of the exception, or of the log record.
-            message: what it says.
             trace: its traceback; may be empty.
-            where: its last line of code, by which it is told from others.
+            where: its last line of code, which identifies it.
         """
         if os.getpid() != self._pid:
             return  # a fork: its parent's file is not its own
@@ -80,7 +79,7 @@ class FirstErrors:
             if len(self._records) < _MOST:
                 process = _process()
                 found = re.match(r"ray::(?:IDLE$)?([\w.<>]*)", process)
-                # Secrets are removed before the text is cut: no half of one is recognized.
+                # Secrets are removed before the text is cut, because half a secret would not be recognised.
                 self._records[kind, where] = {
                     "time": time.time(),
                     "process": f"{process} (pid {os.getpid()} on {socket.gethostname()})",
@@ -94,13 +93,13 @@ class FirstErrors:
                 self.write()
 
     def add_exception(self, error: BaseException, *, trace: TracebackType | None = None) -> None:
-        """Keeps an exception, without what Ray has wrapped around it."""
+        """Stores an exception without Ray's wrappers."""
         root = root_of(error)
         lines = root.traceback or "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
         self.add(root.type, root.message, trace=lines, where=root.where)
 
     def write(self) -> None:
-        """Writes all that is kept."""
+        """Writes all stored errors."""
         with self._lock, contextlib.suppress(OSError):  # a full disk is no reason to end a run
             if not self._records:
                 return
@@ -111,7 +110,7 @@ class FirstErrors:
 
 
 def _process() -> str:
-    """Returns what this process calls itself: Ray names its workers after the actor or task they run."""
+    """Returns the name of this process; Ray names workers after their actor or task."""
     with contextlib.suppress(OSError):
         title = Path("/proc/self/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
         if title.startswith("ray::"):
@@ -123,12 +122,12 @@ _kept: FirstErrors | None = None
 
 
 def install(folder: Path) -> FirstErrors:
-    """Makes this process keep its first errors in a folder; a second call changes nothing."""
+    """Makes this process store its first errors in a folder; a second call does nothing."""
     global _kept
     if _kept is not None:
         return _kept
     _kept = kept = FirstErrors(folder)
-    # A handler would miss loggers that do not propagate, as verl's, and would keep `basicConfig` from doing its work.
+    # A handler would miss loggers that do not propagate, such as verl's, and would disable `basicConfig`.
     logging.setLogRecordFactory(_record_factory(logging.getLogRecordFactory(), kept))
     sys.excepthook = _excepthook(sys.excepthook, kept)
     threading.excepthook = _thread_excepthook(threading.excepthook, kept)
@@ -188,7 +187,7 @@ def _thread_excepthook(original: Any, kept: FirstErrors) -> Any:
 
 
 def _watch_tasks(kept: FirstErrors) -> None:
-    """Keeps what Ray makes a `RayTaskError` of, where it was raised: no hook of Python's ever sees that."""
+    """Stores exceptions that Ray converts to `RayTaskError`, which no hook of Python sees."""
     from ray.exceptions import RayTaskError
 
     @wrap(RayTaskError, "__init__")
@@ -204,11 +203,10 @@ def _watch_tasks(kept: FirstErrors) -> None:
 
 
 def watch_driver(config: Any, main: dict[str, Any]) -> None:
-    """Makes the workers of a run keep their first errors, and the driver tell them when the run fails.
+    """Makes the workers of a run store their first errors, and the driver print them if the run fails.
 
     Args:
-        config: of the run.
-        main: the globals of verl's entry point, whose `run_ppo` is what may fail; others are left alone.
+        main: globals of verl's entry point with `run_ppo`; others are ignored.
     """
     if not callable(main.get("run_ppo")):
         return
@@ -228,7 +226,7 @@ def watch_driver(config: Any, main: dict[str, Any]) -> None:
 
 
 def telling(run: Any, folder: Path | None) -> Any:
-    """Returns `run`, which says why it has failed as the last thing that the process prints."""
+    """Wraps `run` to print the reason of a failure as the process's last output."""
 
     @functools.wraps(run)
     def told(*args: Any, **kwargs: Any) -> Any:
@@ -238,7 +236,7 @@ def telling(run: Any, folder: Path | None) -> Any:
         except Exception as error:
             if _kept is not None and not is_sent(error):  # else, the process that raised it has kept it
                 _kept.add_exception(error)
-            # Registered last, so it runs first: it ends Ray, whose own output comes before.
+            # Registered last, so it runs first. It ends Ray, whose output then comes before.
             atexit.register(_tell, error, folder, began_at)
             raise
 

@@ -1,4 +1,4 @@
-"""What an alarm does to a run: `stop` ends it, `rollback` goes back to the last healthy checkpoint."""
+"""Actions of alarms: `stop` ends a run, `rollback` loads the last healthy checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEEP = ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")
 
 
 def target_of_rollback(watch: HealthWatch, findings: Sequence[HealthFinding]) -> int | None:
-    """Returns the step that a run goes back to; None where no alarm asks for it, or another one stops the run."""
+    """Returns the step to roll back to; None if no alarm asks for it, or another alarm stops the run."""
     levels = {finding.level for finding in findings}
     if "rollback" not in levels or "stop" in levels or watch.num_rollbacks >= watch.health.settings.max_rollbacks:
         return None
@@ -29,11 +29,7 @@ def target_of_rollback(watch: HealthWatch, findings: Sequence[HealthFinding]) ->
 
 
 def act(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
-    """Goes back where `metrics` say so, and stops the run where an alarm is left that asked for more than a warning.
-
-    Raises:
-        HealthError: the run stops.
-    """
+    """Rolls back or stops the run as the alarms in `metrics` require. Raises HealthError if the run stops."""
     if ROLLED_BACK_TO in metrics:
         _roll_back(trainer, watch, step=int(metrics[ROLLED_BACK_TO]))
     elif serious := [finding for finding in findings if finding.level in ("stop", "rollback")]:
@@ -41,9 +37,9 @@ def act(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Seq
 
 
 def _roll_back(trainer: Any, watch: HealthWatch, *, step: int) -> None:
-    """Loads a checkpoint into trainer and rollout. Steps, data and random numbers of the driver go on.
+    """Loads a checkpoint into trainer and rollout.
 
-    So the batches that went wrong do not come again.
+    Steps, data and random state of the driver continue, so the bad batches are not repeated.
     """
     folder = watch.checkpoints.folder(step)
     trainer.checkpoint_manager.sleep_replicas()
@@ -66,10 +62,10 @@ def _roll_back(trainer: Any, watch: HealthWatch, *, step: int) -> None:
 
 
 def _stop(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: Sequence[HealthFinding]) -> None:
-    """Leaves the last healthy checkpoint as the newest, saves the weights aside, and ends the run."""
+    """Makes the last healthy checkpoint the newest, saves the weights separately, and ends the run."""
     healthy = watch.checkpoints.newest(watch.health.healthy_until())
     aside = _put_aside(trainer, watch, healthy=healthy or 0)
-    with contextlib.suppress(Exception):  # the reason is in the error, whatever a logger says
+    with contextlib.suppress(Exception):  # the error has the reason anyway
         numbers = {name: value for name, value in metrics.items() if isinstance(value, Real)}
         trainer.logger.log(data=numbers, step=trainer.global_steps)
     told = "; ".join(f"{finding.check}: {finding.found}" for finding in findings)
@@ -88,7 +84,7 @@ def _stop(trainer: Any, watch: HealthWatch, metrics: dict[str, Any], findings: S
 
 
 def _put_aside(trainer: Any, watch: HealthWatch, *, healthy: int) -> str:
-    """Returns how to go on from the weights that the alarm found sick, which may be a false alarm."""
+    """Saves the unhealthy weights; returns how to continue from them after a false alarm."""
     step, checkpoints = trainer.global_steps, watch.checkpoints
     is_saved = checkpoints.has(step)
     checkpoints.put_aside(after=healthy)
@@ -97,7 +93,7 @@ def _put_aside(trainer: Any, watch: HealthWatch, *, healthy: int) -> str:
         if not is_saved:
             with _saving_into(trainer.config, str(checkpoints.aside)):
                 trainer._save_checkpoint()
-    except Exception as cause:  # the alarm must be told, whatever becomes of its weights
+    except Exception as cause:  # the alarm must be raised even if saving fails
         logger.exception("the weights of step %d were not saved", step)
         return f"The weights of step {step} were not saved ({type(cause).__name__}: {cause})"
     return f"If this is a false alarm, resume from {folder}"
@@ -105,7 +101,7 @@ def _put_aside(trainer: Any, watch: HealthWatch, *, healthy: int) -> str:
 
 @contextlib.contextmanager
 def _saving_into(config: Any, folder: str) -> Iterator[None]:
-    """Has verl save into another folder and remove nothing for it."""
+    """Makes verl save into another folder without removing checkpoints."""
     before = {name: config.trainer.get(name) for name in ("default_local_dir", *_KEEP)}
     with open_dict(config.trainer):
         config.trainer.update({"default_local_dir": folder, **dict.fromkeys(_KEEP)})

@@ -1,4 +1,4 @@
-"""What watches over one trainer: options, alarms, findings."""
+"""The health monitor of one trainer: options, alarms, findings."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ logger = logging.getLogger(__name__)
 
 
 class HealthWatch:
-    """What watches over one trainer."""
+    """The alarms and findings of one trainer."""
 
     def __init__(self, config: Any, *, begun_at: int = 0) -> None:
         """Reads the section.
 
         Args:
-            config: verl's.
             begun_at: step whose checkpoint the run was resumed from; 0 for a new one.
 
         Raises:
-            ConfigError: an unknown key, a value out of range, or `rollback` where a run cannot go back.
+            ConfigError: a key is unknown, a value is out of range, or `rollback` is impossible.
         """
         self.options = log_options(config)
         self.audit = audit(config) if OmegaConf.select(config, f"{AGENTIC}.audit") is not None else None
@@ -41,7 +40,7 @@ class HealthWatch:
         self._findings = None if folder is None else Lines(Path(folder) / "health.jsonl")
         self._is_known = False
         self.num_rollbacks = 0
-        """Of the run, those of earlier processes included."""
+        """Rollbacks of the run, including earlier processes."""
         trainer = config.trainer
         is_named = trainer.get("resume_mode") == "resume_path" and trainer.get("resume_from_path")
         self.checkpoints = Checkpoints(
@@ -52,7 +51,7 @@ class HealthWatch:
         self.has_varying_groups = OmegaConf.select(config, "data.curriculum.group_size") is not None
 
     def remember(self, *, before: int) -> None:
-        """Lets alarms know, once, what a run that is resumed logged of its steps before this one."""
+        """Loads, once, the metrics of a resumed run's earlier steps into the alarms."""
         is_new, self._is_known = not self._is_known, True
         if not is_new or before <= 1 or self.options.dir is None:
             return
@@ -65,19 +64,19 @@ class HealthWatch:
             logger.exception("alarms do not know what was logged before step %d", before)
 
     def keep_healthy(self) -> None:
-        """Keeps the newest checkpoint that each stopping alarm found healthy; without such alarms, verl keeps alone."""
+        """Retains the newest checkpoint that each stopping alarm found healthy."""
         found = (self.checkpoints.newest(step) for step in self.health.judged_until())
         self.checkpoints.keep(step for step in found if step is not None)
 
     def find(self, finding: HealthFinding) -> None:
-        """Keeps and tells a finding."""
+        """Stores and logs a finding."""
         if self._findings is not None:
             self._findings.append({**finding.to_dict(), "time": time.time()})
         logger.log(logging.INFO if finding.level == "log" else logging.WARNING, "%s", finding)
 
 
 def watch_of(trainer: Any) -> HealthWatch:
-    """Returns what watches over a trainer; one that is new begins to."""
+    """Returns the monitor of a trainer; makes it on the first call."""
     if "_agentic_watch" not in vars(trainer):
         trainer._agentic_watch = HealthWatch(trainer.config, begun_at=trainer.global_steps)
     return trainer._agentic_watch

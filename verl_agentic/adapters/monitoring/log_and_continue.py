@@ -1,4 +1,4 @@
-"""What only watches a run must not end it."""
+"""Logs and swallows exceptions in monitoring code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ _told: set[str] = set()
 
 @contextlib.contextmanager
 def log_and_continue(what: str) -> Iterator[None]:
-    """Keeps an exception in the block from ending the run; it is logged, the first time in this process.
-
-    Args:
-        what: cannot be told then; names the block.
-    """
+    """Swallows exceptions of the block `what`, and logs the first one of this process."""
     try:
         yield
     except Exception:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @section(f"{AGENTIC}.log")
 def log_options(config: Any) -> LogOptions:
-    """Returns where a run is logged."""
+    """Returns the options of the run's log."""
     from verl_agentic.trajectory_log.log_options import LogOptions
 
     return read_settings(LogOptions, plain_section(config, f"{AGENTIC}.log"), section=f"{AGENTIC}.log")
@@ -27,7 +27,7 @@ def log_options(config: Any) -> LogOptions:
 
 @section(f"{AGENTIC}.audit")
 def audit(config: Any) -> Audit:
-    """Returns what happens to a row whose tokens, mask and text do not fit together."""
+    """Returns the action for a row whose tokens, mask and text do not match."""
     from verl_agentic.agent_loops.loop_settings import to_audit
 
     return to_audit(plain_section(config, f"{AGENTIC}.audit"), name=f"{AGENTIC}.audit")
@@ -35,11 +35,7 @@ def audit(config: Any) -> Audit:
 
 @section(f"{AGENTIC}.health")
 def health_settings(config: Any) -> HealthSettings:
-    """Returns what alarms look at, and what they do.
-
-    Raises:
-        ConfigError: an unknown key, alarm or option, or `rollback` where a run cannot go back.
-    """
+    """Returns the settings of alarms. Raises ConfigError if a key or alarm is unknown, or `rollback` is impossible."""
     from verl_agentic.diagnostics.health.monitor import HealthSettings
 
     settings = read_settings(HealthSettings, plain_section(config, f"{AGENTIC}.health"), section=f"{AGENTIC}.health")
@@ -50,7 +46,7 @@ def health_settings(config: Any) -> HealthSettings:
 
 @section(f"{AGENTIC}.waiting")
 def waiting_options(config: Any) -> WaitingOptions:
-    """Returns when an episode, or the trainer, has waited for too long."""
+    """Returns the limits of waits of episodes and trainer."""
     from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
 
     return read_settings(WaitingOptions, plain_section(config, f"{AGENTIC}.waiting"), section=f"{AGENTIC}.waiting")

@@ -1,4 +1,4 @@
-"""Where a run writes what it tells of itself."""
+"""The folder of a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from omegaconf import OmegaConf
 
 VARIABLE = "VERL_AGENTIC_RUN_DIR"
-"""Environment variable that tells the folder to processes which have no configuration."""
+"""Environment variable with the folder, for processes without a configuration."""
 KEY = "actor_rollout_ref.rollout.custom.agentic.log.dir"
 
 
 def run_dir_of(config: Any) -> Path | None:
-    """Returns the folder of the run; None where nothing is to be written."""
+    """Returns the folder of the run, or None if nothing is written."""
     written, told = OmegaConf.select(config, KEY), os.environ.get(VARIABLE)
-    # The driver tells its workers: what is relative is so to its own working directory.
+    # The driver passes it to its workers; relative paths are relative to its working directory.
     if written and (Path(str(written)).is_absolute() or not told):
         return Path(str(written)).absolute()
     return Path(told) if told else None

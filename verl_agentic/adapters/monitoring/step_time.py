@@ -1,10 +1,10 @@
-"""Patches verl: every training step has metrics `time/*`, `tool_time/*` and `turn_time/*` of where its time went.
+"""Patches verl: every training step gets the metrics `time/*`, `tool_time/*` and `turn_time/*`.
 
-Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`, `ReplayBufferAsync.wait_for_sampleable`, and
-`prepare_step` and `_compute_metrics` of `PPOTrainer`.
+Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`, `ReplayBufferAsync.wait_for_sampleable`, and `prepare_step`
+and `_compute_metrics` of `PPOTrainer`.
 
-`diagnostics.live.time_ledger` says what they mean. What it needs beyond verl's timers: when the trainer waited for each
-batch, and the timelines of the batch's episodes, which their last rows carry (`adapters.monitoring.episode_waits`).
+`diagnostics.live.time_ledger` defines them. In addition to verl's timers it needs the waits of the trainer for each
+batch, and the timelines of the batch's episodes from their last rows (`adapters.monitoring.episode_waits`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.live.time_ledger import EpisodeTime, Wait, time_ledger, tool_times, turn_times
 
 LOG_S = "agentic_log_s"
-"""Attribute of the trainer: timer of verl's -> seconds of it that went into the log and the audit in this step."""
+"""Attribute of the trainer: verl's timer -> its seconds for log and audit in this step."""
 _WHAT = "where the time of a step went"
 
 
 @wrap(ReplayBuffer, "sample")
 @wrap(ReplayBufferAsync, "sample", "wait_for_sampleable")
 def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
-    """Notes when the trainer waited, and the last rows of the episodes that it got."""
+    """Records the trainer's wait, and the last rows of the received episodes."""
     if partition_id == "val" or getattr(self, "is_waiting", False):
         return wait(self, global_steps, partition_id, *args, **kwargs)
     self.is_waiting, began_at = True, time.time()
@@ -39,7 +39,7 @@ def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *ar
     finally:
         self.is_waiting = False
     with log_and_continue(_WHAT):
-        # Of a wait for groups that are not taken yet, nothing is known of the episodes.
+        # The episodes of a wait for groups that are not taken yet are unknown.
         keys = list(last_rows(found[0].keys).values()) if hasattr(found[0], "keys") else []
         self.waits = [*getattr(self, "waits", []), (began_at, time.time(), keys)]
     return found
@@ -62,7 +62,7 @@ def _add_times(compute: Any, self: Any, batch: Any, metrics: dict[str, Any], *ar
 
 
 def _times(trainer: Any, batch: Any, metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the metrics of a step; what they are made of is taken, and gone for the next one."""
+    """Returns the metrics of a step and resets their data."""
     kept, own = vars(trainer.replay_buffer), vars(trainer)
     recorded, known = kept.pop("waits", []), kept.pop(LAST_ROWS, (0, {}))[1]
     spent = {"handing_out_s": own.pop("handing_out_s", 0.0), "log_s": own.pop(LOG_S, None)}
@@ -77,8 +77,8 @@ def to_waits(
     """Returns the waits of a step, with the episodes of their batches.
 
     Args:
-        recorded: begin and end of each, in seconds since 1970, and the keys of the last rows.
-        batch: what the step trained on; still in the queue.
+        recorded: start and end of each, in seconds since 1970, and the keys of the last rows.
+        batch: the step's batch, still in the queue.
         known: key -> `extra_fields` of last rows; those of others are fetched.
     """
     wanted = set(batch.keys)

@@ -1,8 +1,8 @@
 """Patches verl: the trainer writes a run's log, audits every batch, and watches the health of the run.
 
-`agentic.log.dir` names the folder; `audit` and `health` beside it say what is checked and what happens.
-Wraps `fit`, `_compute_advantage`, `_compute_metrics`, `_save_checkpoint` and `_validate` of `PPOTrainer`, so that
-all modes of the V1 trainer, and estimators and loops of any kind, are seen.
+`agentic.log.dir` names the folder; `audit` and `health` configure checks and actions. Wraps `fit`,
+`_compute_advantage`, `_compute_metrics`, `_save_checkpoint` and `_validate` of `PPOTrainer`, so all modes of the V1
+trainer and all estimators and loops are covered.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMNS = ("response_mask", "rm_scores", "advantages", "returns", "values", "ol
 
 @contextlib.contextmanager
 def _timed(trainer: Any, where: str) -> Iterator[None]:
-    """Counts what the block takes to what the log and the audit cost within a timer of verl's."""
+    """Adds the block's time to the cost of log and audit within one of verl's timers."""
     started = time.perf_counter()
     try:
         yield
@@ -112,19 +112,18 @@ def _log_validation(validate: Any, self: Any) -> dict[str, float]:
 
 
 def log_updates(options: LogOptions, batch: Any, *, step: int) -> None:
-    """Has a record of every row of a batch written: what the trainer made of it.
+    """Writes a record of the training results of every row of a batch.
 
     Args:
-        options: of the run's log.
-        batch: verl's name for the rows; their advantages are stored.
-        step: whose update they are in.
+        batch: verl's reference to the rows, with stored advantages.
+        step: step of their update.
     """
     rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
     keys = [batch.keys[row] for row in rows]
     fetched = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(_COLUMNS))
     columns = {name: fetched[name].unbind() for name in _COLUMNS if name in fetched}
     has_critic = "values" in columns
-    # What is replayed has a new uid in the queue, and the old one in the log.
+    # Replayed rows have a new uid in the queue, and the old one in the log.
     uids = [batch.tags[row].get(PLAYED_UID) or split_key(batch.keys[row])[0] for row in rows]
 
     def records() -> list[dict[str, Any]]:

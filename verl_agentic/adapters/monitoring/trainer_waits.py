@@ -1,10 +1,10 @@
-"""Patches verl: a trainer that waits too long for samples logs how many episodes are missing, and the oldest of them.
+"""Patches verl: a trainer that waits too long for samples logs the number of missing episodes and the oldest ones.
 
 Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`, `ReplayBufferAsync.wait_for_sampleable`,
 `ReplayBuffer._wait_for_next_poll` and `PPOTrainer._build_replay_buffer`.
 
-The workers tell what their episodes wait for in the run's folder (`adapters.monitoring.episode_waits`);
-without one, they warn of them in their own log, and the trainer only counts.
+The workers write the waits of their episodes to the run's folder (`adapters.monitoring.episode_waits`). Without a
+folder, they warn in their own log, and the trainer only counts.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _OLDEST = 3
 
 @dataclass(kw_only=True)
 class PollWatch:
-    """One wait of the trainer, and what it needs to tell of it."""
+    """One wait of the trainer, and the data for its report."""
 
     options: WaitingOptions
     run_dir: Path | None
     group_sizes: Mapping[str, int]
-    """Sessions per prompt, by partition; a partition whose prompts have different numbers of them is left out."""
+    """Sessions per prompt, by partition, if all prompts of the partition have the same number."""
     began: float = 0.0
     num_wanted: int = 0
     ages: BackoffWarner | None = None
 
     def begin(self, num_wanted: int) -> None:
-        """Says that the trainer waits for so many groups from now on."""
+        """Starts a wait for a number of groups."""
         self.began, self.num_wanted, self.ages = time.monotonic(), num_wanted, BackoffWarner(self.options.stuck_after_s)
 
     def look(self, buffer: Any, partition_id: str) -> str | None:
-        """Returns what is to be said now, if anything."""
+        """Returns a due report, or None."""
         age_s = time.monotonic() - self.began
         if self.ages is None or not self.ages.is_due(partition_id, age_s):
             return None
@@ -67,7 +67,7 @@ class PollWatch:
 def waits_for(
     buffer: Any, partition_id: str, *, num_wanted: int, group_size: int | None, age_s: float, oldest: list[str]
 ) -> str:
-    """Returns what a replay buffer waits for, as one line, with the oldest episodes."""
+    """Returns a one-line report of a replay buffer's wait, with the oldest episodes."""
     playing = buffer.running_keys[partition_id]
     sessions = {split_key(key)[:2] for key in buffer.partitions[partition_id]}
     ended = Counter(uid for uid, _ in sessions if uid in playing)
@@ -84,7 +84,7 @@ def waits_for(
 
 
 def oldest(run_dir: Path, *, now_at: float) -> list[str]:
-    """Returns what the episodes that have waited longest wait for, over all workers that report to a folder."""
+    """Returns the waits of the longest waiting episodes, over all workers that write to a folder."""
     found: list[tuple[dict[str, Any], str]] = []
     for path in run_dir.rglob("waiting-*.json"):
         try:

@@ -1,8 +1,8 @@
-"""Patches verl: rows of its own agent loops are in a run's log: what verl stores, and the turns that the mask tells.
+"""Patches verl: logs rows of its own agent loops, with verl's columns and the turns from the mask.
 
 Wraps `AgentLoopWorker._run_agent_loop` and `AgentLoopOutput.as_dict`.
 
-What their tools were asked, took and answered is not known apart from the text.
+Their tool calls, durations and results are only known as text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verl_agentic.trajectory_log.writer import log_writer
 
 @dataclass(kw_only=True)
 class _Session:
-    """The session that this task plays."""
+    """The session of this task."""
 
     columns: Mapping[str, Any]
     options: LogOptions
@@ -41,11 +41,11 @@ _session: ContextVar[_Session | None] = ContextVar("foreign_session", default=No
 
 
 def place_columns(kwargs: Mapping[str, Any], *, is_validation: bool) -> dict[str, Any]:
-    """Returns the columns that say which session of which prompt a row is of.
+    """Returns the columns that identify a row's prompt and session.
 
     Args:
-        kwargs: what verl calls an agent loop with.
-        is_validation: whether it is played to be validated only.
+        kwargs: verl's arguments of an agent loop.
+        is_validation: whether it is a validation session.
     """
     extra = kwargs.get("extra_info") or {}
     uid = kwargs.get("uid") or extra.get("task_id") or extra.get("index") or ""
@@ -58,7 +58,7 @@ def place_columns(kwargs: Mapping[str, Any], *, is_validation: bool) -> dict[str
 
 
 def is_greedy(kwargs: Mapping[str, Any], *, is_validation: bool) -> bool:
-    """Tells whether a session is a baseline that is never trained on; arguments as above."""
+    """Returns whether a session is an untrained baseline; arguments as above."""
     session = kwargs.get(GREEDY_SESSION)
     return not is_validation and session is not None and int(session) == kwargs.get("session_id")
 
@@ -88,8 +88,8 @@ async def _run_in_session(
 @wrap(AgentLoopOutput, "as_dict")
 def _log_row(as_dict: Any, self: Any) -> dict[str, Any]:
     columns, session = as_dict(self), _session.get()
-    # What verl's loops return is of this very class, or made of it (`is_foreign`) to be scored; a class of its own
-    # may log itself, as env_agent's does.
+    # verl's loops return exactly this class, or one derived for scoring (`is_foreign`). Other classes, such as
+    # env_agent's, log themselves.
     is_foreign = getattr(type(self), "is_foreign", type(self) is AgentLoopOutput)
     if session is not None and is_foreign:
         index, ended = session.num_rows, time.time()

@@ -1,9 +1,8 @@
 """DPO on trajectories, with verl's SFT trainer: `torchrun ... -m verl_agentic.adapters.offline.dpo_trainer`.
 
 It takes the configuration of `verl.trainer.sft_trainer` and the section `dpo` (`DpoSettings`). `data.train_files` are
-JSON lines of pairs (`data.datasets.preference_pairs`); the rest is as `adapters.offline.pair_trainer` says. What LoRA
-has trained must be merged before it is loaded (`python -m verl.model_merger`): weights in `hf_model` then have PEFT's
-names.
+JSON lines of pairs (`data.datasets.preference_pairs`); for the rest, see `adapters.offline.pair_trainer`. Merge LoRA
+checkpoints before loading (`python -m verl.model_merger`), because weights in `hf_model` have PEFT's names.
 """
 
 from __future__ import annotations
@@ -35,15 +34,11 @@ class DpoSettings(ReferenceSettings):
     section: ClassVar[str] = "dpo"
 
     beta: float = setting(0.1, above=0)
-    """How much the policy may move away from the reference."""
+    """Strength of the pull towards the reference."""
 
 
 async def encode(pair: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[EncodedRow]:
-    """Returns the rows of a pair, chosen and rejected.
-
-    Raises:
-        DataError: the pair is malformed.
-    """
+    """Returns the rows of a pair, chosen and rejected. Raises DataError if the pair is malformed."""
     sides = await encode_pair(pair, codec=codec, tokenizer=tokenizer)
     return [EncodedRow(trajectory=sides[side], labels={}) for side in SIDES]
 
@@ -51,11 +46,7 @@ async def encode(pair: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list
 def pair_loss(
     model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, beta: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Returns the share of a micro-batch in the mean loss over all pairs of a batch, as verl's engines take it.
-
-    Raises:
-        DataError: a pair lies in two micro-batches.
-    """
+    """Returns a micro-batch's share of the mean loss over pairs. Raises DataError if micro-batches split a pair."""
     log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
     reference_B = row_column(data[REFERENCE])
     preference = dpo_loss(

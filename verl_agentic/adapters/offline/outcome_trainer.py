@@ -1,8 +1,8 @@
 """Trains implicit reward models (PRIME): `torchrun ... -m verl_agentic.adapters.offline.outcome_trainer`.
 
 It takes the configuration of `verl.trainer.sft_trainer` and the section `implicit_reward` (`OutcomeSettings`).
-`data.train_files` are JSON lines of trajectories with their outcome (`data.datasets.outcome_rows`); the rest is as
-`adapters.offline.pair_trainer` says, but for LoRA, which is refused. `algorithm.implicit_reward` uses the model in RL.
+`data.train_files` are JSON lines of trajectories with their outcome (`data.datasets.outcome_rows`); for the rest, see
+`adapters.offline.pair_trainer`. LoRA is rejected. `algorithm.implicit_reward` uses the model in RL.
 """
 
 from __future__ import annotations
@@ -37,15 +37,11 @@ class OutcomeSettings(ReferenceSettings):
     section: ClassVar[str] = "implicit_reward"
 
     beta: float = setting(0.05, above=0)
-    """Scale of the token rewards; the paper's."""
+    """Scale of the token rewards; the default is the paper's."""
 
 
 async def encode(row: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[EncodedRow]:
-    """Returns the one row of an item, labelled with its outcome.
-
-    Raises:
-        DataError: it is malformed.
-    """
+    """Returns the one row of an item, labelled with its outcome. Raises DataError if it is malformed."""
     trajectory, outcome = await encode_outcome_row(row, codec=codec, tokenizer=tokenizer)
     return [EncodedRow(trajectory=trajectory, labels={_OUTCOME: outcome})]
 
@@ -53,11 +49,11 @@ async def encode(row: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[
 def row_loss(
     model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, beta: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Returns the share of a micro-batch in the mean loss over all rows of a batch, as verl's engines take it.
+    """Returns a micro-batch's share of the mean loss over all rows of a batch.
 
-    `train/accuracy` is the share of all rows whose implicit rewards add up to more than 0 where the outcome is above
-    1/2, and to less where it is below. So rows with an outcome of exactly 1/2 never count as right, and no row does
-    in the first step, where phi still is its own reference.
+    `train/accuracy` is the share of rows whose implicit rewards sum to above 0 for an outcome above 1/2, or to below 0
+    for one below. Rows with outcome 1/2 never count as right, and neither does any row in the first step, where phi
+    equals the reference.
     """
     log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
     outcome_B = row_column(data[_OUTCOME])
@@ -81,12 +77,9 @@ class OutcomeTrainer(ReferenceTrainer):
 
 
 def check_no_lora(model: Any) -> None:
-    """Refuses LoRA.
+    """Raises ConfigError for LoRA.
 
-    verl saves `hf_model` under the names that PEFT gives weights: loaded as a reward model, all of it would be random.
-
-    Raises:
-        ConfigError: the section `model` asks for it.
+    verl saves `hf_model` with PEFT's names, so a reward model would load with random weights.
     """
     rank = (model.get("lora") or {}).get("rank") or model.get("lora_rank")
     if rank or model.get("lora_adapter_path") is not None:

@@ -1,9 +1,9 @@
-"""verl's SFT trainer for losses that compare whole trajectories with the model that training starts from.
+"""verl's SFT trainer for losses that compare whole trajectories with the initial model.
 
-JSON lines are items of one trajectory or more, which stay in one micro-batch; `train_batch_size` and
-`micro_batch_size_per_gpu` count items. Only what a policy wrote counts: prompts, tool results and headers are masked.
-The reference is the model that training starts from, LoRA adapters included: one pass over the data before the first
-step, and no second model in memory.
+Each JSON line is an item of one or more trajectories, which stay in one micro-batch. `train_batch_size` and
+`micro_batch_size_per_gpu` count items. Prompts, tool results and headers are masked. The reference is the initial
+model, LoRA adapters included. Its log-probs are computed in one pass before the first step, without a second model in
+memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import hydra
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 from verl.trainer.sft_trainer import SFTTrainer
 from verl.utils import tensordict_utils as tu
@@ -31,14 +32,13 @@ from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import Settings, read_settings, setting
 from verl_agentic.trajectory import Trajectory
 
-Tensor = torch.Tensor
 REFERENCE = "ref_log_prob"
 """Column `[B, 1]` of the log-probs of whole rows under the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceSettings(Settings):
-    """What the sections of these trainers have in common."""
+    """Options shared by the sections of these trainers."""
 
     section: ClassVar[str]
     """Its name in the configuration."""
@@ -78,13 +78,12 @@ class ItemDataset(Dataset):
         Args:
             files: JSON lines.
             encode: `(item, *, codec, tokenizer) -> list[EncodedRow]`, a coroutine.
-            model_path: of the tokenizer.
-            settings: say how actions are written.
+            settings: tool format and protocol.
             max_length: `data.max_length`, in tokens.
-            max_items: of all files together; -1: all.
+            max_items: maximum number over all files; -1: all.
 
         Raises:
-            DataError: an item is malformed, or a row of it is longer than `data.max_length`.
+            DataError: an item is malformed, or one of its rows is longer than `data.max_length`.
         """
         tokenizer, codec = load_codec(model_path, tool_format=settings.tool_format, protocol=settings.protocol)
         found = [(f"{file}:{number}", item) for file in files for number, item in read_json_lines(Path(file))]
@@ -128,26 +127,27 @@ def _to_columns(row: EncodedRow) -> dict[str, Tensor]:
 
 
 def row_log_probs(log_probs: Any, loss_mask: Any) -> Tensor:
-    """Returns `[B]` float32: the log-prob of what the policy wrote, in every row.
+    """Returns `[B]` float32: the log-prob of the policy's tokens in every row.
 
     Args:
-        log_probs: nested `[B, L]` float: at every place that of the token that comes next, as verl's engines give it.
+        log_probs: nested `[B, L]` float: at every position that of the next token, as in verl's engines.
         loss_mask: nested `[B, L]`: 1 on tokens that count; 0 on the first token of every row.
     """
     flat, lengths_B = log_probs.values(), log_probs.offsets().diff()
-    # The place before a token says how likely it is. What the last place of a row gets is the next row's first token.
+    # A token's log-prob is at the position before it. The last position of a row has that of the next row's first
+    # token.
     mask = loss_mask.values().roll(-1).bool()
     rows = torch.arange(len(lengths_B), device=flat.device).repeat_interleave(lengths_B)
     return torch.zeros(len(lengths_B), device=flat.device).index_add(0, rows, masked(flat, mask))
 
 
 def row_column(nested: Tensor) -> Tensor:
-    """Returns `[B]` of a column with one number per row, as the collator and verl's engines hold it."""
+    """Returns `[B]` of a column with one number per row."""
     return nested.values() if nested.is_nested else nested.squeeze(-1)
 
 
 class ReferenceTrainer(SFTTrainer):
-    """verl's SFT trainer on items; a subclass says what an item is, and what its loss."""
+    """verl's SFT trainer on items; subclasses define items and loss."""
 
     settings_type: type[ReferenceSettings]
     rows_per_item: int
@@ -195,13 +195,13 @@ class ReferenceTrainer(SFTTrainer):
 
     def _init_engine(self) -> None:
         super()._init_engine()
-        # A checkpoint is loaded after this: what the engine holds now is the reference.
+        # The engine holds the reference now; a checkpoint is loaded later.
         for dataset in (self.train_dataset, self.val_dataset):
             if dataset is not None:
                 dataset.reference_IR = self._reference_log_probs(dataset)
 
     def _reference_log_probs(self, dataset: ItemDataset) -> Tensor:
-        """Returns `[I, R]`: every rank computes its share, in batches that are as full on all of them."""
+        """Returns `[I, R]`: every rank computes its share, in batches of equal size."""
         rank, size = self.engine.get_data_parallel_rank(), self.engine.get_data_parallel_size()
         count = self.train_batch_size_per_dp
         found: dict[int, list[float]] = {}
@@ -232,7 +232,7 @@ class ReferenceTrainer(SFTTrainer):
 
 
 def _in_items(original: Callable[..., Any], rows_per_item: int) -> Callable[..., Any]:
-    """Lets a batch be split between items only, and adds up what its parts say in their metrics."""
+    """Splits batches between items only, and sums the metrics of the parts."""
 
     def call(data: Any) -> Any:
         tu.assign_non_tensor(data, force_group_size=rows_per_item)
@@ -250,7 +250,7 @@ def _total(shares: Any) -> float:
 
 
 def run(trainer: type[ReferenceTrainer]) -> None:
-    """Trains as the command line says, with the configuration of verl's SFT trainer."""
+    """Trains with the configuration of verl's SFT trainer and the command line."""
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="sft_trainer_engine", version_base=None)
     def main(config: Any) -> None:

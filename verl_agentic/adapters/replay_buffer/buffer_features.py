@@ -19,7 +19,7 @@ _SECTION = f"{_SAMPLER}.sampler_kwargs"
 
 @section(_SECTION, of=_SAMPLER)
 def sampler_options(sampler: Any) -> None:
-    """Refuses options that the replay buffer of the section `trainer.v1.sampler` cannot work with, or does not read."""
+    """Rejects options that the replay buffer of the section `trainer.v1.sampler` does not support."""
     from verl_agentic.adapters.replay_buffer.gate_options import BufferOptions, GateOptions
 
     written, custom = plain(sampler.sampler_kwargs), sampler.get("custom_sampler") or {}
@@ -31,11 +31,7 @@ def sampler_options(sampler: Any) -> None:
 
 
 def poll_interval_s(written: Any) -> float | None:
-    """Returns the seconds between two looks of a replay buffer, of its `sampler_kwargs`; None: as verl does.
-
-    Raises:
-        ConfigError: no number, or out of range.
-    """
+    """Returns the poll interval, in seconds; None: verl's. Raises ConfigError if it is not a number or out of range."""
     from verl_agentic.adapters.replay_buffer.gate_options import BufferOptions
 
     key = "poll_interval_s"

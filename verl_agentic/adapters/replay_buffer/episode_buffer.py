@@ -1,11 +1,11 @@
-"""Patches verl: its replay buffers poll more often, and give the numbers of the episodes as metrics.
+"""Patches verl: its replay buffers poll more often, and report episode metrics.
 
 Wraps `ReplayBuffer.__init__`, and `sample` of `ReplayBuffer` and `ReplayBufferAsync`; adds
 `ReplayBuffer.watch_episodes`.
 
-`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: a fixed 2 s). The metrics `episode/*` are the
-means over a batch's episodes of what `env_agent` reports: outcome, tool use, stop reasons, timings. Of episodes that
-are external (`agentic.external_sessions`) only the share is told: the others say what the policy can do.
+`trainer.v1.sampler.sampler_kwargs.poll_interval_s` sets the wait (verl: 2 s). The metrics `episode/*` are means over a
+batch's episodes of the numbers of `env_agent`: outcome, tool use, stop reasons, timings. External episodes
+(`agentic.external_sessions`) only count in their share.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _sample_with_numbers(
 
 
 def _episodes(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
-    """Returns key -> what the last row of every episode carries (`extra_fields`)."""
+    """Returns key -> `extra_fields` of the last row of every episode."""
     return extras_of(list(last_rows(keys).values()), partition_id=partition_id)
 
 
@@ -71,7 +71,7 @@ def mean_numbers(episodes: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _watch(self: Any, episodes: Sequence[Mapping[str, Any]]) -> None:
-    """Raises when a run should not go on."""
+    """Raises if a run should stop."""
     _stop_when_asked(episodes)
     _break_circuit(getattr(self, "breaker", None), episodes)
 

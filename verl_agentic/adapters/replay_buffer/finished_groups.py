@@ -1,4 +1,4 @@
-"""What TransferQueue knows of finished groups, in the form in which gates judge them."""
+"""Reads finished groups from TransferQueue, in the form for gates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = {
     "entropy": ("rollout_log_probs", "response_mask"),
     "ratio": ("old_log_probs", "rollout_log_probs", "response_mask"),
 }
-"""What is known of a session -> the columns of all of its rows that it is made of; the others need none."""
+"""Field of a session -> columns of its rows from which it is computed."""
 _HINTS = {
     "rm_scores": "let rewards be computed while episodes are played (no colocated reward model)",
     "rollout_log_probs": "set actor_rollout_ref.rollout.calculate_log_probs=true",
@@ -33,9 +33,9 @@ class FinishedGroup:
 
     group: Group
     session_ids: tuple[str, ...]
-    """Of the sessions, in their order."""
+    """Ids of the sessions, in order."""
     extras: tuple[Mapping[str, Any], ...]
-    """Extra fields of the last row of each of them."""
+    """Extra fields of the last row of each session."""
     step: int
     """Training step for which lags are counted."""
 
@@ -45,12 +45,12 @@ class FinishedGroup:
 
     @property
     def lag(self) -> int:
-        """Versions since the oldest weights that played it."""
+        """Number of versions since the oldest weights that sampled it."""
         return max((session.lag or 0 for session in self.group.sessions), default=0)
 
 
 def aged(group: Group, versions: int) -> Group:
-    """Returns a group whose lags have grown."""
+    """Returns a group with larger lags."""
     sessions = tuple(replace(s, lag=None if s.lag is None else s.lag + versions) for s in group.sessions)
     return replace(group, sessions=sessions)
 
@@ -64,13 +64,11 @@ def session_of(key: str) -> tuple[str, str]:
 def read_groups(
     uids: set[str], *, partition_id: str, tags: Mapping[str, Mapping[str, Any]], needs: set[str], step: int
 ) -> list[FinishedGroup]:
-    """Returns finished groups. Greedy sessions (baselines of ReMax) are not among theirs: gates leave them alone.
+    """Returns finished groups. Greedy sessions (baselines of ReMax) are excluded.
 
     Args:
-        uids: of the groups.
-        partition_id: where they are.
-        tags: of all rows there, by key.
-        needs: what gates want to know of sessions.
+        tags: tags of all rows of the partition, by key.
+        needs: fields of sessions that gates need.
         step: the training step that would use them.
 
     Raises:
@@ -113,13 +111,13 @@ def _session(
 
 
 def _oldest_weights(tag: Mapping[str, Any]) -> int:
-    """Returns a version; a prompt of step n is handed out while the weights of step n - 1 are in use."""
+    """Returns a version; a prompt of step n is sent out with the weights of step n - 1."""
     version = tag.get("min_global_steps")
     return int(tag["global_steps"]) - 1 if version is None else int(version)
 
 
 def _extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any], str | None]]:
-    """Returns what rows carry, and which session of their group is greedy."""
+    """Returns the extra fields of rows, and the greedy session of each group."""
     if not keys:
         return []
     fetched = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields", GREEDY_SESSION])
@@ -129,7 +127,7 @@ def _extras(keys: list[str], partition_id: str) -> list[tuple[Mapping[str, Any],
 
 
 def _columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, dict[str, torch.Tensor]]:
-    """Returns what is needed of rows, by key."""
+    """Returns the needed columns of rows, by key."""
     names = sorted({name for need in needs for name in _COLUMNS.get(need, ())})
     if not names or not keys:
         return {key: {} for key in keys}
@@ -142,7 +140,7 @@ def _columns(keys: list[str], partition_id: str, needs: set[str]) -> dict[str, d
 
 
 def _known(rows: Sequence[Mapping[str, torch.Tensor]], needs: set[str]) -> dict[str, float]:
-    """Returns what a session's rows tell of it."""
+    """Returns the fields of a session from its rows."""
     known: dict[str, float] = {}
     if "reward" in needs:
         known["reward"] = sum(float(row["rm_scores"].float().sum()) for row in rows)
@@ -155,6 +153,6 @@ def _known(rows: Sequence[Mapping[str, torch.Tensor]], needs: set[str]) -> dict[
 
 
 def _mean_over_sampled(rows: Sequence[Mapping[str, torch.Tensor]], of: Any) -> float:
-    """Returns the mean over the tokens of all rows that the policy sampled; 0 when there are none."""
+    """Returns the mean over the sampled tokens of all rows; 0 if there are none."""
     picked = torch.cat([of(row)[row["response_mask"].bool()] for row in rows])
     return float(picked.mean()) if len(picked) else 0.0

@@ -16,7 +16,7 @@ class BufferOptions(Settings):
     """Options of every replay buffer."""
 
     poll_interval_s: float | None = setting(None, above=0, max=60)
-    """Seconds between two looks for finished groups. None: 0.05 s with gates, else 2 s as in verl."""
+    """Seconds between two polls for finished groups. None: 0.05 s with gates, else 2 s as in verl."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,7 @@ class GateOptions(BufferOptions):
     """Sync trainer only: batches of prompts that are rolled out at the same time. verl's own filter calls it
     `max_inflight_gen_batches`."""
     cohort: int | None = setting(None, min=1)
-    """Candidates that gates which see all candidates judge together. They judge fewer when no rollout is left. None: a
-    batch."""
+    """Number of candidates that gates over all candidates judge together, or fewer at the end. None: a batch."""
     max_generated_groups: int | None = setting(None, min=1)
     """Groups that may be judged for one batch. None: any number."""
     max_drop_rate: float = setting(0.95, above=0, max=1)

@@ -7,8 +7,8 @@ are not worth training on.
       {path: pkg://verl_agentic.adapters.replay_buffer.gated_buffer, name: GatedReplayBuffer}
     trainer.v1.sampler.sampler_kwargs: {gates: [void_groups, zero_variance, {name: band_pass, low: 0.1, high: 0.9}]}
 
-Polling, eviction, refill, draining and failures stay verl's: this fills in which groups its filter takes. The sync
-buffer gets a credit of two prompts for each dropped group, as in verl, but hands them out only as they are needed.
+Polling, eviction, refill, draining and failures stay verl's; this class only decides which groups its filter accepts.
+The sync buffer gets a credit of two prompts per dropped group, as in verl, but sends them out only when needed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ from verl_agentic.adapters.batches.batch_keys import GROUP_SIZE
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.replay_buffer.finished_groups import FinishedGroup, aged, read_groups, session_of
 from verl_agentic.adapters.replay_buffer.gate_options import GateOptions
-from verl_agentic.adapters.replay_buffer.group_replay import (
-    ReplayedGroups,
-    check_trainer,
-    forget_memories,
-)
+from verl_agentic.adapters.replay_buffer.group_replay import ReplayedGroups, check_trainer, forget_memories
 from verl_agentic.adapters.sections import plain
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.rubric import Rubric
@@ -52,13 +48,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Judged:
-    """A finished group and what became of it."""
+    """A finished group and the decision on it."""
 
     played: FinishedGroup
     decision: Decision
 
     def dropped_sessions(self) -> set[str]:
-        """Returns the ids of the sessions that a gate took out."""
+        """Returns the ids of the sessions that a gate dropped."""
         pairs = zip(self.played.group.sessions, self.decision.group.sessions, strict=True)
         return {
             name
@@ -79,12 +75,12 @@ class _Judged:
 
 
 class GatedBuffer:
-    """What both buffers have beyond verl's; stands before verl's class."""
+    """Additions to both of verl's buffers; a mixin before verl's class."""
 
     is_sync: bool
 
     def __init__(self, *, sampler_kwargs: Any, refill_fn: Any, **verl: Any) -> None:
-        """Makes the buffer as verl's trainers do."""
+        """Makes the buffer with the arguments of verl's trainers."""
         self.options = options = read_settings(GateOptions, plain(sampler_kwargs), section=_SECTION)
         if options.keep_surplus and not self.is_sync:
             raise ConfigError(
@@ -92,7 +88,8 @@ class GatedBuffer:
                 "what is left, for trainer.v1.sampler.max_off_policy_threshold versions"
             )
         self._submit = refill_fn
-        # verl's filter is switched on by a metric, and asks for prompts one by one; what it takes is decided here.
+        # A metric switches verl's filter on; it requests prompts one by one. This class decides which groups it
+        # accepts.
         verl |= {"refill_fn": self._refill if self.is_sync else self._replace, "filter_groups_metric": "acc"}
         verl |= {"gen_batch_size": 1, "max_inflight_gen_batches": options.max_inflight_batches}
         self._verl.__init__(sampler_kwargs=sampler_kwargs, poll_interval=_POLL_INTERVAL_S, **verl)
@@ -109,7 +106,7 @@ class GatedBuffer:
         self._stats = self._new_stats()
         self._judged: dict[str, _Judged] = {}
         self._waiting: dict[str, _Judged] = {}
-        """Those that gates which see all candidates have still to see."""
+        """Groups that wait for gates which see all candidates."""
         self._step = self._wanted = self._owed = 0
         self._surplus: set[str] = set()
         self._replay: ReplayedGroups[_Judged] | None = options.replay and ReplayedGroups(options.replay)
@@ -117,7 +114,7 @@ class GatedBuffer:
         """Groups since the last batch."""
         self._batch_lags: dict[str, int] = {}
         self._batch_uses: dict[str, int] = {}
-        """Of the replayed groups of the batch."""
+        """Uses of the replayed groups of the batch."""
 
     @property
     def _verl(self) -> Any:
@@ -130,11 +127,7 @@ class GatedBuffer:
         return self
 
     def attach(self, config: Any) -> None:
-        """Takes what verl does not hand to a custom sampler, and refuses a trainer that does not fit.
-
-        Raises:
-            ConfigError: naming the key.
-        """
+        """Takes data that verl does not pass to a custom sampler. Raises ConfigError if the trainer does not fit."""
         _check(config, self._needs)
         if self._replay is not None:
             check_trainer(config)
@@ -145,12 +138,11 @@ class GatedBuffer:
             config.data.gen_batch_size = 1
 
     def save(self, folder: Path) -> None:
-        """Writes what a resumed run needs of the memory of replayed groups."""
+        """Saves the memory of replayed groups."""
         if self._replay is not None:
             self._replay.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Takes that over."""
         if self._replay is not None:
             self._replay.load(folder, has_queue=not self.is_sync)  # verl saves the queue of asynchronous trainers
 
@@ -161,7 +153,7 @@ class GatedBuffer:
         self._begin(batch_size)
         self._owed, self.train_batch_size = 0, batch_size
         try:
-            # Not verl's loop written anew: other adapters have wrapped it.
+            # Calls verl's loop, because other adapters have wrapped it.
             batch, metrics = self._verl.sample(global_steps, partition_id, batch_size)
         finally:
             num_kept, self._surplus, self._wanted = len(self._surplus), set(), 0
@@ -170,7 +162,7 @@ class GatedBuffer:
         return batch, {**metrics, **self._end(batch_size, num_kept)}
 
     def wait_for_sampleable(self, global_steps: int, partition_id: str, target_count: int) -> Any:
-        """Returns what verl's asynchronous buffer does."""
+        """Calls verl's asynchronous buffer."""
         if partition_id != "val":
             self._begin(target_count)
         return self._verl.wait_for_sampleable(global_steps, partition_id, target_count)
@@ -198,12 +190,12 @@ class GatedBuffer:
     def _new_stats(self) -> GateStats:
         return GateStats([gate.name for gate in self.options.gates])
 
-    # What verl's loop asks for.
+    # Called by verl's loop.
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         started = time.perf_counter()
         self._verl._sync_metadata_from_transfer_queue()
-        # However many keys there are, looking for news takes at most a tenth of the time.
+        # Polling takes at most a tenth of the time.
         self.poll_interval = max(self._shortest_poll_s, 9 * (time.perf_counter() - started))
 
     def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
@@ -233,7 +225,7 @@ class GatedBuffer:
             replayed = {} if self._replay is None else self._replay.in_queue
             self._batch_lags = {uid: self._lag(uid) for uid in selected[0]}
             self._batch_uses = {uid: replayed[uid].uses for uid in selected[0] if uid in replayed}
-            # They would be used in the next step, when the weights are one version newer.
+            # They would be used in the next step, with weights that are one version newer.
             left = sampleable_keys - set(selected[0]) - replayed.keys()
             self._surplus = {uid for uid in left if self._lag(uid) + 1 <= self.options.keep_surplus}
         return selected
@@ -278,7 +270,7 @@ class GatedBuffer:
             self._submit(left)
 
     def _put_back(self, count: int) -> int:
-        """Puts groups that were trained on into the queue again, at most `count`; returns how many."""
+        """Puts at most `count` trained groups back into the queue; returns how many."""
         before = self._replayed
         while self._replay is not None and self._replayed - before < count:
             group = self._replay.draw(step=self._step, batch_size=self._wanted)
@@ -293,7 +285,7 @@ class GatedBuffer:
         return self._replayed - before
 
     def _hand_out(self, partition_id: str) -> None:
-        """Hands out as many of the owed prompts as the batch needs beyond what is replayed."""
+        """Sends out as many owed prompts as the batch needs beyond the replayed groups."""
         self._put_back(min(self._dropped - self._replayed, self._wanted - self._num_useful))
         inflight, budget = self._num_inflight(partition_id), self._guard.budget_left
         slots = self.options.max_inflight_batches * self._wanted - inflight
@@ -321,10 +313,10 @@ class GatedBuffer:
     # Judging.
 
     def _judge(self, partition_id: str) -> None:
-        """Judges the groups that are new, and those that have grown old."""
+        """Applies the gates to new and older groups."""
         terminal = set(self._own.finished_keys[partition_id])
         tags = self._own.partitions[partition_id]
-        if self.is_sync:  # verl's asynchronous buffer replaces all that failed
+        if self.is_sync:  # verl's asynchronous buffer replaces all failed groups
             failed = self._own.failure_keys[partition_id]
             terminal |= failed & {session_of(key)[0] for key in tags} if self._own.sync_refill_failed_groups else failed
         for known in (self._judged, self._waiting, {} if self._replay is None else self._replay.in_queue):
@@ -350,7 +342,7 @@ class GatedBuffer:
                 self._note(replace(judged, decision=decision))
 
     def _judge_again(self) -> None:
-        """Lets the gates that know of lags see what is left of earlier steps."""
+        """Applies the gates that use lags to groups of earlier steps."""
         for known in (self._judged, self._waiting) if self._aging else ():
             for uid, judged in list(known.items()):
                 if judged.played.step < self._step and judged.decision.is_kept:
@@ -370,24 +362,24 @@ class GatedBuffer:
 
 
 class GatedSyncBuffer(GatedBuffer, ReplayBuffer):
-    """verl's buffer for trainers that play and train in turn."""
+    """verl's buffer for synchronous trainers."""
 
     is_sync = True
 
 
 class GatedAsyncBuffer(GatedBuffer, ReplayBufferAsync):
-    """verl's buffer for trainers that play while they train."""
+    """verl's buffer for asynchronous trainers."""
 
     is_sync = False
 
 
 def GatedReplayBuffer(*, trainer_mode: str, **verl: Any) -> Any:
-    """Returns the buffer for a trainer: verl chooses between its two, but takes one name for a custom one."""
+    """Returns the buffer for a trainer; verl takes only one name for a custom buffer."""
     return (GatedSyncBuffer if trainer_mode == "sync" else GatedAsyncBuffer)(trainer_mode=trainer_mode, **verl)
 
 
 def _mean(values: Iterable[float]) -> float:
-    """Returns the mean; 0 of nothing."""
+    """Returns the mean; 0 if empty."""
     known = list(values)
     return sum(known) / max(1, len(known))
 
@@ -420,7 +412,7 @@ def _check(config: Any, needs: set[str]) -> None:
 
 
 def _with_sizes(snapshot: Any, *, cut: set[str]) -> Any:
-    """Returns a snapshot in which rows of groups that were cut tell what is left: an audit shall not miss the rest."""
+    """Returns a snapshot in which rows of reduced groups have their number of sessions, for the audit."""
     left = Counter(uid for uid, _ in {session_of(key) for key in snapshot if session_of(key)[0] in cut})
     return {
         key: {**tag, GROUP_SIZE: left[session_of(key)[0]]} if session_of(key)[0] in cut else tag
@@ -440,7 +432,7 @@ def _save_buffer(save: Any, self: Any) -> None:
     if not isinstance(self.replay_buffer, GatedBuffer):
         return save(self)
     folder, most = Path(self.config.trainer.default_local_dir), self.config.trainer.get("max_actor_ckpt_to_keep")
-    # First: verl ends with the note that the checkpoint is whole. Only then may older ones go.
+    # First, because verl marks the checkpoint as complete at the end; only then may older ones be removed.
     self.replay_buffer.save(folder / f"global_step_{self.global_steps}")
     save(self)
     if most:

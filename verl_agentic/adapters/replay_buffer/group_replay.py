@@ -1,8 +1,8 @@
-"""Groups that were trained on, taken out of TransferQueue as they were sampled, and put into it again under new names.
+"""Replay of trained groups: copied from TransferQueue as sampled, and put back under new names.
 
-What is put back is whole and as old as it is: log-probs of the weights that sampled it (`rollout_log_probs`), their
-version (`min_global_steps`), and, as a tag, how often it is then used (`uses`). verl computes `old_log_probs` anew.
-The memory is the driver's, and goes into the checkpoint.
+A replayed group is complete: it keeps the log-probs of the weights that sampled it (`rollout_log_probs`), their version
+(`min_global_steps`), and, as a tag, its number of uses (`uses`). verl recomputes `old_log_probs`. The driver holds the
+memory and saves it in checkpoints.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ReplayOptions(Settings):
     """Probability that a group is drawn by weight. Other draws go in order."""
     weight: Weight = "reward"
     """A group's mean reward; or `value`, VSPO's `(max_reward - mean) * std`, which with `priority_share: 1`, the gate
-    `zero_variance` and the estimator `vspo` is its replacement of prompts without advantage. It draws from what was
-    trained on in earlier steps; what else the authors' could draw from, the summary that we have does not say.
+    `zero_variance` and the estimator `vspo` is its replacement of prompts without advantage. It draws from groups of
+    earlier steps.
 
     Paper: https://arxiv.org/abs/2512.07478"""
     max_reward: float = setting(1.0, above=0)
@@ -58,9 +58,9 @@ class ReplayOptions(Settings):
     max_lag: int | None = setting(4, min=1)
     """Maximum age of a group in versions of the weights. None: no limit."""
     certainty_bounds: Sequence[float] | None = None
-    """`[low, high]`: a group is kept if 1 / perplexity of what the policy sampled in it is above low and at most high
-    (WebRL: `[0.5, 0.95]`). WebRL looks at single actions of successes under the present weights; a group stays whole,
-    and its probabilities are those of the weights that sampled it. None: every group is kept.
+    """`[low, high]`: a group is kept if 1 / perplexity of its sampled tokens is in `(low, high]` (WebRL: `[0.5,
+    0.95]`). WebRL uses single actions of successes under the current weights; here it is the whole group under the
+    weights that sampled it. None: every group is kept.
 
     Paper: https://arxiv.org/abs/2411.02337"""
     seed: int = 0
@@ -69,9 +69,7 @@ class ReplayOptions(Settings):
     def check_together(self) -> None:
         check_bounds(self.certainty_bounds, name="certainty_bounds")
         if self.max_reward != 1 and self.weight != "value":
-            raise ConfigError(
-                f"max_reward goes with weight: value, got {self.max_reward} with {self.weight!r}; unset it"
-            )
+            raise ConfigError(f"max_reward needs weight: value, got {self.max_reward} with {self.weight!r}; unset it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +77,15 @@ class StoredGroup(Generic[J]):
     """The rows of a group."""
 
     suffixes: tuple[str, ...]
-    """Of their keys, after the uid."""
+    """Suffixes of their keys, after the uid."""
     rows: tuple[dict[str, Any], ...]
     tags: tuple[Mapping[str, Any], ...]
     judged: J
-    """What the gates said of it."""
+    """The gates' decision on it."""
 
 
 class ReplayedGroups(Generic[J]):
-    """The memory of a replay buffer, and what of it is in the queue."""
+    """The memory of a replay buffer, and its groups in the queue."""
 
     def __init__(self, options: ReplayOptions) -> None:
         """Makes an empty one."""
@@ -96,26 +94,26 @@ class ReplayedGroups(Generic[J]):
             options.capacity, priority_share=options.priority_share, max_lag=options.max_lag, seed=options.seed
         )
         self._drawn: list[ReplayGroup[StoredGroup[J]]] | None = None
-        """For the current batch, and not yet put back; None: nothing was asked for yet."""
+        """Drawn for the current batch and not yet put back; None: not drawn yet."""
         self.in_queue: dict[str, ReplayGroup[StoredGroup[J]]] = {}
-        """By the uid under which it was put back."""
+        """By its new uid."""
 
     def __len__(self) -> int:
         return len(self._memory)
 
     def keep(self, batch: Any, judged: Mapping[str, J]) -> None:
-        """Copies the rows of those groups of a batch that are trained on for the first time.
+        """Copies the rows of a batch's new groups.
 
         Args:
-            batch: verl's, as it was sampled: nothing is computed yet.
-            judged: by uid, what came of the groups.
+            batch: verl's batch as sampled, before any computation.
+            judged: decisions on groups, by uid.
 
         Raises:
-            DataError: rows lack what they need to be trained on later.
+            DataError: rows lack columns for replay.
         """
         places: dict[str, list[int]] = defaultdict(list)
         for place, key in enumerate(batch.keys):
-            # A copy whose original is gone from the memory is not kept either: it has been used before.
+            # A copy whose original has left the memory is not kept.
             if (uid := key.rsplit("_", 2)[0]) in judged and PLAYED_UID not in batch.tags[place]:
                 places[uid].append(place)
         if not places:
@@ -143,7 +141,7 @@ class ReplayedGroups(Generic[J]):
         return bool(is_worth_replaying(np.array([_certainty(suffixes, rows)]), low=low, high=high)[0])
 
     def draw(self, *, step: int, batch_size: int) -> ReplayGroup[StoredGroup[J]] | None:
-        """Returns a group to train on again in that step; None when the batch has its share, or there is none."""
+        """Returns a group to replay in that step; None if the batch has its share or the memory is empty."""
         if self._drawn is None:
             count = max(0, int(self._options.share * batch_size) - len(self.in_queue))
             drawn = self._memory.draw(count, version=step - 1)
@@ -162,23 +160,23 @@ class ReplayedGroups(Generic[J]):
             fields=list_of_dict_to_tensordict(rows),
             tags=[{**tag, "uses": group.uses, PLAYED_UID: group.key} for tag in stored.tags],
         )
-        # verl takes groups of earlier steps first: what is new goes ahead of what is replayed.
+        # verl takes groups of earlier steps first, so new groups come before replayed ones.
         state = {"is_prompt": True, "status": "finished", "global_steps": step + 1}
         tq.kv_batch_put(keys=[uid], partition_id=partition_id, tags=[state])
         self.in_queue[uid] = group
         return uid
 
     def trained(self, uids: Iterable[str]) -> None:
-        """Notes that what was put back for these groups is in a batch."""
+        """Records that these replayed groups are in a batch."""
         for uid in uids:
             self.in_queue.pop(uid, None)
 
     def take_out(self, uids: set[str]) -> None:
-        """Notes that groups leave the queue without having been trained on again."""
+        """Records that groups leave the queue unused."""
         _unused(self.in_queue.pop(uid) for uid in uids & self.in_queue.keys())
 
     def end_batch(self) -> None:
-        """Notes that the batch is full: what was drawn for it and not needed was not used."""
+        """Ends a full batch; drawn but unneeded groups count as unused."""
         _unused(self._drawn or ())
         self._drawn = None
 
@@ -189,16 +187,16 @@ class ReplayedGroups(Generic[J]):
         torch.save({"memory": self._memory.state_dict(), "in_queue": in_queue}, folder / _FILE)
 
     def load(self, folder: Path, *, has_queue: bool) -> None:
-        """Goes on with the memory of a checkpoint.
+        """Loads the memory of a checkpoint.
 
         Args:
-            folder: of the checkpoint; one without a memory leaves this one empty, with a warning.
-            has_queue: what was in the queue then is there again.
+            folder: folder of the checkpoint; without a memory, this one stays empty, with a warning.
+            has_queue: whether the queue was restored too.
         """
         if not (folder / _FILE).exists():
             logger.warning(f"the checkpoint has no replayed groups, got no {folder / _FILE}; the memory begins empty")
             return
-        # Like verl's data.pt beside it: a checkpoint is trusted as code is.
+        # A checkpoint is trusted like code, as is verl's data.pt.
         state = torch.load(folder / _FILE, weights_only=False)
         self._memory.load_state_dict(state["memory"])
         queued = {uid: group for uid, key in state["in_queue"].items() if (group := self._memory.get(key))}
@@ -209,7 +207,7 @@ class ReplayedGroups(Generic[J]):
 
 
 def forget_memories(folder: Path, *, max_kept: int) -> None:
-    """Removes the memories in all checkpoints of a folder except the last `max_kept` and healthy ones."""
+    """Removes the memories of all checkpoints except the last `max_kept` steps and healthy ones."""
     steps = {path: path.parent.name.removeprefix("global_step_") for path in folder.glob(f"global_step_*/{_FILE}")}
     written = sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda path: int(steps[path]))
     for path in written[:-max_kept]:
@@ -218,11 +216,7 @@ def forget_memories(folder: Path, *, max_kept: int) -> None:
 
 
 def check_trainer(config: Any) -> None:
-    """Refuses trainers in which replayed rows would go wrong.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Raises ConfigError for trainers that do not support replay."""
     if not config.actor_rollout_ref.rollout.calculate_log_probs:
         raise ConfigError(
             "replayed rows keep the log-probs of the weights that sampled them, got "
@@ -257,13 +251,13 @@ def _fetch(keys: list[str], partition_id: str) -> dict[str, dict[str, Any]]:
 
 def _values(column: Any) -> list[Any]:
     if isinstance(column, torch.Tensor):
-        # A view would keep the whole batch in memory.
+        # A view would keep the whole batch alive.
         return [value.clone() for value in column.unbind()]
     return [getattr(value, "data", value) for value in column]
 
 
 def _earned(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> list[float]:
-    """Returns what all rows of each session earned, without void sessions and greedy baselines."""
+    """Returns the total reward of each session, without void sessions and greedy baselines."""
     sums: dict[str, float] = defaultdict(float)
     for suffix, row in zip(suffixes, rows, strict=True):
         if _says_something(suffix, row):
@@ -281,7 +275,7 @@ def _numbers(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _certainty(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> float:
-    """Returns 1 / perplexity of the tokens that the policy sampled in a group; NaN where it sampled none."""
+    """Returns 1 / perplexity of a group's sampled tokens; NaN without any."""
     own = [
         row
         for suffix, row in zip(suffixes, rows, strict=True)
@@ -292,7 +286,7 @@ def _certainty(suffixes: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> f
 
 
 def _weight(earned: list[float], options: ReplayOptions) -> float:
-    """Returns the chance of a group to be drawn; 0 where that would be negative or not finite."""
+    """Returns the weight of a group for draws; 0 if it is negative or not finite."""
     if not earned:
         return 0.0
     weight = mean = float(np.mean(earned))

@@ -1,9 +1,9 @@
-"""Patches verl: components that see the whole group score it once verl has sampled it, just before advantages.
+"""Patches verl: components that see the whole group score it after verl has sampled it, before advantages.
 
 Wraps `sample` of `ReplayBuffer` and `ReplayBufferAsync`; adds `ReplayBuffer.make_group_rewards`.
 
-A rubric's other components have spoken in verl's reward workers, while other episodes were still played. ReMax's greedy
-session is judged beside its siblings, in a second pass, and they are not judged beside it, unless there is but one.
+A rubric's other components ran in verl's reward workers, in parallel to rollouts. ReMax's greedy session is scored with
+its siblings in a second pass; the siblings are scored without it, unless there is only one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Row:
     turn_ids: torch.Tensor
     """[R]"""
     is_greedy: bool
-    """It is a baseline's, which is not trained on."""
+    """Whether it is a baseline, which is not trained."""
 
 
 @wrap(replay_buffer.ReplayBuffer, "sample")
@@ -59,7 +59,7 @@ def _sample_and_score(
 
 
 class GroupRewards:
-    """A rubric with components that see whole groups, at work in the trainer."""
+    """A rubric with components that see whole groups, in the trainer."""
 
     def __init__(self, rubric: Rubric) -> None:
         """Starts nothing yet."""
@@ -67,17 +67,12 @@ class GroupRewards:
         self._loop = asyncio.new_event_loop()  # one for all steps: the scorer's locks belong to it
 
     def close(self) -> None:
-        """Ends the worker processes."""
         self._scorer.close()
         self._loop.close()
 
     @classmethod
     def of(cls, config: Any) -> GroupRewards | None:
-        """Returns what verl's config asks for; None when no component sees groups.
-
-        Raises:
-            ConfigError: groups are to be filtered by an outcome that is only known after the filter.
-        """
+        """Returns the group rewards, or None. Raises ConfigError if groups are filtered by an outcome known later."""
         reward: Any = OmegaConf.to_container(config.reward, resolve=True)
         if (reward.get("reward_manager") or {}).get("name") != "rubric":
             return None
@@ -118,7 +113,7 @@ class GroupRewards:
         group = sorted(group, key=lambda rows: rows[-1].is_greedy)
         known = [from_pending(rows[-1].extra[PENDING]) for rows in group]
         num_own = sum(not rows[-1].is_greedy for rows in group)
-        # Alone, a session would have nothing to be compared with, and its baseline would.
+        # A single session needs its baseline to be compared with.
         scores = await self._judge(known[:num_own]) if num_own > 1 else []
         if num_own <= 1:
             scores = await self._judge(known)
@@ -133,7 +128,7 @@ class GroupRewards:
 
 
 def _place(rows: list[Row], before: Score, score: Score) -> None:
-    """Puts the score of an episode in its rows, in the place of the one it had before."""
+    """Replaces the score of an episode in its rows."""
     old, new = Scored.of(before), Scored.of(score)
     for row in rows:
         place, turn_ids, mask = row.extra[PLACE], row.turn_ids.tolist(), row.mask.tolist()
@@ -170,7 +165,7 @@ def _fetch(keys: Sequence[str], partition_id: str) -> list[Row]:
 
 
 def _sessions(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Returns the rows of every episode in the order they were played."""
+    """Returns the rows of every episode, in order."""
     sessions: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: int(row.key.rsplit("_", 1)[1])):
         uid, session, _ = row.key.rsplit("_", 2)

@@ -23,7 +23,7 @@ from verl_agentic.rewards.verl_result import PENDING, SAMPLE, to_pending, to_res
 
 @register("rubric")
 class RubricRewardManager(RewardManagerBase):
-    """Scores episodes by the rubric of the config, whatever agent loop played them."""
+    """Scores episodes of any agent loop by the rubric of the config."""
 
     def __init__(
         self,
@@ -33,11 +33,7 @@ class RubricRewardManager(RewardManagerBase):
         reward_router_address: str | None = None,
         reward_model_tokenizer: Any = None,
     ) -> None:
-        """Reads `reward.rubric`: a mapping, or the path of a YAML file.
-
-        Raises:
-            ConfigError: there is none, or it cannot work.
-        """
+        """Reads `reward.rubric`: a mapping or a path. Raises ConfigError if it is missing or invalid."""
         reward: Any = OmegaConf.to_container(config.reward, resolve=True)
         _refuse_what_verl_would_use_instead(reward)
         # Each reward worker of verl has processes of its own.
@@ -46,13 +42,13 @@ class RubricRewardManager(RewardManagerBase):
         super().__init__(config, tokenizer, compute_score)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Returns the score of one episode; a failure that shall stop the run is told to the trainer."""
+        """Returns the score of one episode; passes a failure that must stop the run to the trainer."""
         sample = await self.loop.run_in_executor(None, _sample_of, data[-1:], self.tokenizer)
         verdicts: Verdicts = {}
         try:
             score, verdicts = await self._scorer.begin(sample)
         except ScoringError as cause:
-            # An exception would only make verl drop the episode; the trainer stops at this one.
+            # An exception would only make verl drop the episode. The trainer stops at this marker.
             score = void(self._scorer.rubric, str(cause), what="stop")
         result = to_result(score)
         if self._scorer.rubric.group_terms and score.void is None:
@@ -61,11 +57,7 @@ class RubricRewardManager(RewardManagerBase):
 
 
 def _sample_of(data: Any, tokenizer: Any) -> Sample:
-    """Returns the record that the agent loop's worker has made, else what the tokens of one row tell.
-
-    Raises:
-        DataError: several turns, and nothing tells what the policy sampled.
-    """
+    """Returns the episode's record, else that of a single turn. Raises DataError for several turns without a record."""
     columns = {name: column[0] for name, column in data.non_tensor_batch.items()}
     record = (columns.get("tool_extra_fields") or {}).get(SAMPLE)
     if isinstance(record, Mapping):

@@ -1,8 +1,7 @@
 """Patches verl: `AgentLoopWorker._compute_score`, so that our rewards score episodes of any agent loop.
 
-A reward worker gets the tokens of a response without the mask that tells which of them the policy sampled. The agent
-loop's worker has it: it makes the record that `env_agent` makes of its own episodes, and the row takes the score as
-rows of `env_agent` do.
+A reward worker gets the tokens of a response without the mask of sampled tokens. The agent loop's worker has the mask,
+so it makes the same record as `env_agent`, and the row takes the score in the same way.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ _OURS = "pkg:..verl_agentic."
 
 
 class ForeignOutput(EnvAgentOutput):
-    """A row of another agent loop than ours, whose rewards lie as ours do."""
+    """A row of another agent loop, with rewards in our layout."""
 
     is_foreign: ClassVar[bool] = True
 
 
 def scores_foreign_rows(config: Any) -> bool:
-    """Tells whether a rubric, or a reward function of this package, scores the episodes of a run."""
+    """Returns whether a rubric or reward function of this package scores the run."""
     function = OmegaConf.select(config, "reward.custom_reward_function.path") or ""
     manager = OmegaConf.select(config, "reward.reward_manager.name")
     return manager == "rubric" or str(function).replace("/", ".").startswith(_OURS)
@@ -50,7 +49,7 @@ async def _score_verl_rows(
     record = await _record(self, last, kwargs)
     outputs[:] = [_to_row(one, record=record, is_last=one is last) for one in given]
     await compute_score(self, outputs, kwargs)
-    for one, row in zip(given, outputs, strict=True):  # what verl's other workers go on with
+    for one, row in zip(given, outputs, strict=True):  # expected by verl's other workers
         _copy_score(row, one)
 
 

@@ -15,14 +15,14 @@ from verl_agentic.adapters.server.object_store import StoredWeights, put_buckets
 
 
 class Mailbox:
-    """Holds the references of the weights of one hand-over; an actor."""
+    """An actor that holds the references of one transfer of weights."""
 
     def __init__(self) -> None:
         self._references: list[Any] = []
         self._is_filled = asyncio.Event()
 
     async def put(self, references: list[Any]) -> None:
-        """Wakes who waits for weights."""
+        """Sets the references and wakes waiting receivers."""
         self._references = references
         self._is_filled.set()
 
@@ -32,12 +32,12 @@ class Mailbox:
         return self._references
 
     async def clear(self) -> None:
-        """Lets the object store free the weights."""
+        """Frees the weights in the object store."""
         self._is_filled.clear()
         self._references = []
 
 
-# verl 0.9 calls it on the class, without a decorator that says so.
+# verl 0.9 calls it on the class, without a decorator.
 @cast("Any", CheckpointEngineRegistry).register("object_store")
 class ObjectStoreCheckpointEngine(CheckpointEngine):
     """Rank 0 of the trainer puts buckets into Ray's object store; rollout workers pass the references on."""
@@ -48,7 +48,7 @@ class ObjectStoreCheckpointEngine(CheckpointEngine):
         self._mailbox: Any = None
 
     def prepare(self) -> dict[str, Any]:
-        """Returns the mailbox, which lives as long as the worker that made it; None on the other workers."""
+        """Returns the mailbox, which lives as long as its worker; None on other workers."""
         if self._is_master and self._mailbox is None:
             self._mailbox = ray.remote(Mailbox).options(num_cpus=0).remote()
         return {"mailbox": self._mailbox if self._is_master else None}
@@ -57,7 +57,7 @@ class ObjectStoreCheckpointEngine(CheckpointEngine):
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Gives everybody the mailbox of the trainer's rank 0."""
+        """Passes the mailbox of the trainer's rank 0 to all."""
         mailbox = next(item["mailbox"] for item in metadata if item["mailbox"] is not None)
         return {"mailbox": [mailbox] * actor_wg_world_size}, {"mailbox": [mailbox] * rollout_world_size}
 
@@ -71,13 +71,13 @@ class ObjectStoreCheckpointEngine(CheckpointEngine):
             ray.get(self._mailbox.clear.remote())
 
     async def send_weights(self, weights: Any, global_steps: int | None = None) -> None:
-        """Puts the weights; every rank walks through them."""
+        """Sends the weights; every rank iterates over them."""
         references = await put_buckets(weights, bucket_bytes=self._bucket_bytes, keep=self._is_master)
         if self._is_master:
             await self._mailbox.put.remote(references)
 
     def receive_weights(self, global_steps: int | None = None) -> Any:
-        """Returns the weights as an asynchronous iterable that `rollout.name=agentic` passes on without a copy."""
+        """Returns the weights as an asynchronous iterable, which `rollout.name=agentic` passes on without a copy."""
         mailbox = self._mailbox
 
         async def fetch() -> list[Any]:

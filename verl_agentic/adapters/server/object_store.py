@@ -1,4 +1,4 @@
-"""Named tensors through Ray's object store: one copy in, none out, and nothing of their content is pickled."""
+"""Named tensors through Ray's object store: one copy in, none out, without pickling."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verl.workers.rollout.utils import ensure_async_iterator
 Bucket = dict[str, tuple[np.ndarray, str]]
 """Name -> the bytes of a tensor, `[*shape, itemsize]`, and its dtype."""
 
-# Tensors that lie in the object store are for reading: the model copies them into its own.
+# Tensors in the object store are read-only; the model copies them.
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
 
 class StoredWeights:
-    """Weights that lie in the object store already: passed on as references, or walked through."""
+    """Weights that are already in the object store: passed as references or iterated."""
 
     def __init__(self, fetch: Callable[[], Awaitable[list[Any]]]) -> None:
         """Takes the function that waits for the references of the buckets."""
@@ -35,8 +35,8 @@ async def put_buckets(weights: Any, *, bucket_bytes: int, keep: bool) -> list[An
     """Returns object references of buckets of up to `bucket_bytes` each.
 
     Args:
-        weights: (asynchronous) iterable of name and tensor; walked through even when nothing is kept, because
-            gathering a sharded tensor takes all ranks.
+        weights: (asynchronous) iterable of name and tensor; always iterated, because gathering a sharded tensor needs
+            all ranks.
         bucket_bytes: a larger tensor gets a bucket of its own.
         keep: False returns an empty list.
     """

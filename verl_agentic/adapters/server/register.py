@@ -1,4 +1,4 @@
-"""The rollout backend `agentic` in verl's two registries, by name: neither loads it before it is chosen."""
+"""Registers the rollout backend `agentic` in verl's two registries by name, so that it is loaded only when chosen."""
 
 from __future__ import annotations
 

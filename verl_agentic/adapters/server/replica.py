@@ -1,4 +1,4 @@
-"""The rollout backend `agentic`: one server actor for a replica, and what hands it the trainer's weights."""
+"""The rollout backend `agentic`: one server actor per replica, and the sender of the trainer's weights."""
 
 from __future__ import annotations
 
@@ -22,15 +22,9 @@ class AgenticReplica(RolloutReplica):
     """One server, on the node of the replica's first worker."""
 
     async def launch_servers(self) -> None:
-        """Starts the server and waits until it has loaded the model.
-
-        Raises:
-            ConfigError: a reward or teacher model, which verl asks over HTTP or for log-probs of prompts.
-        """
+        """Starts the server and loads the model. Raises ConfigError for a reward or teacher model."""
         if self.is_reward_model or self.is_teacher_model:
-            raise ConfigError(
-                "rollout.name=agentic serves policies, got a reward or teacher model; use vllm or sglang for it"
-            )
+            raise ConfigError("rollout.name=agentic serves policies, got a reward or teacher model; use vllm or sglang")
         node_id, devices, cores = await self.workers[0].__ray_call__.remote(_place)
         replicas_per_node = max(1, self.gpus_per_node // self.gpus_per_replica_node)
         options: dict[str, Any] = {
@@ -58,7 +52,7 @@ class AgenticReplica(RolloutReplica):
 
 
 class ServerAdapter(BaseRollout):
-    """The trainer's side: hands weights to the server of its replica."""
+    """The trainer's side: sends weights to the server of its replica."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         """Finds its replica by `RANK`; `replica_rank` -1 means that replicas are counted from the first rank."""
@@ -74,10 +68,10 @@ class ServerAdapter(BaseRollout):
         self._server: ActorHandle | None = None
 
     async def resume(self, tags: list[str]) -> None:
-        """Nothing was put to sleep that needs waking."""
+        """Does nothing, because nothing sleeps."""
 
     async def release(self) -> None:
-        """Gives the memory of the server's cache back."""
+        """Releases the memory of the server's cache."""
         if self.is_leader_rank:
             await self._handle().release_kv_cache.remote()
 
@@ -92,13 +86,13 @@ class ServerAdapter(BaseRollout):
         """Sends full tensors to the server, in buckets through Ray's object store.
 
         Args:
-            weights: (asynchronous) iterable of name and tensor; every rank walks through it.
+            weights: (asynchronous) iterable of name and tensor; every rank iterates over it.
             global_steps: version of the weights.
-            wire_format: verl's name for what `weights` yields.
-            peft_config: verl's word that `weights` are a LoRA adapter or its base.
+            wire_format: verl's name of the format of `weights`.
+            peft_config: set by verl if `weights` are a LoRA adapter or its base.
 
         Raises:
-            ConfigError: a LoRA adapter instead of merged weights, or a delta wire format.
+            ConfigError: the weights are a LoRA adapter or in a delta wire format.
         """
         if wire_format != "named_tensors":
             raise ConfigError(f"rollout.name=agentic takes full tensors, got wire_format={wire_format!r}; use naive")
@@ -126,13 +120,13 @@ def _server_name(replica_rank: int) -> str:
 
 
 def _place(worker: Any) -> tuple[str, str, int]:
-    """Returns node, visible devices and number of cores of the process that runs this."""
+    """Returns node, visible devices and number of cores of this process."""
     devices = os.environ.get(get_visible_devices_keyword(), "")
     return ray.get_runtime_context().get_node_id(), devices, len(os.sched_getaffinity(0))
 
 
 def _environment(devices: str) -> dict[str, str]:
-    """Returns variables that let an actor without GPUs of its own see those of the trainer; none on a CPU."""
+    """Returns variables that let an actor without GPUs see those of the trainer; empty on a CPU."""
     platform = get_platform()
     if platform.device_name == "cpu":
         return {}

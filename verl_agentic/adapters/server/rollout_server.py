@@ -1,7 +1,7 @@
 """The actor behind `rollout.name=agentic`: verl's rollout server calls, answered by our inference engine.
 
-Options: `rollout.engine_kwargs.agentic.{max_cached_tokens, prefill_tokens, prefix_reuse}`; the most running requests
-are `rollout.max_num_seqs`.
+Options: `rollout.engine_kwargs.agentic.{max_cached_tokens, prefill_tokens, prefix_reuse}`; `rollout.max_num_seqs` is
+the maximum number of running requests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ class RolloutServer:
         """Loads the model.
 
         Args:
-            config: verl's `rollout` section.
-            model_config: verl's `model` section.
             replica_rank: number of this replica; also shifts the seed.
             threads: of arithmetic on a CPU.
 
@@ -52,7 +50,7 @@ class RolloutServer:
         self._open.set()
 
     async def ready(self) -> str:
-        """Returns a name that no other server of the cluster has; verl's load balancer needs one."""
+        """Returns a name that is unique in the cluster, for verl's load balancer."""
         return f"agentic-{self._replica_rank}-{ray.get_runtime_context().get_actor_id()}"
 
     async def generate(
@@ -68,8 +66,8 @@ class RolloutServer:
         """Samples one continuation.
 
         Raises:
-            ConfigError: images, videos or audio, or parameters that the engine does not know.
-            PolicyError: the engine failed; the message has the cause.
+            ConfigError: the request has images, videos or audio, or unknown parameters.
+            PolicyError: the engine failed, with the cause.
         """
         if image_data or video_data or audio_data:
             raise ConfigError("rollout.name=agentic serves text, got images, video or audio; use rollout.name=vllm")
@@ -91,39 +89,39 @@ class RolloutServer:
         )
 
     async def load_weights(self, references: list[Any], global_steps: int | None) -> None:
-        """Takes new weights from Ray's object store, as one change between two steps.
+        """Loads new weights from Ray's object store, at once between two steps.
 
         Args:
-            references: object references of buckets; in a list, so that Ray does not resolve them.
+            references: object references of buckets, in a list so that Ray does not resolve them.
             global_steps: version of the weights.
 
         Raises:
-            DataError: names or shapes that the model does not have.
+            DataError: a name or shape does not match the model.
         """
         version = self._engine.weights_version if global_steps is None else global_steps
         await self._engine.update_weights(unpack([await reference for reference in references]), version=version)
 
     async def abort_all_requests(self, reject_request: bool = False) -> dict[str, Any]:
-        """Ends all requests with what they have; new ones wait for `resume_generation`, or are refused."""
+        """Ends all requests with partial results; new ones wait for `resume_generation`, or are rejected."""
         self._is_rejecting = reject_request
         self._open.clear()
         return {"aborted_count": await self._engine.abort_all(), "request_ids": []}
 
     async def resume_generation(self) -> None:
-        """Lets requests in again."""
+        """Accepts requests again."""
         await self._engine.resume()
         self._is_rejecting = False
         self._open.set()
 
     async def wake_up(self, tags: list[str] | None = None) -> None:
-        """Nothing sleeps: weights stay, and the cache grows as it is used."""
+        """Does nothing: weights stay, and the cache grows on use."""
 
     async def sleep(self) -> None:
-        """Gives the cache's memory back, so that training can have it."""
+        """Releases the cache's memory for training."""
         await self._engine.release_memory()
 
     async def clear_kv_cache(self) -> None:
-        """Forgets all kept prefixes."""
+        """Drops all kept prefixes."""
         await self._engine.clear_cache()
 
     async def release_kv_cache(self) -> None:
@@ -144,7 +142,7 @@ class RolloutServer:
         """No device profiler."""
 
     def _refusal(self) -> TokenOutput:
-        # The client sends it to another server, or here again after a second.
+        # The client retries it here after a second, or on another server.
         version = self._engine.weights_version
         return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={"global_steps": version})
 
@@ -163,7 +161,7 @@ def make_engine(config: Any, *, path: str, replica_rank: int) -> InferenceEngine
 
 
 def with_defaults(sampling_params: Mapping[str, Any], config: Any, prompt_length: int) -> dict[str, Any]:
-    """Returns sampling parameters with the budget that verl's servers give a request without one."""
+    """Returns sampling parameters with verl's default budget."""
     left = config.prompt_length + config.response_length - prompt_length
     given = {("max_tokens" if name == "max_new_tokens" else name): value for name, value in sampling_params.items()}
     defaults = {"max_tokens": min(config.response_length, left), "ignore_eos": bool(config.ignore_eos)}

@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
 @section(f"{ROLLOUT}.engine_kwargs.agentic", of=ROLLOUT)
 def engine_config(rollout: Any, *, replica_rank: int = 0) -> EngineConfig:
-    """Returns how much an engine of the rollout backend `agentic` may use.
+    """Returns the engine's settings of the rollout backend `agentic`.
 
     Args:
-        rollout: verl's section `rollout`.
-        replica_rank: which of the run's servers it is; they sample differently.
+        replica_rank: number of the server; each samples differently.
 
     Raises:
-        ConfigError: unknown options, or values of a wrong type.
+        ConfigError: an option is unknown or of a wrong type.
     """
     from verl_agentic.inference.scheduler import EngineConfig, EngineOptions
 

@@ -2,15 +2,13 @@
 
 Registers our estimators by name in `algorithm.adv_estimator`.
 
-Every estimator gets sessions as they were played: rewards that are finite, once, on sampled tokens, of rows that say
-something about the policy. A token that verl's rejection sampling has taken out of the loss was played; it has no
-advantage, and changes nobody else's. verl's own estimators see one row per session (`JoinedRows`).
-The section `algorithm.credit` (`algorithms.estimate.CreditSettings`) holds for all of them.
+Every estimator gets valid sessions with finite rewards, once, on sampled tokens. Tokens that verl's rejection sampling
+removed from the loss count as sampled, but get no advantage. verl's own estimators see one row per session
+(`JoinedRows`). The section `algorithm.credit` (`algorithms.estimate.CreditSettings`) applies to all of them.
 
-On batches of one row per session, none of them void, verl's estimators give what they give without this module, but
-for what stands on masked tokens (0 here), constant groups (exactly 0 here), groups of one where `rollout.n` is above 1
-(0 here, the bare reward there), and rewards on masked tokens, which verl's token-level estimators lose. verl's two
-token baselines are `token_baseline` here.
+On batches of one valid row per session, verl's estimators give the same results as without this module, with these
+exceptions: masked tokens and constant groups get exactly 0; groups of one get 0 if `rollout.n` is above 1 (in verl, the
+raw reward); rewards on masked tokens are not lost. verl's two token baselines are replaced by `token_baseline`.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
@@ -47,24 +46,22 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.settings import read_settings
 
 logger = logging.getLogger(__name__)
-Tensor = torch.Tensor
 BY_GROUP = {
     *("gdpo", "gpg", "grpo", "grpo_passk", "grpo_shuffled", "grpo_vectorized", "opo", "reinforce_plus_plus_baseline"),
     *("rloo", "rloo_vectorized"),
 }
-"""Estimators not of this package that compare sessions of a prompt by what they earned."""
+"""verl's estimators that compare the sessions of a prompt by their rewards."""
 BY_SESSION = {*BY_GROUP, "gae", "reinforce_plus_plus", "remax"}
-"""Those that take a row for a session, verl's all. To others every row stands by itself, with the rewards that verl
-gives it."""
+"""Estimators that treat a row as a session. Others get every row with verl's rewards."""
 WHITENED = frozenset({"gae", "gdpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"})
-"""Those of verl's that divide by the spread over all tokens of a batch."""
+"""verl's estimators that whiten over all tokens of a batch."""
 _OURS_INSTEAD: dict[str, str] = {
     "optimal_token_baseline": "token_baseline",
     "tir_optimal_token_baseline": "token_baseline",
 }
-"""verl's explode where a weight is rounded below 0, and give members that no other is compared with bare returns."""
+"""Replaced, because verl's explode if a weight is rounded below 0, and give singletons raw returns."""
 GROUP_ESTIMATORS = frozenset({*BY_GROUP, *_OURS_INSTEAD})
-"""Those of verl's that compare siblings: a session without any teaches nothing, or its bare reward."""
+"""verl's estimators that compare siblings: singletons get no signal, or their raw reward."""
 
 
 @wrap(trainer_base, "compute_advantage_for_multi_trajectories")
@@ -96,7 +93,7 @@ def _compute_safely(compute: Any, data: Any, batch_keys: Sequence[str], adv_esti
     try:
         known = dataclasses.replace(batch, **context.for_metrics)
         context.metrics.update(batch_health(known, raw_rewards_BT=data.batch["token_level_rewards"]))
-    except Exception:  # numbers for people must not end a run
+    except Exception:  # metrics must not end a run
         logger.exception("the metrics batch/* of this step are missing")
     in_loss_BT = data.batch["response_mask"].bool()
     data.batch["advantages"] = masked(given.advantages_BT, in_loss_BT)
@@ -114,16 +111,14 @@ def to_batch(
     is_rejecting: bool = False,
     implicit: TokenRewards | None = None,
 ) -> CreditBatch:
-    """Returns what verl's trainer holds as a batch.
+    """Returns the data of verl's trainer as a `CreditBatch`.
 
     Args:
-        data: verl's DataProto.
         batch_keys: `{uid}_{session}_{index}` of every row.
-        columns: see `TrainerContext`.
-        by_session: whether sessions count as they were played: rows that repeat the score of their session have no
-            rewards, tokens that were rejected are sampled, and rows of sub-agents are known.
-        is_rejecting: whether verl may have taken tokens out of the mask.
-        implicit: what comes on top of the rewards of the task.
+        by_session: whether repeated scores of a session are removed, rejected tokens count as sampled, and rows of
+            sub-agents are marked.
+        is_rejecting: whether verl may have removed tokens from the mask.
+        implicit: implicit rewards to add.
     """
     parsed = [split_key(key) for key in batch_keys]
     in_batch = {
@@ -141,7 +136,7 @@ def to_batch(
         if stored.is_side is not None:
             known["is_side_B"] = torch.tensor(stored.is_side, device=mask_BT.device)
     if (baseline_B := columns.get("baseline_B")) is not None:
-        # No baseline, no signal: what is not finite is taken out.
+        # Rows without a finite baseline have no signal and are removed.
         rewards_BT = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards_BT, torch.nan)
     given = {
         "mask": mask_BT,
@@ -174,12 +169,12 @@ def _settings(config: Any) -> CreditSettings:
 
 
 def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str], *, group_size: int) -> AdvantageType:
-    """Returns an estimator of verl's as one of ours."""
+    """Wraps one of verl's estimators as ours."""
 
     def estimator(batch: CreditBatch) -> Advantages:
         rows_N = last_valid_rows(batch) if name in BY_SESSION else batch.valid_B.nonzero().squeeze(-1)
         if group_size > 1 and name in BY_GROUP:
-            # verl gives them the bare reward: right when groups are of one, not when all siblings are void.
+            # verl gives them the raw reward, which is right for groups of one, but not if all siblings are void.
             rows_N = rows_N[_has_siblings(batch)[rows_N]]
         zeros_BT = torch.zeros_like(batch.rewards_BT)
         if not len(rows_N):
@@ -212,7 +207,7 @@ def _verls(name: str, call: Callable[..., Any], data: Any, batch_keys: list[str]
 
 
 def _is_constant(name: str, batch: CreditBatch) -> Tensor:
-    """Returns `[S]` bool: nothing tells the session from its siblings, whatever rounding makes of it."""
+    """Returns `[S]` bool: the session equals its siblings within rounding."""
     columns = [batch.outcomes_S]
     if name == "gdpo":
         columns = [batch.per_session(part_B.float()) for part_B in batch.parts.values()]
@@ -221,11 +216,7 @@ def _is_constant(name: str, batch: CreditBatch) -> Tensor:
 
 
 def _complete(name: str, part: Any, batch: CreditBatch, rows_N: Tensor) -> None:
-    """Gives those of verl's estimators that its V1 trainers cannot run what they lack.
-
-    Raises:
-        ConfigError: it is not known.
-    """
+    """Adds columns that verl's V1 trainers do not pass to its estimators. Raises ConfigError if a column is unknown."""
     if name == "remax":
         part.batch["reward_baselines"] = _needed(name, batch.baseline_B)[rows_N]
     elif name == "gdpo":
@@ -259,7 +250,7 @@ def _has_siblings(batch: CreditBatch) -> Tensor:
 
 
 def _registered(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Returns an estimator of ours as verl's registry calls it: without sessions, and without what a trainer knows."""
+    """Wraps one of our estimators for verl's registry, without sessions and trainer columns."""
 
     def compute(
         token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **_: Any

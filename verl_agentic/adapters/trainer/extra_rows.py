@@ -1,4 +1,4 @@
-"""Log-probs of rows that nobody has sampled: put beside a batch, computed by the actor, and taken away again."""
+"""Log-probs of extra rows that were not sampled: added to a batch, computed by the actor, and removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def extra_row(prompt: torch.Tensor, response: torch.Tensor, mask: torch.Tensor) 
 
 
 def max_row_tokens(config: Any) -> float:
-    """Returns the length of the longest row that the actor's engine takes."""
+    """Returns the maximum row length of the actor's engine."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     if not rollout.log_prob_use_dynamic_bsz:
         return math.inf
@@ -43,15 +43,7 @@ def max_row_tokens(config: Any) -> float:
 
 
 def check_router_replay(config: Any, *, what: str) -> None:
-    """Refuses engines that replay the routes of experts that were taken when a row was sampled: ours never were.
-
-    Args:
-        config: of the run.
-        what: needs extra rows.
-
-    Raises:
-        ConfigError: mode R3.
-    """
+    """Raises ConfigError for router replay (mode R3), because extra rows have no sampled routes."""
     for engine in ("megatron", "veomni"):
         key = f"actor_rollout_ref.actor.{engine}.router_replay.mode"
         if OmegaConf.select(config, key) == "R3":
@@ -72,16 +64,15 @@ def log_probs_of(
 
     Args:
         trainer: verl's, with an actor.
-        batch: verl's batch.
-        rows: columns as `extra_row` makes them; as many as the workers can share out evenly.
-        keys: what the rows are called for as long as it takes.
-        beside: row of the batch whose tag a row gets, of each.
-        asks: what else workers are told with the batch.
-        sign: a column by which workers show that they have understood it.
+        rows: columns of `extra_row`; their number is divisible by the workers.
+        keys: temporary keys of the rows.
+        beside: for each row, the batch row whose tag it gets.
+        asks: further options for the workers.
+        sign: a column by which workers confirm `asks`.
 
     Raises:
         DataError: the model's prompts have more than text.
-        PluginError: workers have not understood.
+        PluginError: the workers did not confirm.
     """
     _check_text_only(batch, beside)
     keys = list(keys)

@@ -1,12 +1,12 @@
 """Implicit token rewards (PRIME) in RL: `algorithm.implicit_reward`, for trainers `agentic_*`.
 
-verl's reference holds the reward model phi, which `adapters.offline.outcome_trainer` has trained, and estimators get
-the rewards `beta (log pi_phi - log pi_old)` on sampled tokens on top of those of the task. pi_old is the policy that is
-about to be updated (`old_log_probs`; the authors' `ref_type: policy`).
+verl's reference holds the reward model phi, trained by `adapters.offline.outcome_trainer`. Estimators get the rewards
+`beta (log pi_phi - log pi_old)` on sampled tokens in addition to the task's. pi_old is the policy before the update
+(`old_log_probs`; the authors' `ref_type: policy`).
 
-Paper: https://arxiv.org/abs/2502.01456. Deviations: phi is not updated while the policy learns, so the reward of a
-trajectory falls with the policy's divergence from phi, and tells less the farther the policy is from what phi was
-trained on; the advantages of token rewards and outcomes are not estimated apart, but that of their sum.
+Paper: https://arxiv.org/abs/2502.01456. Deviations: phi is not updated during training, so rewards fall as the policy
+diverges from phi, and become less accurate. Advantages are estimated for the sum of token rewards and outcomes, not
+separately.
 """
 
 from __future__ import annotations
@@ -27,25 +27,17 @@ REFERENCE_PATH = "reference_path"
 """Key of `actor_rollout_ref` that `adapters.engine.reference_model` reads in the workers."""
 _VERLS_WITHOUT = {"gdpo", "remax"}
 _WITHOUT = {"parts", "baseline_B"}
-"""Columns of estimators which look at the parts of a reward, not at rewards, or at a session that has none of these."""
+"""Columns of estimators that ignore token rewards."""
 
 
 def implicit_reward_settings(config: Any) -> ImplicitRewardSettings | None:
-    """Returns the settings of the section; None where there is none.
-
-    Raises:
-        ConfigError: unknown keys, or values that cannot work.
-    """
+    """Returns the settings of the section, or None. Raises ConfigError if the section is invalid."""
     section = plain_section(config, SECTION)
     return None if section is None else read_settings(ImplicitRewardSettings, section, section=SECTION)
 
 
 def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:
-    """Returns the settings of a section that can work; None where there is none.
-
-    Raises:
-        ConfigError: the section, or what it needs of others.
-    """
+    """Returns checked settings, or None. Raises ConfigError if the section is invalid, or a requirement is missing."""
     settings = implicit_reward_settings(config)
     if settings is not None:
         _check_reference(config)
@@ -55,11 +47,7 @@ def check_implicit_reward(config: Any) -> ImplicitRewardSettings | None:
 
 
 def put_reward_model_in_place_of_reference(config: Any) -> None:
-    """Makes verl's reference load the reward model that a configuration names, if it names one.
-
-    Raises:
-        ConfigError: the section, or what it needs of others.
-    """
+    """Makes verl's reference load the reward model, if configured. Raises ConfigError as `check_implicit_reward`."""
     settings = check_implicit_reward(config)
     if settings is None:
         return
@@ -68,15 +56,11 @@ def put_reward_model_in_place_of_reference(config: Any) -> None:
 
 
 def check_reward_model_is_loaded(workers: Any, path: str) -> None:
-    """Asks the workers of verl's reference which model they have loaded (`adapters.engine.reference_model`).
-
-    Raises:
-        PluginError: one of them has another one than the reward model; its process lacks the plugin.
-    """
+    """Raises PluginError if a worker of verl's reference has another model, because its process lacks the plugin."""
     advice = "install verl-agentic on every node, and see what `verl-agentic doctor` says there"
     try:
         loaded = workers.loaded_reference_path()
-    except AttributeError as cause:  # Ray raises the worker's own as one, too
+    except AttributeError as cause:  # Ray raises the worker's own error as one
         raise PluginError(
             f"a worker of the reference has not loaded the adapter reference_model, got {cause}; {advice}"
         ) from cause

@@ -1,6 +1,6 @@
-"""Measures how much what the policy writes depends on its prompt: `algorithm.prompt_information`, trainers `agentic_*`.
+"""Measures how much responses depend on prompts: `algorithm.prompt_information`, trainers `agentic_*`.
 
-The first turn of one session of each prompt is computed under every one of these prompts, every few steps. Text only.
+Every few steps, the first turns of one session per prompt are evaluated under all of these prompts. Text only.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ _FIELDS = ["prompts", "responses", "response_mask"]
 def measure_prompt_information(
     trainer: Any, batch: Any, columns: Mapping[str, Any], settings: PromptInformationSettings
 ) -> dict[str, float]:
-    """Returns `batch/prompt_information` and what comes with it; nothing for a batch with less than two prompts.
+    """Returns the metrics `batch/prompt_*`; empty for a batch with fewer than two prompts.
 
     Args:
         trainer: verl's, with an actor.
-        batch: verl's batch; left as it is.
-        columns: what agent loops have stored with its rows.
-        settings: how much is computed.
+        batch: verl's batch; not changed.
+        columns: columns stored by agent loops.
     """
     taken = _first_turns(batch, columns, settings, most=max_row_tokens(trainer.config))
     places, prompts, texts = list(taken), [prompt for prompt, _ in taken.values()], [text for _, text in taken.values()]
     if len(places) < 2:
         return {}
     pairs = [(i, j) for i in range(len(texts)) for j in range(len(prompts))]
-    # The workers share out rows evenly: what is too few for that is computed once more.
+    # The workers need equal numbers of rows, so missing ones are duplicated.
     padded = pairs + pairs[:1] * (-len(pairs) % _rows_at_once(trainer))
     rows = [extra_row(prompts[j], texts[i], torch.ones_like(texts[i])) for i, j in padded]
     keys = [f"asked-{number}-{batch.keys[places[i]]}" for number, (i, _) in enumerate(padded)]
@@ -65,7 +64,7 @@ def _first_turns(
 
 
 def _own_rows(keys: Sequence[str], columns: Mapping[str, Any]) -> list[int]:
-    """Returns rows, the first ones of sessions first; none of sub-agents, nor of what a script has played."""
+    """Returns rows, first rows of sessions first, without those of sub-agents and external sessions."""
     not_own = [columns.get("parts", {}).get("external"), columns.get("is_side_B")]
     is_own = [not any(column is not None and column[place] > 0 for column in not_own) for place in range(len(keys))]
     rows = [place for place, own in enumerate(is_own) if own]
@@ -73,7 +72,7 @@ def _own_rows(keys: Sequence[str], columns: Mapping[str, Any]) -> list[int]:
 
 
 def _rows_at_once(trainer: Any) -> int:
-    """Returns what the number of rows has to be a multiple of."""
+    """Returns the number that the row count must be a multiple of."""
     rollout = trainer.config.actor_rollout_ref.rollout
     micro = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
     return trainer.actor_rollout_wg.world_size * micro

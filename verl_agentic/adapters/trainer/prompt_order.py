@@ -1,11 +1,11 @@
-"""Patches verl: the section `data.curriculum` says which prompts it trains on next (`CurriculumSettings`).
+"""Patches verl: the section `data.curriculum` chooses the next prompts (`CurriculumSettings`).
 
-Wraps `create_rl_sampler` and `create_rl_dataset`, and `_init_dataloader`, `_load_checkpoint` and
-`_next_train_batch` of `PPOTrainer`.
+Wraps `create_rl_sampler` and `create_rl_dataset`, and `_init_dataloader`, `_load_checkpoint` and `_next_train_batch` of
+`PPOTrainer`.
 
-It takes the place of verl's random or sequential sampler. Every finished group is reported to it, also those that
-dynamic sampling drops; its state stands in `data.pt` of the checkpoint. With `group_size`, prompts get different
-numbers of attempts, `rollout.n` on average over what is submitted at once.
+It replaces verl's random or sequential sampler. Every finished group is reported to it, including those that dynamic
+sampling drops. Its state is in `data.pt` of the checkpoint. With `group_size`, prompts get different numbers of
+attempts, `rollout.n` on average per submission.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _EXTRA = "extra_info"
 
 
 class GrowingDataset(Dataset):
-    """verl's dataset, followed by tasks that were proposed while training."""
+    """verl's dataset, followed by tasks proposed during training."""
 
     def __init__(self, base: Any) -> None:
-        """Begins with the rows of the files."""
+        """Starts with the rows of the files."""
         self.base = base
         self.tasks = TaskSet()
 
@@ -56,7 +56,7 @@ class GrowingDataset(Dataset):
     def __getitem__(self, prompt: int) -> dict[str, Any]:
         if prompt < len(self.base):
             return self.base[prompt]
-        # verl's own code makes of the row what it makes of every other one.
+        # verl's own code processes the row like all others.
         view = copy.copy(self.base)
         view.dataframe = [copy.deepcopy(self.tasks.rows[prompt - len(self.base)])]
         return view[0]
@@ -71,14 +71,14 @@ class Proposals:
         self._offset = 0
 
     def take(self, sampler: PromptSampler) -> None:
-        """Proposes what is new in the file; what is refused is logged with its reason."""
+        """Proposes new tasks of the file; logs rejected ones with the reason."""
         if not self._path.is_file():
             return
         with self._path.open("rb") as file:
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # somebody is writing it
+                    break  # it is being written
                 self._offset += len(line)
                 self._propose(line, sampler)
 
@@ -103,10 +103,11 @@ class Proposals:
 
 
 def make_sampler(data_config: Any, dataset: Any) -> PromptSampler | None:
-    """Returns the sampler that `data.curriculum` asks for; None without that section.
+    """Returns the sampler of `data.curriculum`, or None without that section.
 
     Raises:
-        ConfigError: it cannot work. DataError: the data lack what it needs.
+        ConfigError: the section is invalid.
+        DataError: the data lack a required column.
     """
     settings = curriculum_settings(data_config)
     if settings is None:
@@ -140,11 +141,7 @@ def _numbers(dataset: Any, key: str, *, may_lack: bool = False) -> Floats:
 
 
 def _column(dataset: Any, key: str) -> list[Any]:
-    """Returns a value per row.
-
-    Raises:
-        DataError: no row has one.
-    """
+    """Returns a value per row. Raises DataError if no row has one."""
     name = key.split(".", 1)[0]
     rows = getattr(dataset, "dataframe", None)
     if rows is None or name not in rows.column_names:
@@ -165,11 +162,7 @@ def _value(row: Mapping[str, Any], key: str) -> Any:
 
 
 def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[str, list[float]]:
-    """Returns the outcomes of the groups that rows belong to: one per session that the policy sampled and is not void.
-
-    Raises:
-        ConfigError: no episode reports such a number.
-    """
+    """Returns outcomes by group, one per valid session of the policy. Raises ConfigError if no episode reports them."""
     last = last_rows(keys)
     if not last:
         return {}
@@ -193,11 +186,7 @@ def outcomes_of(keys: Sequence[str], partition_id: str, *, name: str) -> dict[st
 
 
 def attach(trainer: Any, sampler: PromptSampler) -> None:
-    """Lets a trainer's replay buffer, whichever it is, report to the sampler.
-
-    Raises:
-        ConfigError: group sizes that are `rollout.n` on average are impossible.
-    """
+    """Connects a replay buffer to the sampler. Raises ConfigError if group sizes cannot be `rollout.n` on average."""
     bounds, group_size = sampler.settings.group_size, int(trainer.config.actor_rollout_ref.rollout.n)
     if bounds is not None and not bounds.least <= group_size <= bounds.most:
         raise ConfigError(
@@ -268,7 +257,7 @@ def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
 def _load_sampler(load: Any, self: Any) -> Any:
     loaded = load(self)
     if getattr(self, "curriculum", None) is not None:
-        # torchdata restores a sampler when it is first iterated, and groups may be finished before that.
+        # torchdata restores a sampler at its first iteration, and groups may finish before that.
         self.train_dataloader_it = iter(self.train_dataloader)
     return loaded
 

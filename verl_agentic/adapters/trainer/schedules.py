@@ -2,9 +2,9 @@
 
 Wraps `step` and `_build_replay_buffer` of `PPOTrainer`.
 
-The trainer computes log-probs with `rollout.temperature`; while `agentic.temperature_schedule` changes
-what rollouts sample with, it must change that, too. `agentic.max_void_share` (default 0.5) stops a run
-when more of its last episodes are void.
+`agentic.temperature_schedule` changes the sampling temperature of rollouts, so it must also change
+`rollout.temperature`, with which the trainer computes log-probs. `agentic.max_void_share` (default 0.5)
+stops a run if more of its last episodes are void.
 """
 
 from __future__ import annotations

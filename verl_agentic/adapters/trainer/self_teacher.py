@@ -1,9 +1,8 @@
-"""Log-probs of what a policy wrote under the same policy, told a solution: the teacher of the loss `sdpo`.
+"""Log-probs of responses under the same policy with a solution in its prompt: the teacher of the loss `sdpo`.
 
-The solution is what a sibling wrote that did the task. Rows whose group has none get NaN, and no loss; so do rows that
-would exceed `rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is
-an exponentially moving average of the policy (`adapters.engine.ema_teacher`), else the policy before the step's
-updates.
+The solution is the response of a successful sibling. Rows without one get NaN and no loss, as do rows that would exceed
+`rollout.log_prob_max_token_len_per_gpu` with it. With `algorithm.self_teacher: {tau: 0.05}` the teacher is a moving
+average of the policy (`adapters.engine.ema_teacher`), else the policy before the step's updates.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from verl_agentic.settings import read_settings
 COLUMN = "teacher_log_prob"
 _FIELDS = ["prompts", "responses", "response_mask"]
 SECTION = "algorithm.self_teacher"
-# What `teacher_network` reads and gives in the workers; no other adapter imports it.
+# Read and set by `ema_teacher` in the workers; no other adapter imports it.
 _TEACHER_TAU = "teacher_tau"
 _TEACHER_PASS = "teacher_pass"
 _MARK = "LASTMESSAGE"
@@ -36,11 +35,7 @@ _TOLD = "\n\nA correct solution:\n{solution}\n\nNow solve it yourself."
 
 
 def teacher_tau(config: Any) -> float | None:
-    """Returns by how much the teacher follows the actor in each of its updates; None: it is the actor.
-
-    Raises:
-        ConfigError: a section that cannot work.
-    """
+    """Returns the teacher's `tau`; None: it is the actor. Raises ConfigError if the section is invalid."""
     written = plain_section(config, SECTION)
     if written is None:
         return None
@@ -53,9 +48,7 @@ def teacher_tau(config: Any) -> float | None:
             "that, or unset it"
         )
     if actor.strategy != "fsdp2":
-        raise ConfigError(
-            f"{SECTION} works with actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it"
-        )
+        raise ConfigError(f"{SECTION} needs actor_rollout_ref.actor.strategy=fsdp2, got {actor.strategy!r}; set it")
     return tau
 
 
@@ -64,14 +57,13 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
 
     Args:
         trainer: verl's, with an actor.
-        batch: verl's batch.
         outcome_B: raw outcome of the row's session; at least 1 is a solution.
     """
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     prompts, responses, masks = (fetched[name].unbind() for name in _FIELDS)
     solutions = _solutions(batch.keys, outcome_B, masks)
     most, closing = max_row_tokens(trainer.config), closing_ids(trainer.tokenizer)
-    # Every row is computed, taught or not: a batch has to be divisible by the ranks.
+    # Computes all rows, also those without a solution, because a batch must be divisible by the ranks.
     rows, is_taught, control = [], [], Markers(special_tokens(trainer.tokenizer))
     for place, (prompt, response, mask) in enumerate(zip(prompts, responses, masks, strict=True)):
         solution = solutions[place]
@@ -96,7 +88,7 @@ def store_teacher_log_probs(trainer: Any, batch: Any, *, outcome_B: Sequence[flo
 
 
 def _solutions(keys: Sequence[str], outcome_B: Sequence[float], masks: Sequence[torch.Tensor]) -> list[int | None]:
-    """Returns for every row the last row of another session of its group that did the task; None without one."""
+    """Returns for every row the last row of a successful sibling, or None."""
     parsed = [split_key(key) for key in keys]
     by_uid: dict[str, dict[str, tuple[int, int]]] = {}
     for place, ((uid, session, index), outcome, mask) in enumerate(zip(parsed, outcome_B, masks, strict=True)):
@@ -121,12 +113,9 @@ def _told(
     """Returns the prompt with a solution at the end of its last message.
 
     Args:
-        tokenizer: of the model.
-        prompt: `[P]` int64.
-        solution: `[R]` int64: the response of a row that did the task.
-        mask: `[R]` which of its tokens were sampled.
-        closing: see `closing_ids`.
-        control: what must not become a token when the solution is encoded again.
+        solution: `[R]` int64: the response of a successful row.
+        mask: `[R]` its sampled tokens.
+        control: texts that must not become special tokens when the solution is encoded.
     """
     text = tokenizer.decode(solution[mask.bool()].tolist(), skip_special_tokens=True)
     added = tokenizer(_TOLD.format(solution=control.neutralise(text)[0]), add_special_tokens=False)["input_ids"]
@@ -137,10 +126,7 @@ def _told(
 
 
 def closing_ids(tokenizer: Any) -> list[int]:
-    """Returns what the chat template writes behind the last message of a prompt: its end, and the policy's header.
-
-    Empty without a chat template.
-    """
+    """Returns the ids that the chat template adds after the last message of a prompt; empty without a template."""
     if not getattr(tokenizer, "chat_template", None):
         return []
     text = tokenizer.apply_chat_template(
@@ -150,16 +136,10 @@ def closing_ids(tokenizer: Any) -> list[int]:
 
 
 def _end_of_last_message(prompt: Sequence[int], *, closing: Sequence[int], ends: Sequence[int]) -> int:
-    """Returns where the last message of a prompt ends; the end of the prompt, where nothing closes messages.
-
-    Args:
-        prompt: its tokens.
-        closing: see `closing_ids`.
-        ends: tokens that close a message, for prompts that end otherwise.
-    """
+    """Returns the end of the last message of a prompt by tokens that close messages, else the end of the prompt."""
     if closing and list(prompt[-len(closing) :]) == list(closing):
         return len(prompt) - len(closing)
-    # A header of another kind (of a model that thinks): its message is closed by the same token.
+    # Another kind of header (of a reasoning model); the same token closes its message.
     for token in ends:
         if token in prompt:
             return len(prompt) - 1 - list(reversed(prompt)).index(token)

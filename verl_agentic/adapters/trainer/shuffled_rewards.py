@@ -1,7 +1,7 @@
 """The estimator `grpo_shuffled`: GRPO on rewards that are shuffled inside each group.
 
-A control: groups keep their rewards, only which sibling earned which is lost. What a run still gains with it does not
-come from the reward.
+A control experiment: groups keep their rewards, but siblings swap them. Any remaining gain does not come from the
+reward.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def compute_shuffled_advantage(
         index: `[B]` group of every row.
         kwargs: passed on to verl's GRPO.
     """
-    # Seeded by the lengths, which are new in every batch: repeatable, and blind to the rewards.
+    # Seeded by the lengths, so that it is repeatable and independent of the rewards.
     seed = zlib.crc32(response_mask.to(torch.uint8).cpu().numpy().tobytes())
     order = shuffled_in_groups(index.tolist(), np.random.default_rng(seed))
     shuffled = torch.zeros_like(token_level_rewards)
@@ -40,7 +40,7 @@ def compute_shuffled_advantage(
 
 
 def shuffled_in_groups(groups: Sequence[Any], rng: np.random.Generator) -> list[int]:
-    """Returns for every row the row whose reward it gets: a permutation of each group's own rows."""
+    """Returns for every row the row whose reward it gets: a permutation within each group."""
     members: dict[Any, list[int]] = defaultdict(list)
     for row, group in enumerate(groups):
         members[group].append(row)

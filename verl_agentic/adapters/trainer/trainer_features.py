@@ -27,11 +27,7 @@ _LOSS = "actor_rollout_ref.actor.policy_loss"
 
 @section("data.curriculum", of="data")
 def curriculum_settings(data: Any) -> CurriculumSettings | None:
-    """Returns the curriculum of the section `data`; None without one.
-
-    Raises:
-        ConfigError: the section cannot work, or not with the workers of the data loader.
-    """
+    """Returns the curriculum, or None. Raises ConfigError if the section is invalid, or the data loader has workers."""
     from verl_agentic.sampling.curriculum import CurriculumSettings
 
     if (written := plain(data.get("curriculum"))) is None:
@@ -47,11 +43,7 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
 
 @section("algorithm.credit")
 def credit_settings(config: Any) -> CreditSettings:
-    """Returns what holds for all estimators, with options that the configured one has.
-
-    Raises:
-        ConfigError: the section, or the estimator, cannot work.
-    """
+    """Returns the settings of all estimators. Raises ConfigError if the section or the estimator is invalid."""
     from verl_agentic.algorithms.advantage import is_advantage, load_advantage
     from verl_agentic.algorithms.estimate import CreditSettings
 
@@ -77,7 +69,7 @@ def implicit_reward(config: Any) -> ImplicitRewardSettings | None:
 
 @section("algorithm.length_lr")
 def length_lr(config: Any) -> LengthLrSettings | None:
-    """Returns how the learning rate falls with the length of responses; None where it does not."""
+    """Returns the settings of a length-dependent learning rate, or None."""
     from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
 
     written = plain_section(config, "algorithm.length_lr")
@@ -86,7 +78,7 @@ def length_lr(config: Any) -> LengthLrSettings | None:
 
 @section("algorithm.prompt_information")
 def prompt_information(config: Any) -> PromptInformationSettings | None:
-    """Returns how it is measured whether responses depend on their prompts; None where it is not."""
+    """Returns the settings of prompt information, or None."""
     from verl_agentic.algorithms.batch_metrics.prompt_information import PromptInformationSettings
 
     written = plain_section(config, "algorithm.prompt_information")
@@ -97,7 +89,7 @@ def prompt_information(config: Any) -> PromptInformationSettings | None:
 
 @section("algorithm.self_teacher")
 def self_teacher_tau(config: Any) -> float | None:
-    """Returns by how much the teacher of the loss sdpo follows the actor; None: it is the actor."""
+    """Returns `tau` of the teacher of the loss sdpo, or None if the teacher is the actor."""
     from verl_agentic.adapters.trainer.self_teacher import teacher_tau
 
     return teacher_tau(config)

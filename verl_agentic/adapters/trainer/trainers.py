@@ -1,10 +1,10 @@
-"""verl's trainers, which tell estimators and losses what verl's drop: `trainer.v1.trainer_mode=agentic_<mode>`.
+"""verl's trainers with extra columns for estimators and losses: `trainer.v1.trainer_mode=agentic_<mode>`.
 
-One mixin over verl's `sync`, `colocate_async` and `separate_async`. It reads columns that the agent loop has stored
-with every row and hands them to the estimators; what a loss needs it stores beside them, where verl ships it to the
-actor. `algorithm.length_lr.reference_tokens` scales the learning rate down when responses grow longer than that;
-`algorithm.implicit_reward` adds token rewards of a model (`adapters.trainer.implicit_rewards`), and
-`algorithm.prompt_information` tells whether responses depend on their prompts (`adapters.trainer.prompt_effect`).
+One mixin over verl's `sync`, `colocate_async` and `separate_async`. It passes columns that the agent loop stored with
+every row to the estimators, and stores columns for losses in the batch, which verl ships to the actor.
+`algorithm.length_lr.reference_tokens` lowers the learning rate for longer responses, `algorithm.implicit_reward` adds
+token rewards of a model (`adapters.trainer.implicit_rewards`), and `algorithm.prompt_information` measures whether
+responses depend on prompts (`adapters.trainer.prompt_effect`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _VERLS_SUM_PI_SQUARED = {"optimal_token_baseline", "tir_optimal_token_baseline"}
 
 
 class CreditMixin:
-    """What a trainer of verl's does in addition."""
+    """Additions to verl's trainers."""
 
     mode: str
     """verl's name of the trainer underneath."""
     config: Any
 
     def __init__(self, config: Any) -> None:
-        """Builds the trainer; every other part of verl sees its own name for it."""
+        """Builds the trainer under verl's own mode name."""
         put_reward_model_in_place_of_reference(config)
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.mode
@@ -89,7 +89,7 @@ class CreditMixin:
         columns = stored_columns(batch)
         if _is_greedy(self._estimator):
             columns["baseline_B"] = _baselines(batch.keys, self._greedy)
-        # Before verl, which may take tokens out of the mask.
+        # Before verl, which may remove tokens from the mask.
         metrics |= self._prompt_information(batch, columns)
         implicit = implicit_reward_settings(self.config)
         with use_context(TrainerContext(columns=columns, metrics=metrics, implicit_reward=implicit)):
@@ -131,7 +131,7 @@ class CreditMixin:
 
 
 def _is_greedy(estimator: str) -> bool:
-    """Tells whether an estimator compares with a session that is played greedily."""
+    """Returns whether an estimator needs a greedy session."""
     return estimator == "remax" or "baseline_B" in columns_of_advantage(estimator)
 
 
@@ -140,7 +140,7 @@ def _takes_sum_pi_squared(estimator: str) -> bool:
 
 
 def _check(config: Any) -> None:
-    """Refuses what cannot work before anything is played."""
+    """Checks the configuration before rollouts start."""
     name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
     loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
     needs_means = "mean_log_ratio_BT" in needs_of_loss(loss)
@@ -176,7 +176,7 @@ def _check(config: Any) -> None:
 
 
 def _take_greedy(batch: Any) -> tuple[Any, dict[str, float]]:
-    """Returns the batch without its greedy sessions, and what the greedy session of each prompt earned."""
+    """Returns the batch without its greedy sessions, and the reward of each prompt's greedy session."""
     sessions = _greedy_sessions(batch.keys, batch.partition_id)
     is_greedy = [sessions.get(uid) == int(session) for uid, session, _ in map(split_key, batch.keys)]
     keep = [place for place, greedy in enumerate(is_greedy) if not greedy]
@@ -195,13 +195,13 @@ def _greedy_sessions(keys: Sequence[str], partition_id: str) -> dict[str, int]:
         return dict(zip(uids, fetched[GREEDY_SESSION].tolist(), strict=True))
     if len(set(uids)) == 1:
         return {}
-    # A resumed run: some prompts were handed out by one that had another estimator.
+    # In a resumed run, some prompts may come from another estimator's run.
     one_each = dict(zip(uids, keys, strict=True)).values()
     return {uid: session for key in one_each for uid, session in _greedy_sessions([key], partition_id).items()}
 
 
 def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
-    """Returns what sessions earned, by uid, and takes their rows away; those that are void are left out."""
+    """Returns rewards of valid sessions by uid, and removes their rows."""
     fields = ["rm_scores", "response_mask"]
     fetched = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
     earned: dict[str, float] = {}
@@ -215,12 +215,12 @@ def _earned(keys: Sequence[str], partition_id: str) -> dict[str, float]:
 
 
 def _baselines(keys: Sequence[str], greedy: dict[str, float]) -> torch.Tensor:
-    """Returns `[B]` baselines; NaN, which takes a row out, where the prompt has no greedy session that is not void."""
+    """Returns `[B]` baselines; NaN (row excluded) if the prompt has no valid greedy session."""
     return torch.tensor([greedy.get(split_key(key)[0], math.nan) for key in keys])
 
 
 def _store_for_losses(batch: Any, columns: dict[str, Any]) -> Any:
-    """Returns the batch with what policy losses may need and verl does not pass on: who is a sibling, and outcomes."""
+    """Returns the batch with columns for policy losses that verl does not pass: siblings and outcomes."""
     groups = group_keys(batch.keys, columns.get("parts", {}))
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     group_B = torch.tensor([numbers[group] for group in groups])
@@ -238,7 +238,7 @@ def _session_numbers(batch: Any) -> torch.Tensor:
 
 
 def _store_session_weights(batch: Any) -> Any:
-    """Returns the batch with one over the tokens of every row's session that the loss takes; 0 where it takes none."""
+    """Returns the batch with 1 / number of loss tokens of every row's session; 0 if there are none."""
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
     num_tokens_B = torch.stack([row.sum() for row in fetched["response_mask"].unbind()]).float()
     session_B = _session_numbers(batch)
@@ -264,7 +264,7 @@ def _outcomes(columns: dict[str, Any], *, why: str) -> torch.Tensor:
 
 
 def _keep_mean_log_prob(batch: Any) -> Any:
-    """Returns the batch with what the policy said before its updates, under a name of its own."""
+    """Returns the batch with mean log-probs before the updates, under a separate name."""
     fetched = tq.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["mean_log_prob", "response_mask"]
     )
@@ -273,9 +273,9 @@ def _keep_mean_log_prob(batch: Any) -> Any:
 
 
 def _store_finite_reference(batch: Any) -> Any:
-    """Returns the batch with a reference that agrees with the policy where it gave no number.
+    """Returns the batch with missing reference log-probs replaced by the policy's.
 
-    Advantages have left these rows out by now, but verl adds its KL term times 0, and that of one NaN is NaN.
+    These rows have no advantage, but verl still adds its KL term times 0, which is NaN for NaN.
     """
     names = ["ref_log_prob", "old_log_probs"]
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
@@ -292,7 +292,7 @@ def _put(batch: Any, fields: dict[str, torch.Tensor]) -> Any:
 
 
 def _mean_length(batch: Any) -> float:
-    """Returns the mean number of sampled tokens of the rows that have any."""
+    """Returns the mean number of sampled tokens of rows with any."""
     fetched = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
     lengths = [count for row in fetched["response_mask"].unbind() if (count := int(row.sum()))]
     return sum(lengths) / max(len(lengths), 1)
