@@ -55,6 +55,7 @@ class ComponentType:
     scope: Scope
     is_inline: bool
     has_own_deadline: bool
+    needs_ground_truth: bool
     info: tuple[str, ...]
     outcome_options: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[..., object] | None = None
@@ -118,6 +119,8 @@ class Component:
 
     def __call__(self, subject: Any) -> Any:
         """Returns its raw verdict on a sample (group components: on all samples of a group)."""
+        if self.type.needs_ground_truth and subject.ground_truth is None:
+            return _abstain() if self.type.is_async else ABSTAIN
         return self.type.function(subject, **self.options)
 
     def checked(self, verdict: Any) -> Graded:
@@ -147,6 +150,7 @@ def component(
     scope: Scope = "sample",
     inline: bool = False,
     own_deadline: bool = False,
+    needs_ground_truth: bool = False,
     info: Sequence[str] = (),
     outcome_options: Mapping[str, Any] | None = None,
     check: Callable[..., object] | None = None,
@@ -163,6 +167,7 @@ def component(
             functions run in a worker process that is killed at the deadline. Coroutine functions are awaited.
         own_deadline: it limits its own work and waits for a shared resource (a sandbox pool), so the rubric's deadline
             does not apply.
+        needs_ground_truth: abstains on samples without ground truth. Not for group components.
         info: names of the metrics that it reports.
         outcome_options: other defaults of options if a rubric uses it as an outcome.
         check: function of some of its options, called when a rubric is read; raises `ConfigError` for invalid ones.
@@ -179,6 +184,7 @@ def component(
             scope=scope,
             is_inline=inline,
             has_own_deadline=own_deadline,
+            needs_ground_truth=needs_ground_truth,
             info=tuple(info),
             outcome_options=dict(outcome_options or {}),
             check=check,
@@ -191,6 +197,10 @@ _REGISTRY = Registry[ComponentType](
     package="verl_agentic.rewards.components", what="component", kind=ComponentType, decorator="component"
 )
 load_component, component_names = _REGISTRY.load, _REGISTRY.names
+
+
+async def _abstain() -> Graded:
+    return ABSTAIN
 
 
 def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form
 from verl_agentic.rewards.answers.short_answers import boxed_answer, overlap
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import are_flat, marks
 from verl_agentic.rewards.text.turn_texts import texts
@@ -15,7 +15,7 @@ from verl_agentic.rewards.tool_calls.calls import was_carried_out
 BOTH_TOOLS = 0.1
 
 
-@component(low=-1.0, high=1.0 + BOTH_TOOLS, kind="outcome", inline=True)
+@component(low=-1.0, high=1.0 + BOTH_TOOLS, kind="outcome", inline=True, needs_ground_truth=True)
 def arpo(
     sample: Sample, *, search_tools: Sequence[str] = ("search",), python_tools: Sequence[str] = ("python",)
 ) -> Value:
@@ -36,8 +36,6 @@ def arpo(
     closing tags of thoughts in any order and takes the first answer tags; here they alternate, and the answer is in the
     last turn.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     boxed = boxed_answer(turns)

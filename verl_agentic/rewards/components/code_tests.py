@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 
 
-@component(kind="outcome", own_deadline=True, check=lambda **options: CodeOptions.of(options))
+@component(kind="outcome", own_deadline=True, check=lambda **options: CodeOptions.of(options), needs_ground_truth=True)
 async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -> Value:
     """Returns 1 when the program passes all hidden tests, else 0; with `partial`, passed tests / all tests.
 
@@ -29,8 +29,6 @@ async def code_tests(sample: Sample, *, partial: bool = False, **options: Any) -
     DeepCoder is all-pass, on the 15 tests with the longest inputs, 6 to 12 s each (`max_tests: 15, test_s: 6`, and a
     matching `total_s`). Here, all tests run by default.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     report = await run_answer(sample, CodeOptions.of(options), stop_at_failure=not partial)
     if report is None:
         return 0.0

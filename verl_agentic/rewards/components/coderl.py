@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_agentic.rewards.code.code_answer import CodeOptions, run_answer
 from verl_agentic.rewards.code.run_tests import TestVerdict
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 
 COMPILE_ERROR, RUNTIME_ERROR, FAILED_TEST, PASSED = -1.0, -0.6, -0.3, 1.0
@@ -26,7 +26,12 @@ def coderl_reward(verdicts: Sequence[TestVerdict]) -> float:
 
 
 @component(
-    low=COMPILE_ERROR, high=PASSED, kind="outcome", own_deadline=True, check=lambda **options: CodeOptions.of(options)
+    low=COMPILE_ERROR,
+    high=PASSED,
+    kind="outcome",
+    own_deadline=True,
+    check=lambda **options: CodeOptions.of(options),
+    needs_ground_truth=True,
 )
 async def coderl(sample: Sample, **options: Any) -> Value:
     """Returns -1, -0.6, -0.3 or 1: does not compile, fails to run, fails a test, passes all; see `coderl_reward`.
@@ -39,7 +44,5 @@ async def coderl(sample: Sample, **options: Any) -> Value:
 
     Paper: https://arxiv.org/abs/2207.01780
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     report = await run_answer(sample, CodeOptions.of(options), stop_at_failure=True)
     return COMPILE_ERROR if report is None else coderl_reward(report.verdicts)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.reasoning import without_thoughts
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True)
+@component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
 def exact_match(sample: Sample) -> Value:
     """Returns 1 when the final answer is a golden one, else 0; abstains without ground truth.
 
@@ -22,6 +22,4 @@ def exact_match(sample: Sample) -> Value:
 
     Paper: https://arxiv.org/abs/1606.05250 (SQuAD, section 6.1)
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     return matches(without_thoughts(sample.final_answer), golden_answers_of(sample.ground_truth))

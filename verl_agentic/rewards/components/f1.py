@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import overlap
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.reasoning import without_thoughts
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True)
+@component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
 def f1(sample: Sample) -> Value:
     """Returns the F1 of the words that the final answer shares with the best golden one; abstains without ground truth.
 
@@ -22,6 +22,4 @@ def f1(sample: Sample) -> Value:
     Paper: https://arxiv.org/abs/1606.05250 (SQuAD, section 6.1); the rule for `yes` and `no` is HotpotQA's,
     https://arxiv.org/abs/1809.09600
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     return overlap(without_thoughts(sample.final_answer), golden_answers_of(sample.ground_truth))

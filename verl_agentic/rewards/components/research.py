@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of, has_research_form, research_reward
 from verl_agentic.rewards.answers.short_answers import boxed_answer, is_endless
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty_box
 from verl_agentic.rewards.text.turn_texts import texts
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True)
+@component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
 def research(sample: Sample) -> Value:
     r"""Returns 0 for a broken form or an empty box, else the F1 of the boxed answer, but 0.1 where that is 0.
 
@@ -23,8 +23,6 @@ def research(sample: Sample) -> Value:
     Paper: https://arxiv.org/abs/2503.19470 (section 2.3): no demonstrations, form and F1. After SFT on the form, use
     `f1` or `exact_match`.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     boxed = boxed_answer(turns)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import mentions
-from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.tags import blocks
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
@@ -14,7 +14,7 @@ from verl_agentic.rewards.tool_calls.calls import was_carried_out
 _VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}
 
 
-@component(low=-1.0, high=1.0)
+@component(low=-1.0, high=1.0, needs_ground_truth=True)
 def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Graded:
     """Returns the agreement of the policy's judgements of its searches with the ideal ones, per turn.
 
@@ -33,8 +33,6 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Grad
     the weights are not public. Here words are compared, and the sum is scaled to [-1, 1], so judging more often gives
     no more reward.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     shares: dict[int, float] = {}
     judged = 0

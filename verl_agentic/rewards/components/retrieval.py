@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.reasoning import without_thoughts
@@ -63,7 +63,7 @@ def _check(beta: float) -> None:
         raise ConfigError(f"retrieval.beta must be greater than 0, got {beta}; less than 1 weighs precision more")
 
 
-@component(kind="outcome", info=("file_f", "line_f"), check=_check)
+@component(kind="outcome", info=("file_f", "line_f"), check=_check, needs_ground_truth=True)
 def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
     """Returns the mean of the F-beta of files and the F-beta of lines that the final answer names.
 
@@ -82,8 +82,6 @@ def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
     This is SWE-grep's reward by the vendor's article; the format of the answer is ours. Set that agent's limits (4
     turns, 8 parallel calls) in the agent loop.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     wanted = _wanted(object_of(sample.ground_truth, of="retrieval"))
     files, lines = retrieval_scores(parse_answer(without_thoughts(sample.final_answer)), wanted, beta=beta)
     value = (files + lines) / 2 if any(wanted.values()) else files

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from verl_agentic.rewards.answers.reference_chain import ReferenceChain, content_score, style_score
-from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.sandbox.process_pool import shared_pool
 
 
-@component(low=0.0, high=2.0, kind="outcome", own_deadline=True, info=("content", "style"))
+@component(low=0.0, high=2.0, kind="outcome", own_deadline=True, info=("content", "style"), needs_ground_truth=True)
 async def rlvrr(sample: Sample, *, sandbox: str = "auto") -> Graded:
     """Returns content + style of the final answer, each from 0 to 1; abstains without ground truth.
 
@@ -31,8 +31,6 @@ async def rlvrr(sample: Sample, *, sandbox: str = "auto") -> Graded:
     trainer's process; here they run in a sandbox, and their weights sum to at most 1. An answer with more than 10 times
     the reference's keywords gets content 0.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     chain = ReferenceChain.of(sample.ground_truth)
     answer = without_thoughts(sample.final_answer)
     if is_empty(answer):  # an empty text may pass style checks

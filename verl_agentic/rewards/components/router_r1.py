@@ -9,7 +9,7 @@ from typing import Literal
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches, overlap
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import are_flat, blocks, last_block, marks
 from verl_agentic.rewards.text.turn_texts import texts
@@ -85,7 +85,7 @@ def _check(alpha: float, cost_range: Sequence[float]) -> None:
         raise ConfigError(f"router_r1 needs an alpha from 0 to 1, got {alpha}")
 
 
-@component(low=-1.0, kind="outcome", inline=True, check=_check)
+@component(low=-1.0, kind="outcome", inline=True, check=_check, needs_ground_truth=True)
 def router_r1(
     sample: Sample,
     *,
@@ -115,8 +115,6 @@ def router_r1(
     Paper: https://arxiv.org/abs/2506.09033 (cases as in its `qa_em.py`; its scripts have alpha 0). Deviations: the
     original uses percentiles of the last costs, so its value depends on the order of the episodes.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     answer = last_block(turns, "answer") or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import last_block
 
@@ -12,7 +12,7 @@ MAX_TAGS = 10
 """Maximum number of opening or closing answer tags; more count as guessing."""
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True)
+@component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
 def search_r1(sample: Sample) -> Value:
     """Returns 1 when the last `<answer>...</answer>` is a golden answer, else 0; abstains without ground truth.
 
@@ -25,8 +25,6 @@ def search_r1(sample: Sample) -> Value:
     and takes the last of at least two answers (the first is the prompt's example); verl reads observations, so an
     answer in a search result scores. Here only the policy's text counts. The quarter is verl's.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     texts = [turn.text for turn in sample.turns]
     answer = last_block(texts, "answer")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches, mentions
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
 from verl_agentic.rewards.text.tags import last_block
@@ -45,7 +45,7 @@ def _check(structure: float, final: float, retrieval: float) -> None:
         )
 
 
-@component(kind="outcome", check=_check)
+@component(kind="outcome", check=_check, needs_ground_truth=True)
 def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0.1, retrieval: float = 0.1) -> Value:
     """Returns a graded exact match of the last answer tags; abstains without ground truth.
 
@@ -65,8 +65,6 @@ def search_r1_format(sample: Sample, *, structure: float = 0.2, final: float = 0
     policy made up; here they are whole words of real results. It requires two answer tags, since it also reads the
     prompt.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     answer, is_well_formed = last_block(turns, "answer"), has_search_form(turns)

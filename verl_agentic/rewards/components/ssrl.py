@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
-from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
 from verl_agentic.rewards.text.tags import blocks, last_block, marks
@@ -77,7 +77,7 @@ def _angle_brackets(text: str) -> Iterator[str]:
         position = end + 1
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True, info=("form",))
+@component(low=0.0, high=1.0, kind="outcome", inline=True, info=("form",), needs_ground_truth=True)
 def ssrl(sample: Sample) -> Graded:
     """Returns 0.9 * exact match of the last `<answer>` + 0.1 * `ssrl_form`; abstains without ground truth.
 
@@ -87,8 +87,6 @@ def ssrl(sample: Sample) -> Graded:
     Paper: https://arxiv.org/abs/2508.10874 (rules of the form as in its `naive.py`). Deviations: the original only
     handles information that the policy writes; here results of a real engine count too.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     golden = golden_answers_of(sample.ground_truth)
     turns = list(texts(sample.turns, starts_in_reasoning=False))
     answer = last_block(turns, "answer")

@@ -20,7 +20,7 @@ from verl_agentic.rewards.sample import Sample
 _TAGS = ("<think>", "</think>", "<solution>", "</solution>")
 
 
-@component(low=-1.0, high=1.0, kind="outcome")
+@component(low=-1.0, high=1.0, kind="outcome", needs_ground_truth=True)
 def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
     """Returns -1 for an answer that is not a patch, else the mean similarity to the oracle patch, from 0 to 1.
 
@@ -42,8 +42,6 @@ def swe_rl(sample: Sample, *, tags: bool = True) -> Value:
 
     Paper: https://arxiv.org/abs/2502.18449. Deviations: the paper has no term for passed tests; add `resolved` for it.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     ground_truth = object_of(sample.ground_truth, of="swe_rl")
     old, oracle = _files(ground_truth, "code_context"), _files(ground_truth, "oracle_new_content")
     if all(old.get(path, "") == content for path, content in oracle.items()):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from verl_agentic.errors import DataError, ScoringError
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
@@ -22,7 +22,7 @@ def tau_bench_reward(*, db_equal: bool, outputs: Iterable[str], replies: Sequenc
     return float(db_equal and all(any(_plain(output) in reply for reply in said) for output in outputs))
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True)
+@component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
 def tau_bench(sample: Sample) -> Value:
     """Returns 1[the database equals the gold state] * 1[every required output was said to the user].
 
@@ -37,8 +37,6 @@ def tau_bench(sample: Sample) -> Value:
     with a comma is never found; here from both. An early version of its code checked the database only for tasks
     without outputs; the paper and this check both.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     outputs = _outputs(object_of(sample.ground_truth, of="tau_bench").get("outputs"))
     info = dict(sample.env.info) if sample.env is not None else {}
     if "db_equal" not in info:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 from verl_agentic.rewards.text.turn_texts import texts
@@ -26,7 +26,7 @@ def toolrl_form(sample: Sample, expected: ExpectedTurn | None, *, starts_in_reas
     return float(bool(forms) and all(has_toolrl_form(t, with_calls=c, with_response=r) for t, c, r in forms))
 
 
-@component(low=LOWEST, high=HIGHEST + 1.0, kind="outcome", inline=True, info=("form", "calls"))
+@component(low=LOWEST, high=HIGHEST + 1.0, kind="outcome", inline=True, info=("form", "calls"), needs_ground_truth=True)
 def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     """Returns form + fit of the calls, from -3 to 4: 1 or 0, and -3 to 3 (`toolrl.call_score`).
 
@@ -43,8 +43,6 @@ def toolrl(sample: Sample, *, starts_in_reasoning: bool = False) -> Graded:
     here one. It judges single turns; here the calls of all turns count together. For a term for efficiency, see
     `toolrl_efficiency`.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     expected = ExpectedTurn.of(sample.ground_truth)
     form = toolrl_form(sample, expected, starts_in_reasoning=starts_in_reasoning)
     fit = 0.0

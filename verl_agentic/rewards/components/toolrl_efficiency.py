@@ -7,7 +7,7 @@ from typing import Literal
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 from verl_agentic.rewards.answers.short_answers import matches
-from verl_agentic.rewards.component import ABSTAIN, Graded, component
+from verl_agentic.rewards.component import Graded, component
 from verl_agentic.rewards.components.toolrl import toolrl_form
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_empty
@@ -32,6 +32,7 @@ def _check(alpha: float, gamma: float) -> None:
     inline=True,
     info=("correct", "form", "redundancy"),
     check=_check,
+    needs_ground_truth=True,
 )
 def toolrl_efficiency(
     sample: Sample, *, by: By = "calls", alpha: float = 0.2, gamma: float = 0.1, starts_in_reasoning: bool = False
@@ -53,8 +54,6 @@ def toolrl_efficiency(
 
     This form is ours. ToolRL (https://arxiv.org/abs/2504.13958) has form and fit of the calls only: `toolrl`.
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     expected = ExpectedTurn.of(sample.ground_truth) if by == "calls" else None
     if expected is None:
         correct = matches(without_thoughts(sample.final_answer), golden_answers_of(sample.ground_truth))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verl_agentic.errors import DataError, ScoringError
-from verl_agentic.rewards.component import ABSTAIN, Value, component
+from verl_agentic.rewards.component import Value, component
 from verl_agentic.rewards.ground_truth import object_of
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
@@ -46,7 +46,7 @@ def type_score(title_match: float, *, query_match: bool = False, category_match:
     return 1.0 if query_match or category_match or title_match > 0.2 else 0.5
 
 
-@component(low=0.0, high=1.0, kind="outcome", inline=True)
+@component(low=0.0, high=1.0, kind="outcome", inline=True, needs_ground_truth=True)
 def webshop(sample: Sample) -> Value:
     """Returns WebShop's score of the final state; 0 when nothing was bought; see `webshop_score`. Success is 1.
 
@@ -59,8 +59,6 @@ def webshop(sample: Sample) -> Value:
 
     Paper: https://arxiv.org/abs/2207.01206
     """
-    if sample.ground_truth is None:
-        return ABSTAIN
     goal = object_of(sample.ground_truth, of="webshop")
     sizes = [
         len(goal[key]) if isinstance(goal.get(key), list | tuple | dict) else -1 for key in ("attributes", "options")
