@@ -8,17 +8,41 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from verl_agentic.errors import AgenticError, ConfigError
-from verl_agentic.settings import did_you_mean
+from verl_agentic.settings import check_options, did_you_mean
 
 T = TypeVar("T")
 _FORMS = "package.module:function or path/file.py:function"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFunction:
+    """A function of a batch, with options, that a decorator made."""
+
+    what: ClassVar[str]
+    """Names the kind in errors."""
+    name: str
+    function: Callable[..., Any]
+    needs: frozenset[str]
+    """Optional columns of the batch that the function requires."""
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises ConfigError for unknown or missing options; the message lists the known ones."""
+        check_options(self.function, options, what=f"{self.what} {self.name!r}")
+
+    def missing_columns(self, batch: Any, *, suffix: str = "") -> list[str]:
+        """Returns the required columns that are None or an empty mapping in a batch."""
+        columns = {name: getattr(batch, f"{name}{suffix}") for name in self.needs}
+        return sorted(
+            n for n, column in columns.items() if column is None or (isinstance(column, Mapping) and not column)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from verl_agentic.algorithms.credit.batch import Advantages, CreditBatch, first_tokens, first_valid_rows
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import Registry
-from verl_agentic.settings import check_options
+from verl_agentic.registry import BatchFunction, Registry
 
 Step = Literal["token", "turn"]
 _SOURCES = {
@@ -40,13 +39,10 @@ OPTIONAL = frozenset(f.name for f in fields(CreditBatch) if f.default is None) |
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdvantageType:
+class AdvantageType(BatchFunction):
     """An advantage estimator."""
 
-    name: str
-    function: Callable[..., Any]
-    needs: frozenset[str]
-    """Optional columns of `CreditBatch` that the estimator requires."""
+    what = "estimator"
     needs_critic: bool
     accepts: frozenset[str] = frozenset()
     """Optional columns that the estimator uses if they are there."""
@@ -67,10 +63,6 @@ class AdvantageType:
         """Returns whether a session alone in its group gets no signal with these options."""
         return self.compares_siblings and not any(options.get(name) == value for name, value in self.unless.items())
 
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises ConfigError for unknown options; the message lists the known ones."""
-        check_options(self.function, options, what=f"estimator {self.name!r}")
-
     def __call__(self, batch: CreditBatch, **options: Any) -> Advantages:
         """Returns the advantages of a batch; masked tokens and void rows get 0.
 
@@ -81,7 +73,7 @@ class AdvantageType:
             ConfigError: an option is unknown, or the batch lacks a required column.
         """
         self.check_options(options)
-        if missing := sorted(name for name in self.needs if _is_missing(getattr(batch, name))):
+        if missing := self.missing_columns(batch):
             advice = "; ".join(dict.fromkeys(_SOURCES.get(name, _OF_OUR_TRAINERS) for name in missing))
             raise ConfigError(f"estimator {self.name!r} needs {missing}, got none; {advice}")
         with torch.no_grad():
@@ -173,7 +165,3 @@ def _with_sub_agents(given: Advantages, batch: CreditBatch, chain: CreditBatch) 
         if batch.values_BT is not None:
             returns_BT = torch.where(is_beside_BT, batch.values_BT.float(), returns_BT)
     return replace(given, advantages_BT=advantages_BT, returns_BT=returns_BT)
-
-
-def _is_missing(column: Any) -> bool:
-    return column is None or (isinstance(column, Mapping) and not column)

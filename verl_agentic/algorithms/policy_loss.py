@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import Registry
-from verl_agentic.settings import check_options
+from verl_agentic.registry import BatchFunction, Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,22 +82,15 @@ OPTIONAL = frozenset(f.name for f in fields(LossBatch) if f.default is None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyLossType:
-    name: str
-    function: Callable[..., Loss]
-    needs: frozenset[str]
-    """Optional columns of `LossBatch` without which it cannot work."""
+class PolicyLossType(BatchFunction):
+    what = "policy loss"
     uses_advantages: bool = True
     only_token_mean: bool = False
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises ConfigError for unknown options; the message lists the known ones."""
-        check_options(self.function, options, what=f"policy loss {self.name!r}")
 
     def __call__(self, batch: LossBatch, **options: Any) -> Loss:
         """Returns the loss of a micro-batch. Raises ConfigError if an option is unknown or a column is missing."""
         self.check_options(options)
-        if missing := sorted(name for name in self.needs if getattr(batch, name) is None):
+        if missing := self.missing_columns(batch):
             advice = "; ".join(_SOURCES.get(name, f"{name} comes from the trainers agentic_*") for name in missing)
             raise ConfigError(f"policy loss {self.name!r} needs {missing}, got none; {advice}")
         return self.function(batch, **options)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.registry import Registry
+from verl_agentic.registry import BatchFunction, Registry
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
-from verl_agentic.settings import Settings, check_options, setting
+from verl_agentic.settings import Settings, setting
 
 Returned = Literal["weights", "order"]
 _COLUMNS = ("difficulty", "source")
@@ -40,23 +40,16 @@ class Pool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurriculumType:
-    name: str
-    function: Callable[..., NDArray[Any]]
+class CurriculumType(BatchFunction):
+    what = "curriculum"
     returns: Returned
-    needs: frozenset[str]
-    """Columns of `Pool` that the curriculum requires."""
     revisits: bool
     """Whether a weight of 0 is an estimate that must be checked again from time to time."""
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises ConfigError for unknown or missing options; the message lists the known ones."""
-        check_options(self.function, options, what=f"curriculum {self.name!r}")
 
     def __call__(self, pool: Pool, **options: Any) -> NDArray[Any]:
         """Returns weights >= 0, or prompts in order. Raises ConfigError for an unknown option or a missing column."""
         self.check_options(options)
-        if missing := sorted(name for name in self.needs if getattr(pool, f"{name}_N") is None):
+        if missing := self.missing_columns(pool, suffix="_N"):
             raise ConfigError(
                 f"curriculum {self.name!r} needs {missing} of every prompt; write them into the data, and their place "
                 f"into data.curriculum.{missing[0]}_key"
