@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from samples import sample
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.rewards.component import component
+from verl_agentic.rewards.component import ABSTAIN, component
 from verl_agentic.rewards.sample import Sample
 
 
@@ -75,3 +77,18 @@ def test_what_a_bound_raises_is_a_fault_of_the_configuration() -> None:
         component(low=lambda least: 1 / least)(_penalty).make({"most": 1.0, "least": 0.0})
     with pytest.raises(ConfigError, match=r"must have low <= high, got 2\.0 and 1\.0"):
         component(low=lambda most: most)(_penalty).make({"most": 2.0})
+
+
+def test_components_that_need_ground_truth_abstain_without_it_and_run_with_it() -> None:
+    def plain(subject: Sample) -> float:
+        return float(subject.ground_truth)
+
+    async def later(subject: Sample) -> float:
+        return float(subject.ground_truth)
+
+    needs = component(needs_ground_truth=True)
+    without, present = sample(), sample(ground_truth=1)
+    assert needs(plain).make({})(without) is ABSTAIN
+    assert needs(plain).make({})(present) == 1.0
+    assert asyncio.run(needs(later).make({})(without)) is ABSTAIN
+    assert asyncio.run(needs(later).make({})(present)) == 1.0

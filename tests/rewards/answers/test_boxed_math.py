@@ -119,7 +119,7 @@ async def test_a_truth_may_have_any_type_of_number(truth: Any) -> None:
     "truth", [None, True, np.bool_(True), "", " ", [], [1], float("nan"), {"target": 1}, np.array([1, 2]), b"1"]
 )
 async def test_a_truth_that_is_no_expression_is_refused(truth: Any) -> None:
-    with pytest.raises(DataError, match="ground_truth must be a number or an expression"):
+    with pytest.raises(DataError, match="ground_truth must be a number or a LaTeX expression"):
         await math_answer(r"\boxed{1}", truth)
 
 

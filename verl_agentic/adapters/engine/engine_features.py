@@ -50,9 +50,7 @@ def target_tau(config: Any) -> float:
 
     name = str(OmegaConf.select(config, "algorithm.adv_estimator"))
     if not is_advantage(name) or "target_values_BT" not in load_advantage(name).accepts:
-        raise ConfigError(
-            f"estimator {name!r} has no use for critic.target; set algorithm.adv_estimator=archer, or unset it"
-        )
+        raise ConfigError(f"estimator {name!r} ignores critic.target; set algorithm.adv_estimator=archer, or unset it")
     return read_tau(plain_section(config, "critic.target"))
 
 

@@ -50,7 +50,7 @@ def sequence_ppo(batch: LossBatch, *, kl_coef: float = 0.0) -> Loss:
     if kl_coef:
         if batch.ref_log_prob_BT is None:
             raise ConfigError(
-                f"sequence_ppo with kl_coef={kl_coef} needs reference log-probs; set actor.use_kl_loss=true"
+                f"sequence_ppo with kl_coef={kl_coef} needs reference log-probs, got none; set actor.use_kl_loss=true"
             )
         kl_B = sequence_k3(batch.log_prob_BT, batch.ref_log_prob_BT, mask_BT)
         loss_B = loss_B + kl_coef * kl_B

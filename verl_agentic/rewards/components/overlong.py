@@ -14,7 +14,7 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
 
 def _check(max_tokens: int, buffer_tokens: int) -> None:
     if not 0 < buffer_tokens <= max_tokens:
-        raise ConfigError(f"overlong.buffer_tokens must be 1 to max_tokens, got {buffer_tokens} and {max_tokens}")
+        raise ConfigError(f"overlong.buffer_tokens must be from 1 to max_tokens, got {buffer_tokens} and {max_tokens}")
 
 
 @component(low=-1.0, high=0.0, inline=True, check=_check)
