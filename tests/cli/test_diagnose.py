@@ -95,3 +95,18 @@ def test_the_fixtures_are_made_by_a_command(broken_runs: Any, tmp_path: Path) ->
     subprocess.run([sys.executable, str(_MAKE), str(tmp_path)], check=True, capture_output=True, timeout=120)
 
     assert {path.name for path in tmp_path.iterdir()} == {"healthy", *broken_runs.FAULTS}
+
+
+def test_own_checks_come_last_and_count(broken_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = broken_runs.make("healthy", tmp_path / "run")
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from verl_agentic.finding import Finding\n"
+        "def few_steps(run):\n"
+        "    return Finding(status='fail', found=f'{run.last_step} steps', advice='train longer')\n"
+    )
+    assert main(["diagnose", str(run), "--json", "--check", f"{own}:few_steps"]) == 1
+    last = json.loads(capsys.readouterr().out)["verdicts"][-1]
+    assert (last["check"], last["title"], last["found"]) == ("few_steps", "few steps", "24 steps")
+    assert main(["diagnose", str(run), "--check", f"{own}:many_steps"]) == 2
+    assert "many_steps" in capsys.readouterr().err

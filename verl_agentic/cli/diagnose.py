@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.findings import print_findings, printable
+from verl_agentic.cli.findings import add_check_option, print_findings, printable
 
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run_dir", type=Path, metavar="RUN_DIR", help="read this folder of a run, or a folder that contains it"
     )
     parser.add_argument("--prompts", type=int, default=0, metavar="N", help="list the N prompts that fail most, too")
+    add_check_option(parser, gets="`RunEvidence`", returns="a `Finding`")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -37,14 +38,15 @@ def run(args: argparse.Namespace) -> int:
             f"there is nothing to diagnose: no trajectories, metrics, errors or *.log below {args.run_dir}; a run "
             "writes them to agentic.log.dir"
         )
-    findings = diagnose(evidence)
+    findings = diagnose(evidence, args.check)
+    titles = {name: CHECKS.get(name, name.replace("_", " ")) for name in findings}
     code, prompts = exit_code(findings), _prompts(evidence, args.prompts)
     if args.json:
-        lines = [{"check": name, "title": CHECKS[name], **asdict(finding)} for name, finding in findings.items()]
+        lines = [{"check": name, "title": titles[name], **asdict(finding)} for name, finding in findings.items()]
         report = {"ok": code == 0, "run_dir": str(args.run_dir), "last_step": evidence.last_step, "verdicts": lines}
         print(json.dumps({**report, "prompts": prompts} if args.prompts else report, indent=2, default=str))
     else:
-        _show(findings, CHECKS, prompts)
+        _show(findings, titles, prompts)
     return code
 
 

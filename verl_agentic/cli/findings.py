@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "unknown": "[dim]unknown[/]"}
+
+
+def add_check_option(parser: argparse.ArgumentParser, *, gets: str, returns: str) -> None:
+    """Adds `--check ADDRESS`, which runs checks of the user behind the bundled ones."""
+    parser.add_argument("--check", action="append", default=[], metavar="ADDRESS", help="also run your own check, "
+                        f"module:function or path.py:function, which takes a {gets} and returns {returns}; may be "
+                        "repeated")  # fmt: skip
 
 
 def print_findings(

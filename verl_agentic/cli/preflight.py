@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from verl_agentic.cli.findings import print_findings, printable
+from verl_agentic.cli.findings import add_check_option, print_findings, printable
 
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.preflight.derived import Number
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--allow", action="append", default=[], metavar="KEY", help="accept this unknown key and all "
                         "keys below it, because your own code reads them; may be repeated")  # fmt: skip
+    add_check_option(parser, gets="`PlannedRun`", returns="a list of `Finding`")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.diagnostics.preflight.result import judge
 
     planned = plan(args.config_dir, args.config_name, args.overrides, allowed=args.allow)
-    results, numbers = judge(planned), derived_numbers(planned)
+    results, numbers = judge(planned, args.check), derived_numbers(planned)
     is_well = all(result.status != "fail" for result in results)
     if args.json:
         print(json.dumps(_report(planned, results, numbers, is_well), indent=2, ensure_ascii=False))

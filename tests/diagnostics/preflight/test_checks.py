@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
 from verl_agentic.diagnostics.preflight.derived import derived_numbers
 from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows
 from verl_agentic.diagnostics.preflight.result import check_names, judge, load_check
+from verl_agentic.errors import ConfigError
+from verl_agentic.finding import Finding
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -206,7 +209,9 @@ def test_a_group_of_one_fails_for_every_estimator_that_compares_siblings(name: s
 def test_our_trainers_have_the_arithmetic_of_verl_s() -> None:
     ours = planned({**SIZES, "trainer.v1.trainer_mode": "agentic_sync", "data.gen_batch_size": 8})
     verls = planned({**SIZES, "data.gen_batch_size": 8})
-    assert judge(ours, ["batch_sizes", "dead_knobs"]) == judge(verls, ["batch_sizes", "dead_knobs"])
+    names = {"batch_sizes", "dead_knobs"}
+    found, theirs = ([one for one in judge(run) if one.check in names] for run in (ours, verls))
+    assert found == theirs
     mode = {"trainer.v1.trainer_mode": "agentic_separate_async", "trainer.v1.separate_async.parameter_sync_step": 4}
     assert planned({**SIZES, **mode}).parameter_sync_step == 4
 
@@ -296,3 +301,16 @@ def test_derived_numbers_are_those_of_a_hand_calculation() -> None:
     }
     ahead = {**values, "trainer.v1.trainer_mode": "colocate_async", "trainer.v1.colocate_async.num_warmup_batches": 1.5}
     assert {n.name: n.value for n in derived_numbers(planned(ahead))}["sandboxes at the peak"] == 120  # 12 x 2.5 x 4
+
+
+def test_own_checks_come_last_by_address(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from verl_agentic.finding import fail\n\ndef names(run):\n    return [fail('no name', 'set one')]\n"
+    )
+    run = planned(SIZES)
+    assert [*judge(run), Finding(check="names", status="fail", found="no name", advice="set one")] == judge(
+        run, [f"{own}:names"]
+    )
+    with pytest.raises(ConfigError, match="no_such"):
+        judge(run, [f"{own}:no_such"])

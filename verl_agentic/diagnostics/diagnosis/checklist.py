@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
 
@@ -48,8 +48,8 @@ _EXPLAINS_ZEROS = 0.9
 """Minimum share of truncated episodes that explains a reward of 0 in all episodes."""
 
 
-def diagnose(run: RunEvidence) -> dict[str, Finding]:
-    """Returns a finding per check, in order.
+def diagnose(run: RunEvidence, own: Sequence[str] = ()) -> dict[str, Finding]:
+    """Returns a finding per check, in order; the user's own checks, which are given by address, come last.
 
     A failure that follows from another one becomes a warning that names it, so that every failure is one to fix.
     A fault that a line and an alarm both found is reported in the line only.
@@ -59,7 +59,9 @@ def diagnose(run: RunEvidence) -> dict[str, Finding]:
         said = {finding.advice: CHECKS[line] for line, finding in findings.items() if finding.advice}
         options = {"said": said} if name == "health" else {}
         findings[name] = replace(load_diagnosis(name)(run, **options), check=name)
-    return {name: _explained(name, finding, findings) for name, finding in findings.items()}
+    explained = {name: _explained(name, finding, findings) for name, finding in findings.items()}
+    names = {address.rpartition(":")[2]: address for address in own}
+    return explained | {name: replace(load_diagnosis(names[name])(run), check=name) for name in names}
 
 
 def exit_code(verdicts: Mapping[str, Finding]) -> int:

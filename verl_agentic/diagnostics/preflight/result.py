@@ -19,7 +19,11 @@ _REGISTRY = Registry[Check](
 load_check, check_names = _REGISTRY.load, _REGISTRY.names
 
 
-def judge(run: PlannedRun, names: Sequence[str] | None = None) -> list[Finding]:
-    """Returns the findings of all checks, or of those named."""
-    chosen = check_names() if names is None else names
-    return [replace(finding, check=name) for name in chosen for finding in load_check(name)(run)]
+def judge(run: PlannedRun, own: Sequence[str] = ()) -> list[Finding]:
+    """Returns the findings of all checks, and of the user's own, which are given by address.
+
+    Raises:
+        ConfigError: there is no function at an address.
+    """
+    checks = {name.rpartition(":")[2]: load_check(name) for name in (*check_names(), *own)}
+    return [replace(finding, check=name) for name, check in checks.items() for finding in check(run)]
