@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run_dir", type=Path, metavar="RUN_DIR", help="read this folder of a run, or a folder that contains it"
     )
     parser.add_argument("--prompts", type=int, default=0, metavar="N", help="list the N prompts that fail most, too")
-    add_check_option(parser, gets="`RunEvidence`", returns="a `Finding`")
+    add_check_option(parser, gets="a RunEvidence", returns="a Finding")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

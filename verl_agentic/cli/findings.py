@@ -16,8 +16,8 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]
 
 def add_check_option(parser: argparse.ArgumentParser, *, gets: str, returns: str) -> None:
     """Adds `--check ADDRESS`, which runs checks of the user behind the bundled ones."""
-    parser.add_argument("--check", action="append", default=[], metavar="ADDRESS", help="also run your own check, "
-                        f"module:function or path.py:function, which takes a {gets} and returns {returns}; may be "
+    parser.add_argument("--check", action="append", default=[], metavar="ADDRESS", help="run your own check, too: "
+                        f"module:function or path.py:function, which takes {gets} and returns {returns}; may be "
                         "repeated")  # fmt: skip
 
 

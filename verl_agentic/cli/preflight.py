@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--allow", action="append", default=[], metavar="KEY", help="accept this unknown key and all "
                         "keys below it, because your own code reads them; may be repeated")  # fmt: skip
-    add_check_option(parser, gets="`PlannedRun`", returns="a list of `Finding`")
+    add_check_option(parser, gets="a PlannedRun", returns="a list of Findings")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

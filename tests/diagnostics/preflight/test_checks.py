@@ -305,9 +305,7 @@ def test_derived_numbers_are_those_of_a_hand_calculation() -> None:
 
 def test_own_checks_come_last_by_address(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
-    own.write_text(
-        "from verl_agentic.finding import fail\n\ndef names(run):\n    return [fail('no name', 'set one')]\n"
-    )
+    own.write_text("from verl_agentic.finding import fail\ndef names(run):\n    return [fail('no name', 'set one')]\n")
     run = planned(SIZES)
     assert [*judge(run), Finding(check="names", status="fail", found="no name", advice="set one")] == judge(
         run, [f"{own}:names"]
