@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.data.datasets.collect import scripted
 from verl_agentic.data.env_validation.adversaries import example_call
+from verl_agentic.env import EnvRow
 from verl_agentic.env_package import known_envs, load_env_package
 from verl_agentic.types import Message, ToolCall
 
@@ -62,6 +64,13 @@ def chat(tiny_model: Path) -> tuple[Any, Any]:
     return tokenizer, codec
 
 
+@functools.cache
+def rows_of(env_id: str) -> list[EnvRow]:
+    make_rows = load_env_package(env_id).make_rows
+    assert make_rows is not None
+    return make_rows(split="train", count=8, seed=0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     env_id=st.sampled_from(known_envs()),
@@ -73,9 +82,7 @@ def test_every_turn_is_answered_and_every_answer_is_scored(
     chat: Any, env_id: str, values: list[Any], answer: str, index: int
 ) -> None:
     tokenizer, codec = chat
-    package = load_env_package(env_id)
-    assert package.make_rows is not None
-    row = package.make_rows(split="train", count=8, seed=0)[index]
+    package, row = load_env_package(env_id), rows_of(env_id)[index]
     tools = [tool.schema for tool in package.make_env(row).tools]
     left = list(values)
 
