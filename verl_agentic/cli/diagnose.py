@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             "writes them to agentic.log.dir"
         )
     findings = diagnose(evidence, args.check)
-    titles = {name: CHECKS.get(name, name.replace("_", " ")) for name in findings}
+    titles = {name: CHECKS.get(name, name) for name in findings}
     code, prompts = exit_code(findings), _prompts(evidence, args.prompts)
     if args.json:
         lines = [{"check": name, "title": titles[name], **asdict(finding)} for name, finding in findings.items()]

@@ -303,12 +303,11 @@ def test_derived_numbers_are_those_of_a_hand_calculation() -> None:
     assert {n.name: n.value for n in derived_numbers(planned(ahead))}["sandboxes at the peak"] == 120  # 12 x 2.5 x 4
 
 
-def test_own_checks_come_last_by_address(tmp_path: Path) -> None:
+def test_own_checks_come_last_by_address_and_replace_none(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
-    own.write_text("from verl_agentic.finding import fail\ndef names(run):\n    return [fail('no name', 'set one')]\n")
-    run = planned(SIZES)
-    assert [*judge(run), Finding(check="names", status="fail", found="no name", advice="set one")] == judge(
-        run, [f"{own}:names"]
-    )
+    own.write_text("from verl_agentic.finding import fail\ndef rows(run):\n    return [fail('no name', 'set one')]\n")
+    run, address = planned(SIZES), f"{own}:rows"
+    expected = Finding(check=address, status="fail", found="no name", advice="set one")
+    assert judge(run, [address]) == [*judge(run), expected]
     with pytest.raises(ConfigError, match="no_such"):
         judge(run, [f"{own}:no_such"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verl_agentic.rewards.answers.boxed_math import last_boxed
 from verl_agentic.rewards.text.reasoning import without_thoughts
-from verl_agentic.rewards.text.tags import are_flat, blocks, last_block, marks
+from verl_agentic.rewards.text.tags import Scanner, Tag, are_flat, blocks, last_block, marks
 
 TAGS = ("think", "answer")
 
@@ -25,6 +27,13 @@ TAGS = ("think", "answer")
 )
 def test_a_block_ends_at_the_first_closing_tag(text: str, found: list[str]) -> None:
     assert blocks(text, "answer") == found
+
+
+@given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "<a", "x"]), max_size=12))
+def test_blocks_are_the_closed_spans_of_a_scanner(parts: list[str]) -> None:
+    text = "".join(parts)
+    scanner = Scanner([Tag(kind="a", opening="<a>", closing="</a>")], reasoning=None)
+    assert blocks(text, "a") == [span.body for span in scanner.scan(text).spans if span.is_closed]
 
 
 def test_the_last_block_is_that_of_the_last_text_that_has_one_and_never_spans_two() -> None:

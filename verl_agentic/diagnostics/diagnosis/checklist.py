@@ -60,8 +60,7 @@ def diagnose(run: RunEvidence, own: Sequence[str] = ()) -> dict[str, Finding]:
         options = {"said": said} if name == "health" else {}
         findings[name] = replace(load_diagnosis(name)(run, **options), check=name)
     explained = {name: _explained(name, finding, findings) for name, finding in findings.items()}
-    names = {address.rpartition(":")[2]: address for address in own}
-    return explained | {name: replace(load_diagnosis(names[name])(run), check=name) for name in names}
+    return explained | {address: replace(load_diagnosis(address)(run), check=address) for address in own}
 
 
 def exit_code(verdicts: Mapping[str, Finding]) -> int:

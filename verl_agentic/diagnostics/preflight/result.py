@@ -25,5 +25,4 @@ def judge(run: PlannedRun, own: Sequence[str] = ()) -> list[Finding]:
     Raises:
         ConfigError: there is no function at an address.
     """
-    checks = {name.rpartition(":")[2]: load_check(name) for name in (*check_names(), *own)}
-    return [replace(finding, check=name) for name, check in checks.items() for finding in check(run)]
+    return [replace(finding, check=name) for name in (*check_names(), *own) for finding in load_check(name)(run)]
