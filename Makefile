@@ -11,7 +11,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
 SEED ?= 0
 OUT ?= outputs/quickstart
-WORKERS ?= 2
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
@@ -56,6 +56,8 @@ test: MARKS := not nightly
 test-fast: MARKS := not slow and not nightly
 test-nightly: MARKS := slow or not slow
 test-nightly: export HYPOTHESIS_PROFILE := default
+# With it in the environment, every process compiles every test again.
+test test-fast test-nightly: export PYTHONDONTWRITEBYTECODE :=
 # A file's tests stay in one process; files keep their order, the long ones first.
 test test-fast test-nightly: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \

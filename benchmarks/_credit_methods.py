@@ -24,9 +24,9 @@ class Method:
     name: str
     title: str
     overrides: tuple[str, ...] = ()
-    """Of the recipe."""
+    """Overrides of the recipe."""
     modules: tuple[str, ...] = ()
-    """That verl loads in every process, beside the trainer that counts tokens."""
+    """Modules that verl loads in every process, in addition to the trainer that counts tokens."""
     needs_critic: bool = False
 
 

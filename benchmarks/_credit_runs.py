@@ -31,7 +31,7 @@ _NUM_PLAYS = 4  # of every held-out task: it costs little, and halves the error 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is done; the same for all methods of a task."""
+    """Amount of work; the same for all methods of a task."""
 
     sft_steps: int | None
     """None: the recipe's."""

@@ -44,10 +44,10 @@ class Kind:
 
     name: str
     group: str
-    """What it is counted under: `good`, `hangs`, `raises`, `loses_sandbox`, `floods` or `malformed`."""
+    """Category under which it is counted: `good`, `hangs`, `raises`, `loses_sandbox`, `floods` or `malformed`."""
     stop: StopReason
     fault: str = ""
-    """Where what happens: a name that `World` and `Policy` know."""
+    """Place and event of the fault: a name that `World` and `Policy` know."""
     always: bool = True
     """False: it happens in the first attempt only."""
     turns: Sequence[str] = (CALL, "It is 42.")
@@ -127,7 +127,7 @@ class Stage:
     tokenizer: Any
     pool: SandboxPool
     hang_s: float
-    """How long what ignores its cancellation goes on."""
+    """Duration of a fault that ignores its cancellation."""
     release: threading.Event = field(default_factory=threading.Event)
     """Lets threads that hang go on; nothing else can end them."""
 

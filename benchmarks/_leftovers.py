@@ -1,4 +1,4 @@
-"""What a run has left of processes, control groups, folders, mounts and tasks."""
+"""Leftovers of a run: processes, control groups, folders, mounts and tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every benchmark prints: ratios against their targets, and the facts that make a number worth reading."""
+"""Report of a benchmark: ratios against their targets, and the machine and versions behind the numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = ("verl-agentic", "verl", "torch", "transformers")
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a value must reach."""
+    """Bound that a value must reach."""
 
     bound: float
     at_least: bool = True

@@ -36,17 +36,17 @@ class Mix:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """What plays the episodes."""
+    """Simulated engine that runs the episodes."""
 
     slots: int
     """Episodes that are played at the same time."""
     group_size: int
     mean_tokens: float
-    """Of a log-normal distribution of responses."""
+    """Mean of the log-normal distribution of response lengths."""
     sigma: float
-    """Of its logarithm."""
+    """Standard deviation of the logarithm of the lengths."""
     tokens_per_s: float
-    """Of every slot."""
+    """Speed of every slot."""
 
 
 class Rollout:

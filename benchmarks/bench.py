@@ -28,7 +28,7 @@ _ALL = (
     *("code_verifier", "faults", "sandbox", "viewer"),
 )
 _MAX_WORSE, _OF_BOUND = 0.15, 0.02
-"""Of the accepted ratio, and of the target's bound: ratios far below their bound vary more."""
+"""Shares of the accepted ratio, and of the target's bound: ratios far below their bound vary more."""
 _MAX_RUNS, _TIMEOUT_S = 2, 1_800
 
 

@@ -1,4 +1,4 @@
-"""What several folders of tests share: one tiny model folder, the codec of its chat template, and a browser."""
+"""Fixtures of several folders of tests: one tiny model folder, the codec of its chat template, and a browser."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ import hypothesis
 import omegaconf.base
 import pytest
 
-# A change is tested with the examples that the last one was; `HYPOTHESIS_PROFILE=default` looks for new ones.
-hypothesis.settings.register_profile("same_examples", derandomize=True, deadline=None)
+# A change is tested with the examples that the last one was; `HYPOTHESIS_PROFILE=default` looks for new and more ones.
+hypothesis.settings.register_profile("same_examples", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same_examples"))
 
 # Most of the time in which verl's configuration is composed and resolved goes into the same few hundred texts.
 vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf.base)["parse"])
+
+
+def pytest_collection_finish() -> None:
+    """Gives torch one thread: processes that run tests side by side share the cores already."""
+    if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -1,4 +1,4 @@
-"""Where environments and recipes are, in a checkout and in an installed wheel."""
+"""Paths of environments and recipes, in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 

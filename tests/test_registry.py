@@ -1,4 +1,4 @@
-"""What users may bring is found by the same addresses and refused in the same words, whatever its kind."""
+"""User functions of every kind are found by the same addresses, and refused with the same errors."""
 
 from __future__ import annotations
 

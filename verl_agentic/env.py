@@ -1,4 +1,4 @@
-"""What an environment is, and the common kind: a set of tools."""
+"""Interface of environments, and the common kind: a set of tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EnvRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """What a scorer sees of an episode: who said what, never one flat string."""
+    """Record of an episode for scorers: messages with their authors, never one flat string."""
 
     messages: tuple[Message, ...]
     actions: tuple[Action, ...]

@@ -1,4 +1,4 @@
-"""How an environment is found by its id."""
+"""Packages of environments, found by the environment's id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verl_agentic.types import Message
 
 @dataclass(frozen=True, kw_only=True)
 class EnvPackage:
-    """What the package of an environment offers."""
+    """Contents of an environment's package."""
 
     env_id: str
     folder: Path

@@ -66,7 +66,7 @@ class StarvationError(AgenticError, RuntimeError):
 
 
 class AuditError(AgenticError, RuntimeError):
-    """What would be trained on is not what the policy did: a mask, a reward or a log-prob lies where it must not."""
+    """The training rows differ from what the policy did: a mask, a reward or a log-prob lies where it must not."""
 
 
 class HealthError(AgenticError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What a check found: the one type of everything that is judged, before, during and after a run."""
+"""Finding: the one result type of all checks before, during and after a run."""
 
 from __future__ import annotations
 

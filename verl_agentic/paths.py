@@ -1,4 +1,4 @@
-"""Where the environments and recipes of this package are: in a checkout or in an installed wheel."""
+"""Paths of the bundled environments and recipes, in a checkout or in an installed wheel."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Registry(Generic[T]):
     decorator: str = ""
     """Empty where the functions are plain ones."""
     others: str = ""
-    """What else may be written in the same place, for errors."""
+    """Other values that the same option accepts, for errors."""
 
     def names(self) -> list[str]:
         """Returns the names of the bundled functions."""

@@ -133,7 +133,7 @@ class Trajectory:
 
     @property
     def kinds(self) -> list[SegmentKind]:
-        """Who wrote every response token."""
+        """Author of every response token."""
         return [segment.kind for segment in self._segments for _ in range(segment.start, segment.end)]
 
     def token_rewards(self, *, outcome: float, turn_rewards: Mapping[int, float]) -> list[float]:

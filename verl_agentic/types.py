@@ -58,7 +58,7 @@ nor answer, where the protocol asks for one of them. `tool_raised` is an excepti
 
 
 class SegmentKind(str, Enum):
-    """Who wrote a span of the response."""
+    """Author of a span of the response."""
 
     MODEL = "model"
     TOOL = "tool"
@@ -107,7 +107,7 @@ class Message:
     error_kind: str | None = None
     """One of `CALL_ERRORS` when the call was not even carried out; for scorers."""
     elapsed_s: float = 0.0
-    """How long the tool took, in seconds; for scorers."""
+    """Duration of the tool call, in seconds; for scorers."""
     quoted: str = field(default="", repr=False, compare=False)
     """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
     codec neutralises it as it does a tool's output."""
@@ -171,7 +171,7 @@ def _to_call(call: Mapping[str, Any]) -> ToolCall:
 
 @dataclass(frozen=True)
 class Action:
-    """What the policy did in one turn, parsed."""
+    """A turn of the policy, parsed."""
 
     turn: int
     text: str
@@ -183,7 +183,7 @@ class Action:
     """The final answer, where the protocol marks it; None where it is the content of a turn without a call. Read
     `env.Transcript.final_answer`, which leaves out reasoning."""
     counts: Mapping[str, float] = field(default_factory=dict)
-    """What the protocol counted in this turn, such as `repaired_calls`; added up over the episode."""
+    """Counts of the protocol in this turn, such as `repaired_calls`; added up over the episode."""
 
     def to_message(self) -> Message:
         """Returns the assistant message of this turn in the chat; always the same object."""
@@ -196,7 +196,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the environment answers to an action."""
+    """Messages and reward that the environment returns for an action."""
 
     messages: tuple[Message, ...] = ()
     reward: float = 0.0
@@ -209,7 +209,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Reward:
-    """What a finished episode earned."""
+    """Reward of a finished episode."""
 
     outcome: float
     """The raw outcome, before shaping; dynamic sampling filters on it."""
@@ -232,4 +232,4 @@ class Reward:
 
 
 UNSCORED = Reward(0.0, is_scored=False)
-"""What an environment returns that leaves the outcome to a rubric."""
+"""Reward that an environment returns to leave the outcome to a rubric."""

@@ -56,6 +56,8 @@ class Worker:
             await sandbox.reset()
             gone = await sandbox.run(Command(argv=["ls"]), limits=LIMITS)
             await sandbox.reset(snapshot)
+            await sandbox.put_tree({"x": b"1"}, at="tree")
+            assert (await sandbox.take_tree("tree", max_bytes=10, max_files=10)).files == {"x": b"1"}
             back = await sandbox.run(Command(argv=["ls"]), limits=LIMITS)
             session = await sandbox.open_session("python", limits=LIMITS)
             await session.run("x = 20", wall_s=10)

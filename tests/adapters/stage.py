@@ -154,7 +154,7 @@ class Stage:
 
 
 def row(how: str = "", **more: Any) -> dict[str, Any]:
-    """What verl hands to an agent loop for a dataset row."""
+    """Returns the arguments that verl passes to an agent loop for a dataset row."""
     return {
         "raw_prompt": [{"role": "user", "content": "Double 21."}],
         "reward_model": {"ground_truth": "42", "style": "rule"},

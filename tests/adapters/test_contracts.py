@@ -586,7 +586,7 @@ _WRITTEN = (
 )
 
 PATCHES = tuple((adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree))
-"""What the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
+"""Patches that the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
 USES = _WRITTEN + tuple(
     Use(adapter=adapter, symbol=patch.symbol, replaced=patch.parameters)
     for adapter, patch in PATCHES

@@ -160,7 +160,7 @@ VERLS: dict[str, Any] = {
     "reward": {"reward_manager": {"name": "naive"}},
     "trainer": {"v1": {"trainer_mode": "sync", "sampler": {"custom_sampler": {}, "sampler_kwargs": {}}}},
 }
-"""What readers look at beside their section."""
+"""Keys of verl that readers use in addition to their section."""
 
 
 def with_section(path: str, value: Any, context: Mapping[str, Any]) -> Any:

@@ -71,7 +71,7 @@ class Family:
     other_ends: tuple[str, ...] = ()
     """Tokens that end a turn as well, and that the template knows."""
     separator: str = "\n"
-    """What the template writes between the end of a turn and the next turn."""
+    """Text that the template writes between the end of a turn and the next turn."""
     tokens: tuple[str, ...] = ()
 
     def chat(self, tokenizer: Any) -> Chat:

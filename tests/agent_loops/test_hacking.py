@@ -1,4 +1,4 @@
-"""What counts as an attempt at reward hacking, in several spellings, and what only looks like one."""
+"""Attempts at reward hacking in several spellings, and turns that only look like one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What a trainer has of a batch, before it is a `CreditBatch`."""
+    """Columns of a batch in a trainer, before it is a `CreditBatch`."""
 
     rewards: Tensor
     mask: Tensor

@@ -24,7 +24,10 @@ def _tokenizer_is_made_once(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("verl_agentic.data.tiny_model.make_tiny_tokenizer", copy)
 
 
-@pytest.mark.parametrize("env_id", known_envs())
+_SLOW = {"swe": pytest.mark.slow}  # every episode has a repository in a sandbox, and is graded in others
+
+
+@pytest.mark.parametrize("env_id", [pytest.param(one, marks=_SLOW.get(one, ())) for one in known_envs()])
 def test_every_bundled_environment_validates(env_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["env", "validate", env_id, "--count", "1", "--json"])
     found = json.loads(capsys.readouterr().out)

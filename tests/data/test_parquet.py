@@ -1,4 +1,4 @@
-"""What Arrow would fill or refuse comes back as it was: through JSON lines, parquet and the reader that verl uses."""
+"""Round trips of values that Arrow would fill or refuse: JSON lines, parquet and the reader that verl uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ground truths give something away, and when a text does."""
+"""Ground truths that reveal an answer, and texts that contain it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of the machine: limits of a container count, and what is not there is said to be not there."""
+"""The doctor's report on the machine: limits of a container count, and missing parts are reported as missing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_each_sandbox_backend_is_tried_with_code() -> None:
     checks = {check.check: check for check in machine._sandboxes()}
     assert set(checks) >= {"sandbox namespaces", "sandbox docker", "sandbox landlock", "sandbox local"}
     assert checks["sandbox local"].status == "ok"
-    assert checks["sandbox local"].found.endswith("isolates by process_limits")
+    assert checks["sandbox local"].found.endswith("a limit on the disk")
 
 
 def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_isolates(
@@ -135,7 +135,7 @@ def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_isol
 
     assert check(broken, works) == [
         ("warn", "user namespaces are off"),
-        ("ok", "runs code in 12.3 ms, isolates by landlock"),
+        ("ok", f"runs code in 12.3 ms, isolates by landlock; cannot do: {works.lacks}"),
     ]
     assert check(broken, local)[0] == ("fail", "user namespaces are off")
     assert check(broken) == [("fail", "user namespaces are off")]

@@ -1,4 +1,4 @@
-"""What the engine is compared with: transformers' own passes, and a scheduler that is stepped by hand."""
+"""References for the engine: transformers' own passes, and a scheduler that is stepped by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every page must look like, asked in a real browser."""
+"""Checks of the look of every page, in a real browser."""
 
 from __future__ import annotations
 

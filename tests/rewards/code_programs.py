@@ -35,7 +35,7 @@ class Program:
     tests: Mapping[str, Any]
     is_right: bool
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the component `code_tests`."""
+    """Options of the component `code_tests`."""
     needs: str = ""
     """A module or a program that the sandbox must have."""
 

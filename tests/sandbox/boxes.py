@@ -1,4 +1,4 @@
-"""What the tests of the backends `namespaces` and `landlock` share."""
+"""Helpers of the tests of the backends `namespaces` and `landlock`."""
 
 from __future__ import annotations
 

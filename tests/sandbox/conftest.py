@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.errors import SandboxUnavailableError
+from verl_agentic.sandbox.backends import make_backend
 from verl_agentic.sandbox.interface import Backend, Sandbox
 
 _IMAGE_SCRIPT = Path(__file__).parents[2] / ".ci" / "docker_image.py"
@@ -52,6 +53,22 @@ def api(docker_image: str) -> Iterator[Any]:
         client.import_image_from_data(rootfs, name, tag or "latest")
     yield client
     client.close()
+
+
+@pytest.fixture(params=["namespaces", "landlock", "local", "docker"])
+async def each_backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """Each backend that keeps files; skips one that cannot work here."""
+    options: dict[str, Any] = {"local": {"is_trusted": True}}.get(request.param, {})
+    if request.param == "docker":
+        request.getfixturevalue("api")
+        options = {"image": request.getfixturevalue("docker_image")}
+    backend = make_backend(request.param, **options)
+    try:
+        await backend.start()
+    except SandboxUnavailableError as reason:
+        pytest.skip(str(reason))
+    yield backend
+    await backend.close()
 
 
 @pytest.fixture

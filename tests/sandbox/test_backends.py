@@ -1,8 +1,9 @@
-"""Which backend is chosen, and that a weaker one than asked for never is."""
+"""Choice of a backend, which is never weaker than asked for."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox import backends as choose
 from verl_agentic.sandbox.backends import AutoBackend, BackendProbe, isolation_of, make_backend, probe
-from verl_agentic.sandbox.interface import Command, Limits, Sandbox
+from verl_agentic.sandbox.interface import Command, Limits, Sandbox, Tree
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.local.local_backend import LocalBackend
 
@@ -28,8 +29,8 @@ class Fake(LocalBackend):
             raise self.failure
         await super().start()
 
-    async def create(self) -> Any:
-        sandbox = await super().create()
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> Any:
+        sandbox = await super().create(trees=trees, image=image)
         if self.says != "42":
             original = sandbox.run
 

@@ -1,4 +1,4 @@
-"""What the trainer's end of a box says when the box dies in the middle of a call."""
+"""Results and errors at the trainer's end of a box that dies in the middle of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the backends `namespaces` and `landlock` keep of the contract in `sandbox.interface`, each test with both."""
+"""Contract of `sandbox.interface` in the backends `namespaces` and `landlock`; each test runs with both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from verl_agentic.sandbox.interface import Command, Limits, Sandbox
 from verl_agentic.sandbox.landlock_backend import LandlockBackend
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
-ENVIRONMENT = {"namespaces": ["HOME", "LANG", "PATH"], "landlock": ["HOME", "LANG", "PATH", "TMPDIR"]}
+_NAMES = ["HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE"]
+ENVIRONMENT = {"namespaces": _NAMES, "landlock": [*_NAMES, "TMPDIR"]}
 FORKS = "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\ntime.sleep(600)"
 NUM_FORKED = 8
 
@@ -124,12 +125,13 @@ async def test_output_beyond_what_pipes_hold_arrives_whole(sandbox: Sandbox) -> 
         assert not result.truncated and not result.timed_out
 
 
-async def test_output_beyond_the_limit_is_dropped_and_said_so(sandbox: Sandbox) -> None:
+async def test_output_beyond_the_limit_keeps_head_and_tail_and_names_the_rest(sandbox: Sandbox) -> None:
     limits = Limits(wall_s=20.0, output_bytes=1000)
     code = "print('x' * 999)\nimport sys\nprint('y' * 2000, file=sys.stderr)"
     result = await sandbox.run(Command(code=code), limits=limits)
     assert result.stdout == "x" * 999 + "\n" and not result.stdout_truncated
-    assert result.stderr == "y" * 1000 and result.stderr_truncated
+    assert result.stderr == "y" * 500 + "\n... 1001 bytes left out ...\n" + "y" * 499 + "\n"
+    assert result.stderr_truncated
 
 
 async def test_texts_of_other_types_are_taken_for_what_they_are(sandbox: Sandbox) -> None:

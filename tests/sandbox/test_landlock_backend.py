@@ -1,4 +1,4 @@
-"""What the backend `landlock` does and `namespaces` does not, or otherwise; `test_boxes.py` has what both do."""
+"""Behaviour of the backend `landlock` that `namespaces` does not share; `test_boxes.py` tests what both do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the backend `namespaces` does and `landlock` does not, or otherwise; `test_boxes.py` has what both do."""
+"""Behaviour of the backend `namespaces` that `landlock` does not share; `test_boxes.py` tests what both do."""
 
 from __future__ import annotations
 

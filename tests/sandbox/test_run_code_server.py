@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from services import Service, serving
 
 from verl_agentic.errors import ConfigError, SandboxError
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Tree
 from verl_agentic.sandbox.local.local_backend import LocalBackend, LocalSandbox
 from verl_agentic.sandbox.run_code import languages
 from verl_agentic.sandbox.run_code.languages import Language
@@ -98,7 +98,8 @@ def test_a_language_whose_compiler_does_not_work_is_not_offered(monkeypatch: pyt
 
 def test_long_output_is_cut(service: Service) -> None:
     run = post(service, code="print('x' * 100_000)").json()["run_result"]
-    assert len(run["stdout"]) == 5_000 and run["stdout_truncated"] and not run["stderr_truncated"]
+    assert run["stdout"] == "x" * 2_500 + "\n... 95001 bytes left out ...\n" + "x" * 2_499 + "\n"
+    assert run["stdout_truncated"] and not run["stderr_truncated"]
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,8 @@ def test_a_failure_of_the_sandbox_is_no_failure_of_the_code() -> None:
             return await super().run(command, limits=limits, fresh=fresh)
 
     class Backend(LocalBackend):
-        async def create(self) -> LocalSandbox:
-            made = await super().create()
+        async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> LocalSandbox:
+            made = await super().create(trees=trees, image=image)
             made.__class__ = Sandbox
             return made
 

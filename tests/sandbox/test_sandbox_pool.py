@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 LIMITS = Limits()
@@ -41,6 +42,14 @@ class FakeSandbox:
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         raise NotImplementedError
 
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        raise NotImplementedError
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        raise NotImplementedError
+
     async def snapshot(self) -> int:
         raise NotImplementedError
 
@@ -67,7 +76,7 @@ class FakeBackend:
     async def start(self) -> None:
         self.is_started = True
 
-    async def create(self) -> FakeSandbox:
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> FakeSandbox:
         await asyncio.sleep(0)
         if self.failures:
             self.failures -= 1

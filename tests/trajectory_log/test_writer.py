@@ -1,4 +1,4 @@
-"""What is written comes back, whatever happens to the disk or the process."""
+"""Written records come back, whatever happens to the disk or the process."""
 
 from __future__ import annotations
 

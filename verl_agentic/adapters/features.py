@@ -34,7 +34,7 @@ class Adapter:
     needs: str
     """The module of verl after whose import this one is imported."""
     gives: str
-    """What it registers or changes."""
+    """Components that it registers, or parts of verl that it changes."""
     chosen_by: str
     """The configuration that uses it."""
     demanded_by: Callable[[Any], bool] | None = None
@@ -45,7 +45,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """What a folder of adapters declares beside its sections."""
+    """Declarations of a folder of adapters, in addition to its sections."""
 
     adapters: tuple[Adapter, ...] = ()
     places: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the plugin looks like in a fresh process and in a Ray worker, and what it patches. Run as a module.
+"""Probe of the plugin in a fresh process and in a Ray worker, with its patches of verl. Run as a module.
 
 Prints a JSON line for each.
 """

@@ -59,15 +59,15 @@ class LoopSettings(Settings):
     limits: EpisodeLimits
     """Token budgets and deadlines of an episode. Default: each key has its own."""
     compaction: Compaction | None = None
-    """How a conversation that is too long is shortened. None: it ends at its budget."""
+    """Settings for shortening a conversation that is too long. None: it ends at its budget."""
     protocol: str = "chat"
-    """How actions are written: `chat`, the name of a bundled protocol, or the path of a YAML file."""
+    """Format of actions: `chat`, the name of a bundled protocol, or the path of a YAML file."""
     protocol_options: CodecOptions = field(default_factory=CodecOptions)
     """Options of the protocol."""
     guidance: bool = False
     """Retries failed episodes with the environment's hint about the failure."""
     branching: Branching | None = None
-    """How the training rollouts of a prompt branch from each other. None: they do not."""
+    """Rules by which the training rollouts of a prompt branch from each other. None: they do not."""
     external_sessions: int = setting(0, min=0)
     """Number of sessions per training prompt from the environment's solution, for the loss `rl_plus`."""
     max_turns_schedule: Schedule | None = setting(None, read=to_changing_schedule)
@@ -81,7 +81,7 @@ class LoopSettings(Settings):
     required: Any = None
     """Set by `agentic/plugin`: without the plugin the configuration does not resolve, and no run starts."""
     log: LogOptions = field(default_factory=LogOptions)
-    """Where every episode is stored, for `verl-agentic view`, `diagnose` and `reward`."""
+    """Log of every episode, for `verl-agentic view`, `diagnose` and `reward`."""
     audit: Audit = setting("stop", read=to_audit)
     """Action when a row's tokens, mask and text do not match: `stop` the run, `warn`, or `off`."""
     health: Any = None

@@ -18,7 +18,7 @@ class TrainerContext:
     columns: dict[str, Any] = field(default_factory=dict)
     """Optional columns of `CreditBatch`."""
     implicit_reward: ImplicitRewardSettings | None = None
-    """How implicit token rewards are added to the task's rewards."""
+    """Settings of the implicit token rewards that are added to the task's rewards."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Receives the metrics of credit."""
     for_metrics: dict[str, Any] = field(default_factory=dict)

@@ -17,6 +17,7 @@ GROUPS = {
     },
     "Before a run": {
         "env": "list, create and validate environments",
+        "swe": "make, check, import and export tasks that fix repositories",
         "prepare": "write the rows of an environment for verl, or check existing rows",
         "judge": "test an LLM judge with adversarial answers",
         "preflight": "check a config and show its first prompt, derived sizes and problems",

@@ -149,7 +149,7 @@ def _sandboxes() -> list[Finding]:
 def _sandbox(probe: BackendProbe, *, isolates: bool) -> Finding:
     name = f"sandbox {probe.name}"
     if probe.works:
-        found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}"
+        found = f"runs code in {probe.run_ms:.1f} ms, isolates by {probe.isolation}; cannot do: {probe.lacks}"
         return Finding(check=name, status="ok", found=found)
     if isolates and probe.name in ("docker", "landlock"):
         return Finding(check=name, status="ok", found=f"{probe.refusal} (another one works)")

@@ -166,6 +166,10 @@ _CLOSE = {
     "git_history": "remove the history before the task's commit from the repository (and its remotes)",
     "network": "block the sandbox's network, and packages that contain the solution",
     "harness": "keep the grader out of the process and the file system that the policy's code runs in",
+    "config_edits": "refuse configuration of tests, and start-up files, from the policy (rewards.repository does)",
+    "links": "refuse links from the policy (rewards.repository does)",
+    "forged_results": "grade with poisoned tests (rewards.repository does)",
+    "installed_packages": "remove the solved version of the package from the sandbox",
     "echoed_answer": "make the grader refuse answers that repeat the question (verl-agentic judge probe)",
 }
 HACKING_ADVICE = {

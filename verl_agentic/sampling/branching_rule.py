@@ -19,7 +19,7 @@ from verl_agentic.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Branching(Settings):
-    """How the rollouts of a prompt branch. The defaults are those of ARPO's published scripts and code."""
+    """Settings for branching the rollouts of a prompt. The defaults are those of ARPO's published scripts and code."""
 
     initial: int = setting(8, min=1)
     """Number of rollouts of a prompt that start at once. The others wait for a place to branch from."""

@@ -19,7 +19,7 @@ from verl_agentic.errors import (
     SandboxUnavailableError,
     boundary,
 )
-from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox
+from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox, Tree
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.settings import check_options, read_settings
 
@@ -38,6 +38,15 @@ _ISOLATION = {
 }
 
 
+_LACKS = {
+    "namespaces": "images",
+    "docker": "read-only trees",
+    "landlock": "images, read-only trees; names of the host's packages are visible",
+    "local": "images, read-only trees, hidden packages of the host, a limit on the disk",
+    "remote": "images, trees, files between runs, sessions, snapshots",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackendProbe:
     """The result of testing a backend."""
@@ -51,6 +60,11 @@ class BackendProbe:
     """Time to the first result, in milliseconds."""
     run_ms: float = 0.0
     """Time of a one-line program in a running sandbox, in milliseconds."""
+
+    @property
+    def lacks(self) -> str:
+        """What work on repositories needs and the backend cannot do; empty if nothing."""
+        return _LACKS.get(self.name, "")
 
     @property
     def works(self) -> bool:
@@ -114,11 +128,11 @@ class AutoBackend:
             "use the backend remote, or, for code that you trust, name the backend local and set at_least=none"
         )
 
-    async def create(self) -> Sandbox:
-        """Makes a sandbox of the chosen backend."""
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> Sandbox:
+        """Makes a sandbox of the chosen backend; see `Backend.create`."""
         if self._chosen is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
-        return await self._chosen.create()
+        return await self._chosen.create(trees=trees, image=image)
 
     async def close(self) -> None:
         if self._chosen is not None:

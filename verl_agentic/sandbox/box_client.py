@@ -6,18 +6,28 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from verl_agentic.errors import ConfigError, SandboxError
+from verl_agentic.errors import ConfigError, DataError, SandboxError
 from verl_agentic.sandbox.cgroups import ControlGroup
 from verl_agentic.sandbox.inside import frames
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SessionKind
+from verl_agentic.sandbox.interface import (
+    Command,
+    CommandResult,
+    Limits,
+    SessionKind,
+    TakenTree,
+    Tree,
+    check_take,
+    tree_entries,
+)
+from verl_agentic.sandbox.source_trees import packed
 
 _GRACE_S = 5.0  # time of a box beyond the program's own, on a busy machine
 _HOUSEKEEPING_S = 60.0
 DEFAULT_PATH = "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ENVIRONMENT = {"PATH": DEFAULT_PATH, "HOME": "/work", "LANG": "C.UTF-8"}
+ENVIRONMENT = {"PATH": DEFAULT_PATH, "HOME": "/work", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 _KILLED = -int(signal.SIGKILL)
 
 
@@ -85,6 +95,7 @@ class BoxClient:
         self._lock = asyncio.Lock()
         self._is_broken = self._is_overdue = self._died_of_memory = False
         self._oom_kills = group.oom_kills() if group else 0
+        self._initial: int | None = None  # the snapshot with the trees of a box that does not keep them itself
 
     @property
     def is_broken(self) -> bool:
@@ -132,8 +143,51 @@ class BoxClient:
     async def snapshot(self) -> int:
         return (await self._ask({"op": "snapshot"}))[0]["snapshot"]
 
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        entries, contents = tree_entries(files, at=at, modes=modes, max_bytes=frames.MAX_BLOB)
+        await self._put({"op": "put"}, entries, contents)
+
+    async def place(self, trees: Sequence[Tree]) -> None:
+        """Puts trees into a new sandbox; `reset` restores them.
+
+        Raises:
+            ConfigError: a tree has links or special files, or is too large for one call.
+            DataError: the trees need more than the disk space of the sandbox.
+            SandboxError: the sandbox failed.
+        """
+        keeps = True
+        for tree in trees:
+            entries, contents = await asyncio.to_thread(packed, tree)
+            answer = await self._put({"op": "tree", "at": tree.at, "read_only": tree.read_only}, entries, contents)
+            keeps = bool(answer.get("keeps"))
+        if not keeps:
+            self._initial = await self.snapshot()
+
+    async def _put(self, request: dict[str, Any], entries: list[list[Any]], contents: bytes) -> dict[str, Any]:
+        body = frames.marshalled({"files": entries})
+        if len(body) + len(contents) > frames.MAX_BLOB:
+            raise ConfigError(
+                f"a tree may have {frames.MAX_BLOB} bytes with its paths, got {len(body) + len(contents)}; put it in "
+                "several calls"
+            )
+        answer, _ = await self._ask({**request, "body_size": len(body)}, body + contents, may_oom=True)
+        if answer.get("problem", "no answer"):
+            problem = answer.get("problem", "its memory is used up")
+            raise DataError(f"the tree could not be written, got {problem}; reset the sandbox, or raise disk_mb")
+        return answer
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        check_take(at, max_bytes=max_bytes, max_files=max_files, highest_bytes=frames.MAX_BLOB)
+        request = {"op": "take", "at": at, "max_bytes": max_bytes, "max_files": max_files}
+        answer, contents = await self._ask(request, may_oom=True)
+        if "taken" not in answer:
+            raise DataError("the tree could not be read, got a sandbox that code has filled; read less, or reset it")
+        return TakenTree.of(answer["taken"], answer["skipped"], contents)
+
     async def reset(self, snapshot: int | None = None) -> None:
-        await self._ask({"op": "reset", "snapshot": snapshot})
+        await self._ask({"op": "reset", "snapshot": self._initial if snapshot is None else snapshot})
 
     async def close(self) -> None:
         """Ends the box; the kernel ends everything in it."""

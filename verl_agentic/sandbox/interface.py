@@ -10,7 +10,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import Settings, setting
@@ -35,9 +36,16 @@ class Limits(Settings):
     file_mb: int = setting(64, min=1)
     """Size of one file, in MiB."""
     output_bytes: int = setting(16_384, min=1)
-    """Bytes kept of stdout and of stderr each; the rest is discarded."""
+    """Bytes kept of stdout and of stderr each: the first half and the last half. A line `... N bytes left out ...`
+    replaces the rest."""
     network: bool = False
     """True lets the code use the backend's network."""
+
+
+REPOSITORY_LIMITS = Limits(
+    wall_s=120.0, cpu_s=120, memory_mb=1024, processes=128, open_files=1024, file_mb=256, output_bytes=200_000
+)
+"""Limits that fit the test suites of repositories. Give the backend `disk_mb: 256`, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +62,7 @@ class Command:
     outputs: Sequence[str] = ()
     """Paths below the working folder that are read back; missing and non-regular files are left out."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment in addition to PATH, HOME and LANG; nothing of the host's."""
+    """Environment in addition to PATH, HOME, LANG and PYTHONDONTWRITEBYTECODE; nothing of the host's."""
 
     def __post_init__(self) -> None:
         if (self.code is None) == (self.argv is None):
@@ -62,8 +70,46 @@ class Command:
         if self.argv is not None and (isinstance(self.argv, str) or not self.argv):
             raise ConfigError(f"argv is a list of at least one text, got {self.argv!r}")
         for path in (*self.files, *self.outputs):
-            if path.startswith("/") or ".." in path.split("/") or not path.strip("/."):
-                raise ConfigError(f"a path must lie below the working folder, got {path!r}; give a relative one")
+            check_path(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A folder of this machine that a sandbox begins with. It must not change while it is used."""
+
+    source: Path
+    """The folder: regular files and folders only; empty folders are left out."""
+    at: str
+    """Its place, a path below the working folder."""
+    read_only: bool = False
+    """True: code cannot change it. Only `namespaces` enforces this; elsewhere the files have no write bits. False: code
+    may write all files, whatever their modes on this machine."""
+
+    def __post_init__(self) -> None:
+        check_path(self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenTree:
+    """The files of a folder, as `Sandbox.take_tree` found them."""
+
+    files: Mapping[str, bytes]
+    """Path below the folder -> content of each regular file."""
+    modes: Mapping[str, int]
+    """Path -> permission bits of each file."""
+    skipped: Mapping[str, str]
+    """Path -> reason for each entry that was not read: `link`, `special` (a pipe, socket or device), `too large`,
+    `too deep`, `too many` (the walk ended in this folder), `unreadable`, `not UTF-8`, `no folder`. The path `.` is the
+    folder itself."""
+
+    @classmethod
+    def of(cls, entries: Sequence[Any], skipped: Sequence[Any], contents: bytes | memoryview) -> TakenTree:
+        """Returns the tree of an answer of a box: (path, size, mode), (path, reason), and the joined contents."""
+        files, offset = {}, 0
+        for path, size, _ in entries:
+            files[path] = bytes(contents[offset : offset + size])
+            offset += size
+        return cls(files=files, modes={path: mode for path, _, mode in entries}, skipped=dict(skipped))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +205,40 @@ class Sandbox(Protocol):
         """Saves the working folder and returns the snapshot's number; ends all sessions."""
         ...
 
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        """Writes files into the working folder, at once; files that exist are replaced.
+
+        Args:
+            files: path below `at` -> content.
+            at: a path below the working folder.
+            modes: path -> permission bits; by default 0o644.
+
+        Raises:
+            ConfigError: a path leaves the working folder, or the files are too large for one call.
+            DataError: what code left there is in the way: a link, a folder at the place of a file, a full disk.
+            SandboxError: the sandbox, not the code, failed.
+        """
+        ...
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        """Reads the regular files of a folder. It follows no link, and may be called while code runs in a session.
+
+        Args:
+            at: a path below the working folder.
+            max_bytes: maximum size of all files together; a file that does not fit is skipped.
+            max_files: maximum number of entries: files, folders and skipped ones.
+
+        Raises:
+            ConfigError: the path leaves the working folder, or a limit is out of range.
+            DataError: code has used up the sandbox's memory.
+            SandboxError: the sandbox, not the code, failed.
+        """
+        ...
+
     async def reset(self, snapshot: int | None = None) -> None:
-        """Restores a snapshot or the initial state of the working folder; ends all sessions."""
+        """Restores a snapshot, or the state after `create` with its trees; ends all sessions."""
         ...
 
     async def close(self) -> None:
@@ -180,10 +258,63 @@ class Backend(Protocol):
         """Prepares what all sandboxes share. Raises SandboxError if it cannot work on this machine, with the reason."""
         ...
 
-    async def create(self) -> Sandbox:
-        """Makes a fresh sandbox."""
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> Sandbox:
+        """Makes a fresh sandbox.
+
+        Args:
+            trees: folders that it begins with; `reset` restores them. A `fresh` run does not see them.
+            image: image of the container instead of the configured one; for the backend `docker`.
+
+        Raises:
+            ConfigError: the backend has no images or keeps no files, or a tree has links or special files.
+            DataError: the trees need more than the disk space of the sandbox.
+            SandboxError: no sandbox could be made.
+        """
         ...
 
     async def close(self) -> None:
         """Removes all sandboxes."""
         ...
+
+
+def check_path(path: str) -> None:
+    """Raises ConfigError unless a path names something below the working folder."""
+    if path.startswith("/") or ".." in path.split("/") or not path.strip("/."):
+        raise ConfigError(f"a path must lie below the working folder, got {path!r}; give a relative one")
+
+
+def tree_entries(
+    files: Mapping[str, bytes], *, at: str, modes: Mapping[str, int] | None, max_bytes: int
+) -> tuple[list[list[Any]], bytes]:
+    """Returns (path below the working folder, size, mode) of each file of a tree, and the joined contents.
+
+    Raises:
+        ConfigError: a path leaves the working folder, a mode is of no file, or the files are too large for one call.
+    """
+    check_place(at)
+    modes = modes or {}
+    if unknown := sorted(set(modes) - set(files)):
+        raise ConfigError(f"modes are of files of the tree, got {unknown[:3]}; name files only")
+    for path in files:
+        check_path(path)
+    size = sum(map(len, files.values()))
+    if size > max_bytes:
+        raise ConfigError(f"a tree may have {max_bytes} bytes, got {size}; put it in several calls")
+    entries = [[f"{at}/{path}", len(data), modes.get(path, 0o644) & 0o777] for path, data in files.items()]
+    return entries, b"".join(files.values())
+
+
+def check_take(at: str, *, max_bytes: int, max_files: int, highest_bytes: int) -> None:
+    """Raises ConfigError for arguments of `Sandbox.take_tree` that cannot work."""
+    check_place(at)
+    if not 0 < max_bytes <= highest_bytes or max_files < 1:
+        raise ConfigError(
+            f"take_tree reads 1 to {highest_bytes} bytes and at least 1 file, got max_bytes={max_bytes}, "
+            f"max_files={max_files}; read several folders instead"
+        )
+
+
+def check_place(at: str) -> None:
+    """Raises ConfigError unless a path is the working folder (`.`) or a folder below it."""
+    if at != ".":
+        check_path(at)

@@ -36,6 +36,8 @@ class LandlockConfig(Settings):
     """Folders and files that the code may read and execute, in addition to the system's programs."""
     python_path: Sequence[str] = ()
     """Paths, appended to `sys.path`; for packages among `read_only`."""
+    host_packages: bool = False
+    """True lets the code read the Python packages of the host. Otherwise it sees the names of their files only."""
     disk_mb: int = 64
     """Maximum size of a sandbox's files, in MiB; checked every 0.1 s."""
     control_groups: bool | None = None

@@ -27,6 +27,8 @@ from verl_agentic.sandbox import reaper
 from verl_agentic.sandbox.box_client import ENVIRONMENT, BoxClient, BoxProcess
 from verl_agentic.sandbox.cgroups import ControlGroup, make_group, why_not
 from verl_agentic.sandbox.inside import frames
+from verl_agentic.sandbox.interface import Tree
+from verl_agentic.sandbox.source_trees import refuse_image
 from verl_agentic.settings import Settings
 
 _START = """
@@ -57,6 +59,8 @@ class NamespaceConfig(Settings):
     """(folder or file of the host, path inside) that the code may read, in addition to the system's programs."""
     python_path: Sequence[str] = ()
     """Paths inside, appended to `sys.path`; for packages among `read_only`."""
+    host_packages: bool = False
+    """True shows the Python packages of the host: `site-packages` of the interpreter and of the system."""
     disk_mb: int = 64
     """Size of the working folder, of `/tmp` and of `/dev/shm`, each, in MiB; in memory."""
     network: bool = False
@@ -89,11 +93,16 @@ class NamespaceBackend:
             self._use_groups = why_not(reaper.owner()) is None if use_groups is None else use_groups
             self._zygote = await asyncio.to_thread(self._make_zygote)
 
-    async def create(self) -> BoxClient:
-        """Makes a box, whose files stay. Raises SandboxError if the backend is not started, or its zygote has died."""
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> BoxClient:
+        """Makes a box, whose files stay; see `Backend.create`.
+
+        Raises:
+            SandboxError: the backend is not started, or its zygote has died.
+        """
+        refuse_image(self.name, image)
         if self._zygote is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
-        making = asyncio.ensure_future(self._make_box())
+        making = asyncio.ensure_future(self._make_box_with(trees))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
@@ -113,6 +122,15 @@ class NamespaceBackend:
 
     def _make_zygote(self) -> Zygote:
         return Zygote(self._config, has_groups=self._use_groups)
+
+    async def _make_box_with(self, trees: Sequence[Tree]) -> BoxClient:
+        box = await self._make_box()
+        try:
+            await box.place(trees)
+        except BaseException:
+            await box.close()
+            raise
+        return box
 
     async def _make_box(self) -> BoxClient:
         async with self._lock:
@@ -218,7 +236,8 @@ class Zygote:
     def settings(self, config: NamespaceConfig) -> dict[str, Any]:
         """Returns additional settings of the zygote."""
         return {
-            "read_only": [*_interpreter(), *map(list, config.read_only)],
+            "interpreter": _interpreter(),
+            "read_only": [*map(list, config.read_only)],
             "network": config.network,
             "may_mount": True,
             "user": os.geteuid(),
@@ -238,6 +257,7 @@ class Zygote:
             "python_path": list(config.python_path),
             "disk_mb": config.disk_mb,
             "has_groups": has_groups,
+            "host_packages": config.host_packages,
             "change_user": os.geteuid() == 0,
             "env": ENVIRONMENT,
         }

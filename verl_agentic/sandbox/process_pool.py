@@ -11,11 +11,20 @@ import concurrent.futures.thread
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from verl_agentic.sandbox.backends import make_backend, required
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, SessionKind
+from verl_agentic.sandbox.interface import (
+    Command,
+    CommandResult,
+    Limits,
+    Sandbox,
+    SandboxSession,
+    SessionKind,
+    TakenTree,
+    Tree,
+)
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
@@ -42,11 +51,11 @@ class SharedPool:
         return await self._there(self._run(command, limits))
 
     @contextlib.asynccontextmanager
-    async def lease(self) -> AsyncIterator[Sandbox]:
+    async def lease(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> AsyncIterator[Sandbox]:
         """Provides a fresh sandbox for the block; see `SandboxPool.lease`."""
         stack = contextlib.AsyncExitStack()
         try:
-            yield _SandboxThere(await self._there(self._enter(stack)), self)
+            yield _SandboxThere(await self._there(self._enter(stack, trees, image)), self)
         finally:
             # Also if the call was cancelled, because the sandbox may just have arrived.
             await asyncio.shield(self._there(stack.aclose()))
@@ -75,9 +84,9 @@ class SharedPool:
         await self._start()
         return await self._pool.run(command, limits=limits)
 
-    async def _enter(self, stack: contextlib.AsyncExitStack) -> Sandbox:
+    async def _enter(self, stack: contextlib.AsyncExitStack, trees: Sequence[Tree], image: str | None) -> Sandbox:
         await self._start()
-        return await stack.enter_async_context(self._pool.lease())
+        return await stack.enter_async_context(self._pool.lease(trees=trees, image=image))
 
     async def _start(self) -> None:
         async with self._start_lock:
@@ -97,6 +106,14 @@ class _SandboxThere:
 
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         return _SessionThere(await self._pool._there(self._sandbox.open_session(kind, limits=limits)), self._pool)
+
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        await self._pool._there(self._sandbox.put_tree(files, at=at, modes=modes))
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        return await self._pool._there(self._sandbox.take_tree(at, max_bytes=max_bytes, max_files=max_files))
 
     async def snapshot(self) -> int:
         return await self._pool._there(self._sandbox.snapshot())

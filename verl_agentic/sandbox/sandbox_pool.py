@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.errors import ConfigError, SandboxBusyError, SandboxError
-from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox
+from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Sandbox, Tree
 from verl_agentic.settings import Settings, setting
 
 _LATENCIES = 4096  # newest that percentiles are taken of
@@ -92,16 +92,21 @@ class SandboxPool:
             self._give_place()
 
     @contextlib.asynccontextmanager
-    async def lease(self) -> AsyncIterator[Sandbox]:
-        """Provides a fresh sandbox for the block; it is never reused.
+    async def lease(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> AsyncIterator[Sandbox]:
+        """Provides a fresh sandbox for the block; it is never reused. One with trees or an image is never warm.
+
+        Args:
+            trees: folders that it begins with; see `Backend.create`.
+            image: image of the container, for the backend `docker`.
 
         Raises:
+            ConfigError: the backend cannot have the trees or the image.
             SandboxBusyError: too many wait already, or the wait took too long.
             SandboxError: no sandbox could be made.
         """
         await self._take_place()
         try:
-            sandbox = await self._make()
+            sandbox = await (self._create(trees=trees, image=image) if trees or image else self._make())
             self._running += 1
             try:
                 yield sandbox
@@ -215,10 +220,10 @@ class SandboxPool:
         self._refill()
         return sandbox
 
-    async def _create(self) -> Sandbox:
+    async def _create(self, **options: Any) -> Sandbox:
         self._starting += 1
         try:
-            sandbox = await self._backend.create()
+            sandbox = await self._backend.create(**options)
         except SandboxError:
             self._counts["failed"] += 1
             raise

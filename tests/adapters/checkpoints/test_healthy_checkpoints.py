@@ -1,4 +1,4 @@
-"""What an alarm leaves of a run: its last healthy checkpoint, whatever verl's retention and the order of its steps."""
+"""Healthy checkpoints after an alarm: the last one stays, whatever verl's retention and the order of steps."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PLAN += [("implicit reward", "cycling:as_they_are")]
 PLAN += [("loss", name) for name in policy_loss_names()]
 # The teacher of `sdpo` lags behind the actor from its second step on.
 PLAN.insert(PLAN.index(("loss", "sdpo")), ("loss", "sdpo"))
-"""What each step trains with."""
+"""Kind and name of the method of each step."""
 _SCORES = (0.25, 1.0, 0.0, 0.5)
 _OPTIONS = {"safe_gdpo": {"keys": ["acc", "num_turns"]}}
 

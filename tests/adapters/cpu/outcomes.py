@@ -9,7 +9,7 @@ from verl_agentic.rewards.component import component
 from verl_agentic.rewards.sample import Sample
 
 _attempts: Counter[str] = Counter()
-"""Of each prompt, in the one worker that scores."""
+"""Number of attempts of each prompt, in the one worker that scores."""
 
 
 @component(kind="outcome", inline=True)

@@ -1,4 +1,4 @@
-"""What the engines of the CPU refuse, and how many threads they take."""
+"""Refused settings of the CPU engines, and their number of threads."""
 
 from __future__ import annotations
 

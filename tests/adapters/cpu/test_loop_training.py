@@ -1,4 +1,4 @@
-"""What the episode loop adds, in whole runs of `python -m verl.trainer.main_ppo` on the CPU."""
+"""Additions of the episode loop, in whole runs of `python -m verl.trainer.main_ppo` on the CPU."""
 
 from __future__ import annotations
 

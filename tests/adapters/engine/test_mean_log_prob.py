@@ -32,7 +32,7 @@ class Engine(FSDPEngineWithLMHead):
 
 @pytest.fixture(scope="module")
 def logits(tiny_model: Path) -> list[torch.Tensor]:
-    """What a tiny model says at every position of each row."""
+    """Returns the logits of a tiny model at every position of each row."""
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     with torch.no_grad():
         return [model(torch.tensor([row])).logits[0] for row in ROWS]

@@ -1,4 +1,4 @@
-"""What verl's reference is built of when it has a model of its own; a whole run is in cpu/test_credit_training.py."""
+"""Construction of verl's reference from a model of its own; a whole run is in cpu/test_credit_training.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What episodes wait for: in the run's folder, in the log, and in what the trainer says while it polls."""
+"""Reports of waiting episodes: in the run's folder, in the log, and from the trainer while it polls."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path: Path, capl
 
 
 class ToolLoop:
-    """What verl's `tool_agent` does in a turn, with its own code for calls."""
+    """Imitates a turn of verl's `tool_agent`, with verl's own code for calls."""
 
     tools = SimpleNamespace()
 

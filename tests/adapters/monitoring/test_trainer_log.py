@@ -1,4 +1,4 @@
-"""What the trainer writes into a run's log, what it refuses to train on, and when it stops."""
+"""The trainer's records in a run's log, the batches that it refuses, and the reasons to stop."""
 
 from __future__ import annotations
 

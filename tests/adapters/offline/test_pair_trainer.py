@@ -1,4 +1,4 @@
-"""What trainers against their own start have in common: rows of log-probs, data, settings."""
+"""Common parts of the DPO and outcome trainers: rows of log-probs, data, settings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import yaml
 
 pytest.importorskip("verl")
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls, trainer_base
@@ -139,20 +139,31 @@ ENDS: list[tuple[str, tuple[str, ...]]] = [
 
 
 @functools.cache
-def base() -> bytes:
-    return pickle.dumps(compose(BROKEN, "base", [SEARCH]))
+def _base() -> Composed:
+    return compose(BROKEN, "base", [SEARCH])
 
 
-def composed_with(overrides: Sequence[str]) -> Composed:
+@functools.cache
+def _base_config() -> bytes:
+    return pickle.dumps(_base().config)
+
+
+def config_with(overrides: Sequence[str]) -> DictConfig:
     """Returns what hydra would compose, which takes longer than all that is looked at here."""
-    composed = pickle.loads(base())
+    config = pickle.loads(_base_config())
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         # The root of the base has been moved already.
         key = place_of(key) if key.startswith("agentic.") else key
-        OmegaConf.update(composed.config, key, yaml.safe_load(value), merge=True, force_add=True)
-    prepare(composed.config)
-    return dataclasses.replace(composed, plain=dict(preflight_compose._plain(composed.config, "", [])))
+        OmegaConf.update(config, key, yaml.safe_load(value), merge=True, force_add=True)
+    prepare(config)
+    return config
+
+
+def composed_with(overrides: Sequence[str]) -> Composed:
+    config = config_with(overrides)
+    plain = preflight_compose._plain(config, "", [])
+    return dataclasses.replace(_base(), config=config, plain=plain)
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +215,7 @@ def make_worker(config: Any, role: str) -> None:
 def start(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs what a start runs, as far as it needs neither Ray nor weights; warnings end no start."""
     warnings.simplefilter("ignore")  # until the end of the test, as pytest has it
-    config = composed_with(overrides).config
+    config = config_with(overrides)
     device.auto_set_device(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     OmegaConf.resolve(config)
@@ -338,7 +349,7 @@ def test_validation_rows_that_were_copied_are_warned_of() -> None:
     assert found().get("holdout") is None
     copied = "data.val_files=${oc.env:PREFLIGHT_DATA}/copied.parquet"
     assert found(copied).get("holdout") == "warn"
-    train, val = (composed_with([copied]).config.data[f"{split}_files"] for split in ("train", "val"))
+    train, val = (config_with([copied]).data[f"{split}_files"] for split in ("train", "val"))
     prompts = [pq.read_table(files)["prompt"].to_pylist() for files in (train, val)]
     assert prompts[1] and all(prompt in prompts[0] for prompt in prompts[1])
 

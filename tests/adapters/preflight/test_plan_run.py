@@ -60,7 +60,7 @@ def fixtures(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, data: Path) -> N
 
 
 def _course(recipe: str) -> dict[str, Any]:
-    """What the recipe is for, where it says so itself."""
+    """Returns the environment and the options of a recipe, from its course if it has one."""
     file = recipes_dir() / recipe / "course.yaml"
     told = yaml.safe_load(file.read_text()) if file.is_file() else {}
     return {"env": told.get("env") or ("python_math" if recipe == "quickstart" else recipe),

@@ -20,7 +20,7 @@ _SCRIPT = Path(__file__).parents[1] / "sandbox_jobs.py"
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """What a job with three worker processes saw, and what was left of it."""
+    """Returns the observations of a job with three worker processes, and its leftovers."""
     folder = tempfile.mkdtemp(prefix="ray_", dir="/tmp")  # sockets lie there: the path must be short
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
     command = [sys.executable, str(_SCRIPT), "cluster", folder]

@@ -1,4 +1,4 @@
-"""What training asks of verl's servers: stop texts stay in what was sampled; without tools, a turn is verl's own."""
+"""Requests to verl's servers: stop texts stay in the sampled tokens; without tools, a turn is verl's own."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ADVANTAGES: Any = cast("Any", trainer_base).compute_advantage_for_multi_trajecto
 VERLS: Any = ADVANTAGES.__wrapped__
 TOKEN_BASELINES = {"optimal_token_baseline", "tir_optimal_token_baseline"}
 HANDED_OVER = {"gdpo", "remax", *TOKEN_BASELINES}
-"""What verl's V1 trainers cannot run."""
+"""Estimators that verl's V1 trainers cannot run."""
 NATIVE = sorted({estimator.value for estimator in AdvantageEstimator} - HANDED_OVER)
 COMPARING = ["grpo", "gpg", "grpo_vectorized", "opo", "reinforce_plus_plus_baseline", "rloo", "rloo_vectorized"]
 """verl's that compare sessions of a group, and run under all trainers; `grpo_passk` looks at the best one only."""

@@ -1,4 +1,4 @@
-"""Which texts are computed under which prompts, and what is left behind."""
+"""Pairs of text and prompt that are computed, and the clean-up of the queue afterwards."""
 
 from __future__ import annotations
 

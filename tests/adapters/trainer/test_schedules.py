@@ -45,7 +45,7 @@ def test_without_a_schedule_the_temperature_is_verls() -> None:
 class Buffer:
     @staticmethod
     def make_group_rewards(config: Any) -> None:
-        """What another adapter gives verl's buffer: nothing here sees groups."""
+        """Replaces the method that another adapter adds to verl's buffer: nothing here sees groups."""
 
 
 def built(**agentic: Any) -> Any:

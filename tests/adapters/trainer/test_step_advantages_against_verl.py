@@ -1,4 +1,4 @@
-"""Where nothing is shared, estimators on steps are verl's group estimators."""
+"""Step estimators equal verl's group estimators where no step is shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our trainers hand over, store and refuse, on verl's own code above a stand-in of TransferQueue."""
+"""Data that our trainers pass, store and refuse, on verl's own code above a fake of TransferQueue."""
 
 from __future__ import annotations
 

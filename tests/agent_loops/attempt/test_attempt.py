@@ -413,7 +413,7 @@ def test_chances_outside_of_0_and_1_are_refused(bad: dict[str, float]) -> None:
 
 async def test_sampled_tokens_that_the_protocol_keeps_out_of_the_loss_have_mask_0() -> None:
     class Bracketed(CharCodec):
-        """What stands in brackets is not trained."""
+        """Leaves text in brackets untrained."""
 
         def untrained_spans(self, token_ids: Sequence[int]) -> Sequence[tuple[int, int]]:
             text = decode(token_ids)

@@ -338,7 +338,7 @@ def test_no_text_makes_a_reader_fail_and_every_call_can_be_carried_out_or_says_w
 
 
 class SameHermesParser(HermesToolParser):
-    """Of another module than verl's, so that it is asked for every call."""
+    """Parser of another module than verl's, so that it is asked for every call."""
 
 
 @settings(max_examples=100, deadline=None)

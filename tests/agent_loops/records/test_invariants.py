@@ -75,7 +75,7 @@ def voices(families: dict[str, Any]) -> Mapping[str, Voice]:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the policy samples when it is asked."""
+    """A turn that the policy samples."""
 
     text: str
     is_call: bool
@@ -87,7 +87,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Fate:
-    """What the environment does in its n-th step."""
+    """Behaviour of the environment in its n-th step."""
 
     observation: str = "42"
     reward: float = 0.0

@@ -1,4 +1,4 @@
-"""What an episode's calls and words say about the policy."""
+"""Statistics of an episode's calls and words."""
 
 from __future__ import annotations
 

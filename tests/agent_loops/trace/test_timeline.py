@@ -1,4 +1,4 @@
-"""What an episode did and when, and what it waits for now."""
+"""Timelines: the spans of an episode, and the span that it waits for now."""
 
 from __future__ import annotations
 

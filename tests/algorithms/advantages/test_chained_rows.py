@@ -1,4 +1,4 @@
-"""What holds for every estimator that looks along an episode."""
+"""Properties of every estimator that looks along an episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every estimator there is, on any batch."""
+"""Properties of every estimator, on any batch."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_gpu_computes_the_same(data) -> None:
 
 
 STRINGS = {"std_of": ("outcomes", "centred"), "singleton": ("zero", "raw")}
-"""What options may be whose annotation does not say it."""
+"""Values of options whose annotation does not list them."""
 
 
 def choices(name: str) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ def check(values: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]
 
 
 def pooled(sessions: Rewards) -> list[list[float]]:
-    """What lies near: returns-to-go less their mean over all turns of the group."""
+    """Returns a near alternative: returns-to-go less their mean over all turns of the group."""
     to_go = [[sum(row[k:]) for k in range(len(row))] for row in sessions]
     mean = fmean(value for row in to_go for value in row)
     return [[value - mean for value in row] for row in to_go]

@@ -1,4 +1,4 @@
-"""What a batch is like before it is trained on."""
+"""Statistics of a batch before it is trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sessions of a group are the same, by what was sampled and by what was done."""
+"""Equality of the sessions of a group, by sampled tokens and by actions."""
 
 from __future__ import annotations
 

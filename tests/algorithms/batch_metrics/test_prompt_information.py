@@ -1,4 +1,4 @@
-"""What texts tell of their prompts, against numbers worked by hand."""
+"""Information that texts carry about their prompts, against numbers worked by hand."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_gae_vector_with_an_observation_that_nothing_may_read(at_observation: fl
 
 @pytest.mark.parametrize(("mask", "expected"), [([1, 1, 1, 0, 0, 0], 0.0), ([1, 1, 1, 0, 1, 1], 1.0)])
 def test_a_reward_after_the_last_sampled_token_is_lost(mask: list[int], expected: float) -> None:
-    """Which is why `CreditBatch` and the agent loop never leave one there."""
+    """`gae` ignores such a reward, so `CreditBatch` and the agent loop never leave one there."""
     rewards, mask_BT = torch.tensor([[0.0, 0, 0, 0, 0, 1]]), torch.tensor([mask]).bool()
     given = gae(rewards, torch.zeros(1, 6), mask_BT, next_B=NOTHING, gamma=1.0, lam=1.0)
     assert given[mask_BT].tolist() == [expected] * sum(mask)

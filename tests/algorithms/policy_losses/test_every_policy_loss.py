@@ -1,4 +1,4 @@
-"""What holds for every policy loss: masks, micro-batches, types and devices."""
+"""Properties of every policy loss: masks, micro-batches, types and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What alarms say: in the docs, and of the configuration."""
+"""Texts of alarms: the docs have all of them, and the keys that they name exist."""
 
 from __future__ import annotations
 

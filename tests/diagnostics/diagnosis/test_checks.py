@@ -1,4 +1,4 @@
-"""What single lines of a diagnosis make of numbers."""
+"""Findings of single lines of a diagnosis, from numbers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from verl_agentic.finding import Finding
 
 _STEPS = 40
 _JUST = 0.01
-"""How far from a limit values lie, as a share of it."""
+"""Distance of the values from a limit, as a share of it."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Pair:
 
     alarm: str
     option: str
-    """Of the alarm."""
+    """Option of the alarm."""
     check: str
     limit: Limit
     per_value: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""What alarms look at: levels, baselines, and conditions that two series have in common."""
+"""Inputs of alarms: levels, baselines, and conditions that two series have in common."""
 
 from __future__ import annotations
 

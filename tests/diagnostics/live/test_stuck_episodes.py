@@ -1,4 +1,4 @@
-"""What is stuck is named, once, and again when its age has doubled."""
+"""Stuck episodes are named once, and again when their age has doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a step's time went: sums are whole, and the episode that ended last tells what the step waited for."""
+"""Time of a step: its parts add up to the whole, and the episode that ended last explains the wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checks say of plain data, where no configuration of a file shows it."""
+"""Checks on plain data, for cases that no configuration file shows."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def view(run_dir: Path) -> RunView:
-    """What the page asks of that run; for reading only."""
+    """Returns the page's view of that run; for reading only."""
     return RunView(run_dir)
 
 
@@ -48,7 +48,7 @@ def serve() -> Any:
 
 @pytest.fixture(scope="session")
 def url(view: RunView) -> Iterator[str]:
-    """Where the run of 5 steps is served."""
+    """Yields the address at which the run of 5 steps is served."""
     with served(view) as server:
         yield server.url
 

@@ -14,7 +14,7 @@ HOSTILE = (
     "<script>window.broken = 1</script><img src=x onerror='window.broken = 2'></script><!--<script>"
     "\x1b[2J\x1b]0;owned\x07 \u202eecilA\u202c \u2066x\u2069 a\u200bb\u00a0c \x00 </td>&lt;b&gt;\r\n\u0085"
 )
-"""What a model might write to take the page over, or to look like something else."""
+"""Text that a model might write to take the page over, or to look like something else."""
 KINDS = ("answered", "max_turns", "answered", "env_done", "max_tokens")
 QUESTIONS = ("a train to Kyoto", "37 * 91", "the capital of Kenya", "primes below 60", "a knight's tour")
 

@@ -1,4 +1,4 @@
-"""What the page asks of a run."""
+"""Queries that the page sends about a run."""
 
 from __future__ import annotations
 

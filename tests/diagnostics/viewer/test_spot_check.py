@@ -1,4 +1,4 @@
-"""What a human is shown to check."""
+"""Rows that a human is asked to check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several judges come to."""
+"""Verdicts of several judges together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an execution could leave behind on this machine, looked at before and after."""
+"""Traces that an execution could leave on this machine, recorded before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verl_agentic.sandbox.inside import rootfs
 
 @dataclass(frozen=True)
 class Standing:
-    """What is there now."""
+    """Traces on this machine at one moment."""
 
     processes: frozenset[int]
     """Descendants of this process: zygotes, idle boxes, and whatever else has not ended."""

@@ -1,4 +1,4 @@
-"""What a probe is: one attempt of hostile code, how it must end, and how a plain process shows that it is real."""
+"""A probe: an attempt of hostile code, its expected end, and the proof by a plain process that the attempt is real."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ else:
 
 @dataclass(frozen=True)
 class Plain:
-    """What a probe did as a plain process."""
+    """Behaviour of a probe as a plain process."""
 
     stdout: str
     exit_code: int | None
@@ -93,15 +93,15 @@ class Probe:
     limits: Limits = LIMITS
     expected: Callable[[CommandResult], bool] = held
     is_real: Callable[[Plain], bool] = escaped
-    """What a plain process shows that is stopped by nothing."""
+    """Tells whether an unrestricted plain process shows that the attempt is real."""
     plain_s: float = 20.0
-    """How long the plain process may take."""
+    """Time limit of the plain process, in seconds."""
     prefix: Sequence[str] = ()
     """Put before the plain process: namespaces of its own, where the attempt would hurt this machine."""
     as_root: bool = False
     """True when a plain process succeeds only as root."""
     needs: frozenset[str] = field(default=frozenset())
-    """What of this machine it needs to be real: `x86_64`."""
+    """Properties of this machine without which the attempt is not real: `x86_64`."""
 
 
 def probe(name: str, body: str, **options: object) -> Probe:

@@ -30,7 +30,7 @@ NEEDLE = f"needle{TOKEN[::-1]}"
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What a probe could reach outside: sockets, a file, a process; by the names that stand for them."""
+    """Yields the targets outside of the sandbox (sockets, a file, a process) by the names that stand for them."""
     folder = tmp_path_factory.mktemp("outside")
     os.chmod(folder, 0o755)
     (folder / "secret").write_text(SECRET)

@@ -48,7 +48,7 @@ class ReferenceSettings(Settings):
     tool_format: str = "hermes"
     """verl's tool parser, as in `rollout.multi_turn.format`."""
     protocol: str = "chat"
-    """How actions are written, as in `agentic.protocol`."""
+    """Format of actions, as in `agentic.protocol`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import pickle
 import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -45,9 +46,9 @@ class Composed:
     """Resolved."""
     defaults: dict[str, Any]
     unresolved: tuple[str, ...]
-    """What could not be resolved, and why."""
+    """Keys that could not be resolved, with the reason."""
     chosen: tuple[str, ...]
-    """What the plugin has chosen, as `key=value (reason)`."""
+    """Values that the plugin chose, as `key=value (reason)`."""
 
 
 def compose(config_dir: Path | None, config_name: str | None, overrides: Sequence[str]) -> Composed:
@@ -93,15 +94,17 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
         GlobalHydra.instance().clear()
 
 
-def section_fields(config: DictConfig) -> dict[str, frozenset[str]]:
+def section_fields(hints: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[str]]:
     """Returns path -> the keys that verl's class knows, of every section that verl makes an object of.
 
     Sections of `DictConfig`s that verl reads key by key are left out, whatever class they name.
+
+    Args:
+        hints: what `section_hints` returns.
     """
-    found = {path: frozenset(names) for path, names in section_hints(config).items()}
     # verl makes objects of these; of algorithm, reward and trainer it never does.
     made = ("actor_rollout_ref.", "critic")
-    return {path: names for path, names in found.items() if path.startswith(made)}
+    return {path: frozenset(names) for path, names in hints.items() if path.startswith(made)}
 
 
 def section_hints(config: DictConfig) -> dict[str, dict[str, Any]]:
@@ -123,41 +126,39 @@ def read_names() -> frozenset[str]:
 
 
 def refusals(config: DictConfig) -> dict[str, list[str]]:
-    """Returns who refuses a configuration -> in what words: `plugin`, `verl`; `unchecked`: what it takes
-    a package to know that is not here."""
-    copied = _copy(config)  # both change what they are given
-    told = section_refusals(config)
-    plugin = (message for message in _of_plugin(copied) if not any(message.endswith(one) for one in told))
-    found: dict[str, list[str]] = {"plugin": list(plugin), "verl": [], "unchecked": []}
-    for place, message in _of_verl(copied):
-        if not any(message.endswith(one) for one in (*told, *found["plugin"])):
+    """Returns the refusals of a configuration by who refuses it: `sections`, `plugin`, `verl`; `unchecked`: verl code
+    that needs a package that is not installed here."""
+    config = _copy(config)  # all of them change what they are given
+    found: dict[str, list[str]] = {"sections": _of_sections(config), "plugin": [], "verl": [], "unchecked": []}
+    for place, message in itertools.chain(_of_plugin(config), _of_verl(config)):
+        if not any(message.endswith(one) for one in (*found["sections"], *found["plugin"])):
             found[place].append(message)
     return found
 
 
-def section_refusals(config: DictConfig) -> list[str]:
-    """Returns what the readers of our sections refuse; what is only not given yet is not theirs to say."""
+def _of_sections(config: DictConfig) -> list[str]:
+    """Returns the refusals of our sections' readers. A value that is not given yet is told by another check."""
     try:
-        return [str(refused) for refused in refused_sections(_copy(config)) if f"'{MISSING}'" not in str(refused)]
+        return [str(refused) for refused in refused_sections(config) if f"'{MISSING}'" not in str(refused)]
     except OmegaConfBaseException:  # an interpolation leads nowhere, which is told by itself
         return []
 
 
-def _of_plugin(config: DictConfig) -> Iterator[str]:
+def _of_plugin(config: DictConfig) -> Iterator[tuple[str, str]]:
     from verl.utils.device import auto_set_device  # with our guard in it, as every trainer of verl calls it
 
     try:
         auto_set_device(config)
     except Exception as refused:
-        yield _reason(refused)
+        yield "plugin", _reason(refused)
 
 
 def _of_verl(config: DictConfig) -> Iterator[tuple[str, str]]:
     """Yields `verl`, or `unchecked` for what needs a package that is not here, and a message."""
     told: set[str] = set()
-    for look in (_validate, _make_rollout, _make_reference, _make_distillation, _make_trainer):
+    for look in (_validate, _make_trainer, _make_rollout, _make_distillation, _make_reference):
         try:
-            look(_copy(config))
+            look(config)
         except Exception as refused:
             reason = _reason(refused)
             # Keys that a class does not know are told by name and place, by a check of their own.
@@ -174,12 +175,28 @@ def _validate(config: DictConfig) -> None:
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
 
 
+def _make_trainer(config: DictConfig) -> None:
+    """Makes the trainer as `main_ppo` does; it starts nothing before its `init`."""
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    if config.trainer.use_v1:
+        OmegaConf.resolve(config)
+        get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+
+
 def _make_rollout(config: DictConfig) -> None:
-    """Makes what verl's workers make of their sections first, minutes later; so do the next two."""
+    """Makes the first objects that verl's workers make of their sections, minutes later; so do the next two."""
     from verl.utils.config import omega_conf_to_dataclass
 
     omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     omega_conf_to_dataclass(config.actor_rollout_ref.rollout.checkpoint_engine)
+
+
+def _make_distillation(config: DictConfig) -> None:
+    from verl.utils.config import omega_conf_to_dataclass
+
+    if OmegaConf.select(config, "distillation.enabled"):
+        omega_conf_to_dataclass(config.distillation)
 
 
 def _make_reference(config: DictConfig) -> None:
@@ -198,22 +215,6 @@ def _make_reference(config: DictConfig) -> None:
             reference[name if name == "use_dynamic_bsz" else f"ppo_{name}"] = value
         reference.ppo_mini_batch_size = config.actor_rollout_ref.actor.ppo_mini_batch_size
     omega_conf_to_dataclass(reference)
-
-
-def _make_distillation(config: DictConfig) -> None:
-    from verl.utils.config import omega_conf_to_dataclass
-
-    if OmegaConf.select(config, "distillation.enabled"):
-        omega_conf_to_dataclass(config.distillation)
-
-
-def _make_trainer(config: DictConfig) -> None:
-    """Makes the trainer as `main_ppo` does; it starts nothing before its `init`."""
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
-    if config.trainer.use_v1:
-        OmegaConf.resolve(config)
-        get_trainer_cls(config.trainer.v1.trainer_mode)(config)
 
 
 def _needs_backend(error: BaseException, config: DictConfig) -> bool:

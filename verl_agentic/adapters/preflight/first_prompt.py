@@ -47,7 +47,7 @@ class _Server:
 
 @dataclass(kw_only=True)
 class Worker:
-    """What verl's agent loop worker has made before it plays: model, tools, loops."""
+    """State of verl's agent loop worker before it runs episodes: model, tools, loops."""
 
     config: DictConfig
     model: Any

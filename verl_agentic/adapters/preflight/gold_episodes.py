@@ -27,12 +27,12 @@ from verl_agentic.rewards.scorer import Scorer
 _NUM_ROWS = 2
 _DEADLINE_S = 45.0
 _WAYS = ("#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "Answer: {}", "The answer is \\boxed{{{}}}.\n#### {}", "{}")
-"""How the scorers that verl brings want an answer to be written."""
+"""Formats in which verl's bundled scorers expect an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """What right answers earned."""
+    """Rewards of right answers."""
 
     gold: Sequence[GoldTrial] = ()
     metrics: frozenset[str] | None = None

@@ -17,7 +17,7 @@ from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 
 @dataclass(kw_only=True)
 class _Notes:
-    """What went wrong while looking."""
+    """Problems met while the run is planned."""
 
     problems: dict[str, list[str]] = field(default_factory=dict)
 
@@ -61,13 +61,13 @@ def plan(
         notes = _Notes()
         notes.add("unresolved", composed.unresolved)
         for place, messages in composing.refusals(composed.config).items():
-            notes.add(place, [m for m in messages if not composed.unresolved])
-        notes.add("sections", composing.section_refusals(composed.config))
+            notes.add(place, messages if place == "sections" or not composed.unresolved else [])
+        hints = composing.section_hints(composed.config)
         run = PlannedRun(
             config=composed.plain,
             defaults=composed.defaults,
-            fields=composing.section_fields(composed.config),
-            hints=composing.section_hints(composed.config),
+            fields=composing.section_fields(hints),
+            hints=hints,
             is_read=composing.read_names().__contains__,
             chosen=composed.chosen,
             allowed=tuple(allowed),

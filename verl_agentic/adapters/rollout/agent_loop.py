@@ -90,7 +90,7 @@ class ServerPolicy:
 
     @property
     def temperature(self) -> float:
-        """Of the sampling."""
+        """The sampling temperature."""
         return float(self._sampling_params.get("temperature") or 0.0)
 
     async def generate(

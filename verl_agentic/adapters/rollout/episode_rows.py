@@ -22,18 +22,18 @@ class EnvAgentOutput(AgentLoopOutput):
     token_rewards: SkipValidation[list[float]] = Field(default_factory=list, exclude=True)
     turn_ids: SkipValidation[list[int]] = Field(default_factory=list, exclude=True)
     shared_ids: list[int] | None = Field(default=None, exclude=True)
-    """Which tokens siblings share; stored where rollouts may branch."""
+    """Ids that mark the tokens which siblings share; stored where rollouts may branch."""
 
     is_external: bool | None = Field(default=None, exclude=True)
     """Whether a script wrote it; stored where some sessions are external."""
 
     place: RowPlace = Field(default="last", exclude=True)
-    """Of the row in its episode."""
+    """Place of the row in its episode."""
     row: int = Field(default=0, exclude=True)
     """Its number in its episode."""
 
     env_score: dict[str, float] | None = Field(default=None, exclude=True)
-    """What the environment paid; None where others score."""
+    """Score from the environment; None if the environment did not score."""
 
     log: EpisodeLog | None = Field(default=None, exclude=True)
     """Takes the rows of the episode as they are stored; None where nothing is logged."""

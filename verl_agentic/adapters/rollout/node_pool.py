@@ -14,7 +14,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_agentic.errors import AgenticError, ConfigError, SandboxError
 from verl_agentic.sandbox.backends import make_backend, required
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.isolation import DEFAULT_ISOLATION, Isolation
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
@@ -69,11 +69,11 @@ class NodePool:
         return await self._call("run", command, limits)
 
     @contextlib.asynccontextmanager
-    async def lease(self) -> AsyncIterator[NodeSandbox]:
+    async def lease(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> AsyncIterator[NodeSandbox]:
         """Gives a fresh sandbox for the block; see `SandboxPool.lease`."""
         lease = uuid.uuid4().hex
         try:
-            await self._call("open", lease, os.getpid())
+            await self._call("open", lease, os.getpid(), tuple(trees), image)
             yield NodeSandbox(self, lease)
         finally:
             # Also when the call was cancelled: the lease may have begun in that very moment.
@@ -122,6 +122,16 @@ class NodeSandbox:
         """Starts an interpreter or a shell; see `Sandbox.open_session`."""
         return NodeSession(self._pool, self._lease, await self._pool._call("open_session", self._lease, kind, limits))
 
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        """Writes files into the working folder; see `Sandbox.put_tree`."""
+        await self._pool._call("put_tree", self._lease, files, at, modes)
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        """Reads the regular files of a folder; see `Sandbox.take_tree`."""
+        return await self._pool._call("take_tree", self._lease, at, max_bytes, max_files)
+
     async def snapshot(self) -> int:
         """Keeps the working folder; see `Sandbox.snapshot`."""
         return await self._pool._call("snapshot", self._lease)
@@ -152,7 +162,7 @@ class NodeSession:
 
 @dataclass(frozen=True)
 class _Settings:
-    """What makes two pools the same."""
+    """Settings that identify a pool: equal settings share one pool."""
 
     backend: str
     at_least: str
@@ -199,13 +209,13 @@ class PoolActor:
         """Returns the pool's."""
         return self._pool.metrics()
 
-    async def open(self, lease: str, pid: int) -> None:
+    async def open(self, lease: str, pid: int, trees: Sequence[Tree] = (), image: str | None = None) -> None:
         """Leases a sandbox to a process of this node until it releases it or dies."""
         self._opening.add(lease)
         try:
             await self._start()
             async with contextlib.AsyncExitStack() as stack:
-                sandbox = await stack.enter_async_context(self._pool.lease())
+                sandbox = await stack.enter_async_context(self._pool.lease(trees=trees, image=image))
                 stack.callback(*_watch_process(pid, lambda: asyncio.ensure_future(self.release(lease))))
                 if lease not in self._opening:
                     raise SandboxError("the lease was released before it began, got no sandbox; lease another one")
@@ -223,6 +233,14 @@ class PoolActor:
     async def run_in(self, lease: str, command: Command, limits: Limits, fresh: bool) -> CommandResult:
         """Runs a command in a leased sandbox."""
         return await self._held(lease).sandbox.run(command, limits=limits, fresh=fresh)
+
+    async def put_tree(self, lease: str, files: Mapping[str, bytes], at: str, modes: Mapping[str, int] | None) -> None:
+        """Writes files into the working folder of a leased sandbox."""
+        await self._held(lease).sandbox.put_tree(files, at=at, modes=modes)
+
+    async def take_tree(self, lease: str, at: str, max_bytes: int, max_files: int) -> TakenTree:
+        """Reads the regular files of a folder of a leased sandbox."""
+        return await self._held(lease).sandbox.take_tree(at, max_bytes=max_bytes, max_files=max_files)
 
     async def snapshot(self, lease: str) -> int:
         """Keeps the working folder of a leased sandbox."""

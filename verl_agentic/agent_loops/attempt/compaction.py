@@ -24,7 +24,7 @@ UNSEEN_HEADER = "What came back after that:"
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction(Settings):
-    """How a conversation that is too long is shortened."""
+    """Settings for shortening a conversation that is too long."""
 
     strategy: Literal["drop_observations", "summary"]
     """`drop_observations` replaces old observations by a note. `summary` asks the policy for a summary, in a turn that

@@ -27,11 +27,11 @@ class ContextTokens:
     """Tokens that carry new messages to the policy, as an edit at the end of the stream."""
 
     removed: int
-    """How many tokens at the end of the stream the template takes back."""
+    """Number of tokens at the end of the stream that the template takes back."""
     token_ids: Sequence[int]
-    """What is appended, separators and the header of the next turn included."""
+    """Appended tokens, including separators and the header of the next turn."""
     neutralised: int = 0
-    """How many markers (special tokens, tags of the protocol) in the messages were broken up."""
+    """Number of markers (special tokens, tags of the protocol) in the messages that were broken up."""
 
 
 class Codec(Protocol):
@@ -123,7 +123,7 @@ class ChatTemplateCodec:
 
     @property
     def stop_token_ids(self) -> Sequence[int]:
-        """What the tool parser needs to see as the end of a turn."""
+        """Ids of the tokens that the tool parser must see at the end of a turn."""
         return tuple(self._parser.stop_token_ids)
 
     @property

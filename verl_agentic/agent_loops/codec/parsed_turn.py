@@ -14,7 +14,7 @@ from verl_agentic.types import ToolCall
 
 Schema = Mapping[str, Any]
 UNREADABLE = (ValueError, RecursionError)
-"""What reading a text of the policy may raise."""
+"""Exceptions that reading a text of the policy may raise."""
 MAX_DEPTH = 100
 """Levels of objects and lists in the arguments of a call. JSON, pickle and templates recurse at least once per level,
 and fail at about 1,000 levels."""
@@ -30,7 +30,7 @@ class ParsedTurn:
     """A turn, taken apart."""
 
     content: str
-    """What stands outside the calls."""
+    """Text outside the calls."""
     answer: str | None = None
     """The answer, where it can be told from the content."""
     calls: tuple[ToolCall, ...] = ()

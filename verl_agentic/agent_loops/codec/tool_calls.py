@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 IN_REASONING = "the call stands inside a reasoning block and was not carried out; end the reasoning first, then call"
 _VERL_PARSERS = "verl.experimental.agent_loop.tool_parser"
 _MAX_ARGUMENTS = 256
-"""Of one call. verl's parsers look for the end of each one in all of the call that is left."""
+"""Maximum number of arguments of a call. For each argument, verl's parsers search all the rest of the call."""
 REPAIRED = "repaired_calls"
 """The name under which `ParsedTurn.counts` has the calls that were mended."""
 

@@ -1,4 +1,4 @@
-"""How each of verl's tool parsers wants a call to be written: what opens and closes it, and where its parts stand."""
+"""Syntax of a call for each of verl's tool parsers: the text that opens and closes it, and the place of its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ToolFormat:
     block: tuple[str, str]
     """Opens and closes an attempt at a call, or at several."""
     call: tuple[str, str]
-    """How a call begins, up to its arguments, and how it ends; inside its block."""
+    """Beginning of a call up to its arguments, and its end; both inside its block."""
     arguments: Callable[[Mapping[str, Any]], str]
     """Writes the arguments."""
     block_pattern: str | None = None
@@ -38,7 +38,7 @@ class ToolFormat:
     reasoning: tuple[str, str] = THINK
     """Opens and closes a block of reasoning."""
     before_block: str = ""
-    """What verl's parser wants to see before a block."""
+    """Text that verl's parser expects before a block."""
     separators: str | None = None
     """Markup around the parts of a turn, which is no content: a regular expression."""
     json_after: str | None = None
@@ -52,11 +52,11 @@ class ToolFormat:
     tool_name: str | None = None
     """Finds the tool (group 1) in the name that the parser gives, where it is not the same."""
     said: str = "{content}"
-    """How a turn without a call is written."""
+    """Template of a turn without a call."""
     said_before: str = "{content}\n"
-    """How what is said before a call is written."""
+    """Template of the text before a call."""
     malformed: str = MALFORMED
-    """What the policy is told about a call that cannot be read."""
+    """Error that the policy gets for a call that cannot be read."""
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ class TurnBoundary:
 
     @cached_property
     def _ending(self) -> list[int]:
-        """What the template writes after the content of a turn."""
+        """Tokens that the template writes after the content of a turn."""
         try:
             first, second = (self._builder.render_delta_token_id([_USER], [reply]) for reply in _REPLIES)
         except Exception as cause:
@@ -132,7 +132,7 @@ class TurnBoundary:
 
     @cached_property
     def _separator(self) -> list[int]:
-        """What the template writes between the end of a turn and the next one, where the builder leaves it out."""
+        """Tokens that the template writes between the end of a turn and the next turn, if the builder omits them."""
         if len(self._ending) < 2 or self._ending[0] not in self._special_tokens:
             return []
         before = [_USER, _REPLIES[0]]

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class CallForm:
-    """How a call of one tool is written."""
+    """Format of the calls of one tool."""
 
     tool: str
     argument: str
@@ -34,7 +34,7 @@ class CallForm:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerForm:
-    """How the final answer is written."""
+    """Format of the final answer."""
 
     tags: tuple[str, str] = ("", "")
     key: str = ""

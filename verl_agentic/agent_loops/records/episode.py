@@ -89,7 +89,8 @@ class Episode:
     def _hacking(self) -> dict[str, float]:
         transcript = Transcript(messages=self.messages, actions=self.actions, stop_reason=self.stop_reason)
         prompt, turns = self.messages[: self.num_prompt_messages], () if self.is_void else self.turns
-        return hacking_counts(prompt, turns, transcript.final_answer)
+        reported = {} if self.is_void else self.reward.info
+        return hacking_counts(prompt, turns, transcript.final_answer, reported=reported)
 
     def token_rewards(self, *, has_rubric: bool = False) -> list[list[float]]:
         """Returns `[R]` rewards per trajectory, with the outcome in the last one; all zero if void.

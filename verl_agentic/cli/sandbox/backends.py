@@ -22,7 +22,14 @@ def run(args: argparse.Namespace) -> int:
     usable = [probe for probe in probes if probe.works and probe.name != "local"]
     if args.json:
         auto = usable[0].name if usable else None
-        print(json.dumps({"auto": auto, "backends": [{**asdict(probe), "works": probe.works} for probe in probes]}))
+        print(
+            json.dumps(
+                {
+                    "auto": auto,
+                    "backends": [{**asdict(probe), "works": probe.works, "lacks": probe.lacks} for probe in probes],
+                }
+            )
+        )
     else:
         _show(probes)
     return 0 if usable else 1
@@ -34,10 +41,10 @@ def _show(probes: Sequence[BackendProbe]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("backend", "", "isolates by", "first result", "next result", box=box.SIMPLE_HEAD)
+    table = Table("backend", "", "isolates by", "first result", "next result", "cannot do", box=box.SIMPLE_HEAD)
     for probe in probes:
         times = [f"{probe.start_ms:.0f} ms", f"{probe.run_ms:.1f} ms"] if probe.works else ["", ""]
-        table.add_row(probe.name, "[green]ok[/]" if probe.works else "[red]no[/]", probe.isolation, *times)
+        table.add_row(probe.name, "[green]ok[/]" if probe.works else "[red]no[/]", probe.isolation, *times, probe.lacks)
     console = Console()
     console.print(table)
     for probe in probes:

@@ -34,7 +34,7 @@ _SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
 _TEST_NAMES = (
     "test_*.py", "*_test.py", "tests.py", "*_test.go", "*.test.*", "*.spec.*", "*Test.java", "*Tests.java", "*_spec.rb",
 )  # fmt: skip
-_TEST_FOLDERS = frozenset({"tests", "__tests__"})
+_TEST_FOLDERS = frozenset({"tests", "__tests__", "testdata", "test_data", "test-data"})
 _TEST_ROOTS = ("test", "bin/test")
 
 

@@ -28,15 +28,15 @@ _CPU_S = 1  # beside the test's own
 
 @dataclass(frozen=True, kw_only=True)
 class CodeRules:
-    """How programs are run, and how their outputs are compared."""
+    """Rules for running programs and comparing their outputs."""
 
     language: str = "python"
     """Name in `sandbox.run_code.languages.LANGUAGES`; the sandbox must have its compiler."""
     prelude: bool = False
     """Python only: gives programs the names of common modules (`List`, `sqrt`, `math`). They never shadow builtins."""
     checker: str = "lines"
-    """How outputs are compared: one of `code_compare.CHECKERS`, see `same_output`, or your function for problems with
-    several right answers (`package.module:function` or `path/file.py:function`), called with input, found and expected
+    """Comparison of outputs: one of `code_compare.CHECKERS`, see `same_output`, or your function for problems with
+    several right answers (`package.module:function` or `path/file.py:function`). It gets input, found and expected
     output. With `fn_name`, results are compared as JSON unless you give a function."""
     tolerance: float = TOLERANCE
     """Maximum absolute or relative error of expected numbers that are not integers."""

@@ -74,7 +74,7 @@ class JudgeOptions(Settings):
     items: tuple[Item, ...] = setting((CORRECT,), read=_items)
     """Questions: a list of `{name, question, weight, scale}`. Default: one question, whether the answer is correct."""
     aggregate: Aggregate = "median"
-    """How the scores of several judges are combined, for items with a scale."""
+    """Method that combines the scores of several judges, for items with a scale."""
     max_spread: float = setting(0.5, min=0)
     """Maximum spread of such scores, as a share of the scale. Judges further apart disagree."""
     view: View = "trajectory"

@@ -53,7 +53,7 @@ class RewardModel(Settings):
     max_chars: int = setting(40_000, min=1)
     """Maximum number of characters of a message. Longer messages keep head and tail."""
     view: View = "trajectory"
-    """What is scored beside the prompt: all turns, or only the final answer (RLMT)."""
+    """Content that is scored in addition to the prompt: all turns, or only the final answer (RLMT)."""
     reference: bool = False
     """Show the model the ground truth of rows that have one; for language models that are asked YES or NO."""
     principles: tuple[str, ...] = setting((), read=_rules)

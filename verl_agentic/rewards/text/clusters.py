@@ -1,4 +1,4 @@
-"""Which texts of a group say nearly the same: BLEU as similarity, clusters by average linkage.
+"""Clusters of nearly equal texts in a group: BLEU as similarity, average linkage.
 
 Paper: https://arxiv.org/abs/2508.05004 (R-Zero, repetition penalty)
 """

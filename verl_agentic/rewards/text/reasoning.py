@@ -1,4 +1,4 @@
-"""What is left of a text when its reasoning is taken out: the answer, as a preference judge or reward model reads it.
+"""Text without its reasoning: the answer, as a preference judge or reward model reads it.
 
 Paper: https://arxiv.org/abs/2509.20357 (RLMT: the model reasons first, the reward model scores the answer alone)
 """

@@ -33,7 +33,7 @@ class ResponseSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a dataset row, and the run, say of an episode."""
+    """Data of an episode from its dataset row and from the run."""
 
     id: str = ""
     prompt: tuple[Message, ...] = ()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Tag:
-    """What opens and closes a kind of span."""
+    """Opening and closing tag of a kind of span."""
 
     kind: str
     opening: str
@@ -30,14 +30,14 @@ class TagSpan:
     opening: str
     """The opening tag as it was written."""
     body: str
-    """What stands between the tags."""
+    """Text between the tags."""
     is_closed: bool
     in_reasoning: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """What was found in a text."""
+    """Spans and blocks of reasoning in a text."""
 
     text: str
     spans: tuple[TagSpan, ...]

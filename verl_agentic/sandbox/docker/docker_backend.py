@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,16 @@ from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableErr
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.docker_exec import COLD_ENTRYPOINT, ColdSandbox, start_cold
 from verl_agentic.sandbox.docker.live_container import ContainerClient, entrypoint, start_box
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, SessionKind
+from verl_agentic.sandbox.interface import (
+    Command,
+    CommandResult,
+    Limits,
+    Sandbox,
+    SandboxSession,
+    SessionKind,
+    TakenTree,
+    Tree,
+)
 from verl_agentic.settings import Settings, setting
 
 _THREADS = 16  # that wait for the engine
@@ -80,7 +89,8 @@ class DockerBackend:
         self._threads: ThreadPoolExecutor | None = None
         self._engine: Engine | None = None
         self._image = self._config.image
-        self._python: str | None = None
+        self._pythons: dict[str, str | None] = {}
+        self._lock = asyncio.Lock()
         self._makes: set[asyncio.Task[Any]] = set()
 
     @property
@@ -103,19 +113,33 @@ class DockerBackend:
             await self._in_thread(engine.check, self._config.runtime)
             if self._config.build is not None:
                 self._image = await self._in_thread(engine.build_image, Path(self._config.build))
-            await self._in_thread(engine.provide_image, self._image)
             await self._in_thread(engine.reap)
-            self._python = await self._find_python()
+            await self._provide(self._image)
         except BaseException:
             await asyncio.shield(self.close())
             raise
 
-    async def create(self) -> Sandbox:
-        """Makes a container. Raises SandboxError if the backend is not started, or the engine failed."""
-        if self._python is None:
-            return ColdSandbox(await self._make_cold(), make=self._make_cold)
-        make = functools.partial(self._make_box, self._python)
-        return DockerSandbox(await make(), make=make)
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> Sandbox:
+        """Makes a container; see `Backend.create`. A new image is pulled and tested first.
+
+        Raises:
+            SandboxError: the backend is not started, the image cannot be used, or the engine failed.
+        """
+        chosen = image or self._image
+        python = await self._provide(chosen)
+        if python is None:
+            if trees:
+                raise ConfigError(f"trees need an image with Python >= 3.8, got {chosen!r}; add Python to it")
+            make_cold = functools.partial(self._make_cold, chosen)
+            return ColdSandbox(await make_cold(), make=make_cold)
+        make = functools.partial(self._make_box, chosen, python)
+        sandbox = DockerSandbox(await make(), make=make)
+        try:
+            await sandbox.place(trees)
+        except BaseException:
+            await sandbox.close()
+            raise
+        return sandbox
 
     async def close(self) -> None:
         if self._makes:
@@ -132,12 +156,21 @@ class DockerBackend:
             if threads is not None:
                 threads.shutdown(wait=False)
 
-    async def _find_python(self) -> str | None:
-        """Returns the name of the image's Python, or None if it has none."""
+    async def _provide(self, image: str) -> str | None:
+        """Pulls and tests an image once; returns the name of its Python, or None if it has none."""
+        if self._engine is None:
+            raise SandboxError("the backend is not started, got a call of create; await start() first")
+        async with self._lock:
+            if image not in self._pythons:
+                await self._in_thread(self._engine.provide_image, image)
+                self._pythons[image] = await self._find_python(image)
+            return self._pythons[image]
+
+    async def _find_python(self, image: str) -> str | None:
         reasons = []
         for python in _PYTHONS:
             try:
-                await (await self._make_box(python)).close()
+                await (await self._make_box(image, python)).close()
             except SandboxUnavailableError:
                 raise  # it exists, but cannot be used
             except SandboxError as cause:
@@ -145,26 +178,26 @@ class DockerBackend:
             else:
                 return python
         try:
-            await (await self._make_cold()).close()
+            await (await self._make_cold(image)).close()
         except SandboxError as cause:
             raise SandboxUnavailableError(
-                f"the image {self._image!r} can hold neither a box nor a shell, got: {reasons[0]}, and: {cause}; "
+                f"the image {image!r} can hold neither a box nor a shell, got: {reasons[0]}, and: {cause}; "
                 "use an image with Python >= 3.8, or with sh and cat"
             ) from cause
         return None
 
-    async def _make_box(self, python: str) -> ContainerClient:
+    async def _make_box(self, image: str, python: str) -> ContainerClient:
         return await self._make(
             functools.partial(
                 start_box,
-                shape=self._shape(entrypoint(python)),
+                shape=self._shape(image, entrypoint(python)),
                 imports=self._config.imports,
                 expect_seccomp=self._config.runtime is None,  # other runtimes have their own kernel
             )
         )
 
-    async def _make_cold(self) -> Any:
-        return await self._make(functools.partial(start_cold, shape=self._shape(COLD_ENTRYPOINT)))
+    async def _make_cold(self, image: str) -> Any:
+        return await self._make(functools.partial(start_cold, shape=self._shape(image, COLD_ENTRYPOINT)))
 
     async def _make(self, start: Callable[..., Awaitable[_Made]]) -> _Made:
         """Finishes making a container even if the caller is cancelled, then removes it, so that none is leaked."""
@@ -182,10 +215,10 @@ class DockerBackend:
             closing.add_done_callback(self._makes.discard)
             raise
 
-    def _shape(self, entry: Sequence[str]) -> Shape:
+    def _shape(self, image: str, entry: Sequence[str]) -> Shape:
         config = self._config
         return Shape(
-            image=self._image,
+            image=image,
             entrypoint=entry,
             memory_mb=config.memory_mb,
             processes=config.processes,
@@ -234,6 +267,25 @@ class DockerSandbox:
             box = await self._own()
             self._has_state = True
             return await box.open_session(kind, limits=limits)
+
+    async def place(self, trees: Sequence[Tree]) -> None:
+        """Puts trees into the first container; see `BoxClient.place`."""
+        if trees:
+            async with self._lock:
+                self._has_state = True
+                await self._box.place(trees)
+
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        async with self._lock:
+            box = await self._own()
+            self._has_state = True
+            await box.put_tree(files, at=at, modes=modes)
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        async with self._lock:
+            return await (await self._own()).take_tree(at, max_bytes=max_bytes, max_files=max_files)
 
     async def snapshot(self) -> int:
         async with self._lock:

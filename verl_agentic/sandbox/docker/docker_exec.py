@@ -17,7 +17,8 @@ from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.docker.attached_stream import STDERR, STDOUT, open_raw, open_stdio, read_piece
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
 from verl_agentic.sandbox.docker.live_container import ContainerLife, InThread, LimitChanger
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
+from verl_agentic.sandbox.inside.kept_output import Output
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree
 
 _GRACE_S = 10.0
 _CHUNK = 65_536
@@ -29,7 +30,7 @@ _RUN = (
     'echo 1000 >/proc/self/oom_score_adj; exec "$@"'
 )
 _SWEEP = "kill -9 -1; cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null; true"
-_ENVIRONMENT = {"HOME": "/work", "LANG": "C.UTF-8"}
+_ENVIRONMENT = {"HOME": "/work", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class ColdContainer:
@@ -75,8 +76,8 @@ class ColdContainer:
             raise
         stdout, stderr = execution.outputs[STDOUT], execution.outputs[STDERR]
         return CommandResult(
-            stdout=stdout.kept.decode("utf-8", "replace"),
-            stderr=stderr.kept.decode("utf-8", "replace"),
+            stdout=b"".join(stdout.pieces).decode("utf-8", "replace"),
+            stderr=b"".join(stderr.pieces).decode("utf-8", "replace"),
             exit_code=_signal_or_code(code),
             timed_out=timed_out,
             oom=oom,
@@ -100,7 +101,8 @@ class ColdContainer:
         """Kills all processes of the user except process 1; returns whether memory ran out since the last call."""
         sweep = await self._start(["sh", "-c", _SWEEP], {})
         await sweep.pump(b"", Limits(wall_s=_GRACE_S))
-        counts = [line.split()[1] for line in sweep.outputs[STDOUT].kept.decode().splitlines() if "oom_kill " in line]
+        lines = b"".join(sweep.outputs[STDOUT].pieces).decode().splitlines()
+        counts = [line.split()[1] for line in lines if "oom_kill " in line]
         before, self._oom_kills = self._oom_kills, sum(map(int, counts))
         return self._oom_kills > before
 
@@ -127,6 +129,16 @@ class ColdSandbox:
         """Raises: this needs Python in the image."""
         raise ConfigError(f"sessions need an image with Python >= 3.8, got one without, for {kind!r}; add Python to it")
 
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        """Raises: this needs Python in the image."""
+        raise ConfigError("trees need an image with Python >= 3.8, got one without; add Python to it")
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        """Raises: this needs Python in the image."""
+        raise ConfigError("trees need an image with Python >= 3.8, got one without; add Python to it")
+
     async def snapshot(self) -> int:
         """Raises: this needs Python in the image."""
         raise ConfigError("snapshots need an image with Python >= 3.8, got one without; add Python to it")
@@ -143,21 +155,6 @@ class ColdSandbox:
         await self._container.close()
 
 
-class _Output:
-    """The beginning of what was written."""
-
-    def __init__(self, limit: int) -> None:
-        self.kept = bytearray()
-        self.is_truncated = False
-        self._limit = limit
-
-    def add(self, piece: bytes) -> None:
-        """Keeps what fits."""
-        room = self._limit - len(self.kept)
-        self.kept += piece[:room]
-        self.is_truncated |= len(piece) > room
-
-
 class _Execution:
     """A program in a container, by the connection to its stdio."""
 
@@ -165,11 +162,13 @@ class _Execution:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ask_exit_code: Callable[[], Awaitable[Any]]
     ) -> None:
         self._reader, self._writer, self._ask_exit_code = reader, writer, ask_exit_code
-        self.outputs: dict[int, _Output] = {}
+        self.outputs: dict[int, Output] = {}
 
     async def pump(self, stdin: bytes, limits: Limits) -> bool:
         """Writes stdin and keeps output until the program ends; False if the deadline came first."""
-        self.outputs = {STDOUT: _Output(limits.output_bytes), STDERR: _Output(limits.output_bytes)}
+        self.outputs = {STDOUT: Output(), STDERR: Output()}
+        for output in self.outputs.values():
+            output.begin(limits.output_bytes)
         feeding = asyncio.get_running_loop().create_task(self._feed(stdin))
         try:
             await asyncio.wait_for(self._read(), limits.wall_s)

@@ -135,6 +135,7 @@ class ContainerClient(BoxClient):
     async def reset(self, snapshot: int | None = None) -> None:
         if snapshot is not None and not 1 <= snapshot <= len(self._snapshots):
             raise ConfigError(f"snapshots 1 to {len(self._snapshots)} are there, got {snapshot}")
+        snapshot = self._initial if snapshot is None else snapshot
         packed = b"" if snapshot is None else await asyncio.to_thread(_kept, self._snapshots[snapshot - 1])
         await self._ask({"op": "reset"}, packed)
 

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import marshal
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import child, files, frames, processes, rootfs, syscalls
-from .program import Output, Program
+from . import child, files, frames, processes, rootfs, syscalls, take_tree
+from .box_trees import BoxTrees
+from .kept_output import Output
+from .program import Program
 from .session import ProcessSession, fork
 
 _USER = 1000
 _OUTPUTS_BYTES = 64 * 2**20
 _MAX_ROUNDS = 100
+_WRITTEN, _MAX_PROBLEM = b"\0", 1000
 if TYPE_CHECKING:  # a container's Python may be one that cannot subscript it
     Mounts = Sequence[Callable[[], None]]
     Answer = tuple[dict[str, Any], Iterable[bytes | memoryview]]
@@ -50,6 +54,9 @@ class Box:
             "open": self._open,
             "call": self._call,
             "close": self._close,
+            "put": self._put,
+            "tree": self._tree,
+            "take": self._take,
             "snapshot": self._snapshot,
             "reset": self._reset,
         }
@@ -57,6 +64,7 @@ class Box:
         self._num_sessions = 0
         self._num_snapshots = 0
         self._snapshots = -1
+        self._trees = BoxTrees(disk_mb=setup["disk_mb"])
         child.prepare(setup["env"])
 
     def serve(self) -> None:
@@ -80,10 +88,15 @@ class Box:
         """Runs a program to its end; the answer's blob is stdout, stderr and the requested files."""
         if not request["fresh"]:
             return self._execute(request, blob, namespaces=0, mounts=(), work=self._station.work)
-        if self._sessions:
-            self._signal_all(signal.SIGSTOP)  # processes of the same user could reach into other programs
-        try:
+        with self._sessions_paused():  # processes of the same user could reach into other programs
             return self._run_fresh(request, blob)
+
+    @contextlib.contextmanager
+    def _sessions_paused(self) -> Iterator[None]:
+        if self._sessions:
+            self._signal_all(signal.SIGSTOP)
+        try:
+            yield
         finally:
             if self._sessions:
                 self._signal_all(signal.SIGCONT)
@@ -130,7 +143,7 @@ class Box:
             return _not_started(f"no process could be started: {error.strerror}\n".encode())
         result = program.finish()
         self._kill_strays()
-        outputs = [output.kept for output in self._outputs]
+        outputs = [piece for output in self._outputs for piece in output.pieces]
         if not request["outputs"] or "error" in result:
             return result, outputs
         result["files"], contents = files.read(work, request["outputs"], limit=_OUTPUTS_BYTES)
@@ -173,6 +186,46 @@ class Box:
             self._kill_strays()
         return {}, ()
 
+    def _put(self, request: dict[str, Any], blob: memoryview) -> Answer:
+        """Writes files in a forked process, so that their names never enter the heap that programs inherit."""
+        return {"problem": self._write(self._station.work, request, blob)}, ()
+
+    def _write(self, root: str, request: dict[str, Any], blob: memoryview) -> str:
+        """Returns why files could not be written; empty if they were."""
+        with self._sessions_paused():  # processes of the same user could stop the one that writes
+            reading, writing = os.pipe()
+            try:
+                pid = os.fork()
+            except BlockingIOError as error:
+                os.close(reading)
+                os.close(writing)
+                return f"no process could be started: {error.strerror}"
+            if pid == 0:
+                _write_tree(root, blob, request["body_size"], station=self._station, report=writing)
+            os.close(writing)
+            with open(reading, "rb") as report:
+                said = report.read()
+            os.waitpid(pid, 0)
+        return "" if said == _WRITTEN else said.decode(errors="replace") or "its process died"
+
+    def _tree(self, request: dict[str, Any], blob: memoryview) -> Answer:
+        """Adds a tree that the box begins with. `keeps` says whether a reset restores it."""
+        place = files.make_folders(self._station.work, request["at"], user=self._station.user)
+        os.close(place)
+        if not self._setup["may_mount"]:
+            return {"problem": self._write(f"{self._station.work}/{request['at']}", request, blob)}, ()
+        tree = self._trees.add(request["at"], is_read_only=request["read_only"], user=self._station.user)
+        problem = self._write(tree.lower, request, blob)
+        if not problem:
+            self._trees.mount(tree)
+        return {"problem": problem, "keeps": True}, ()
+
+    def _take(self, request: dict[str, Any], blob: memoryview) -> Answer:
+        """Reads a tree; the answer's blob is the contents of its files."""
+        limits = {name: request[name] for name in ("max_bytes", "max_files")}
+        taken = take_tree.take(self._station.work, request["at"], **limits)
+        return {"taken": taken.files, "skipped": taken.skipped}, (taken.contents,)
+
     def _snapshot(self, request: dict[str, Any], blob: memoryview) -> Answer:
         """Copies the working folder to a place without a path, so that code of the same user cannot change it."""
         self._end_all()
@@ -203,6 +256,7 @@ class Box:
                 files.empty(folder)
         if number is not None:
             files.copy_tree(self._snapshot_path(number), files.WORK)
+        self._trees.mount_all(is_snapshot=number is not None)
         return {}, ()
 
     def _snapshot_path(self, number: int) -> str:
@@ -237,6 +291,22 @@ class Box:
             os.kill(-1, signal.SIGKILL)  # all at once: no fork can escape it
             processes.reap_all()
         return not had_sessions
+
+
+def _write_tree(root: str, blob: memoryview, body_size: int, *, station: child.Station, report: int) -> None:
+    """Writes the files of a tree and reports the outcome; never returns."""
+    said = _WRITTEN
+    try:
+        entries = marshal.loads(blob[:body_size])["files"]
+        files.write(root, entries, blob[body_size:], user=station.user)
+        if station.disk is not None and files.is_full(station.disk):
+            said = b"more than the disk space of the sandbox"
+    except BaseException as error:
+        # Caused by the code or the caller: a full disk, a link or a folder in the way, an invalid name.
+        said = f"{type(error).__name__}: {error}".encode(errors="replace")[:_MAX_PROBLEM]
+    finally:
+        os.write(report, said)
+        os._exit(0)
 
 
 def _not_started(reason: bytes) -> Answer:

@@ -81,6 +81,7 @@ def prepare(env: dict[str, str]) -> None:
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(env)
+    sys.dont_write_bytecode = True  # an edit of the same size in the same second would not be seen
     _forbid_what_none_needs()
     syscalls.give_up_gaining()
     reading, writing = os.pipe()  # the streams ask what they are made of: what it will be

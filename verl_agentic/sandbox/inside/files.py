@@ -17,6 +17,7 @@ WORK = "/work"
 
 _ENTRY_BYTES = 4096  # counted per file or folder, in addition to its content
 _DISK_BLOCK = 512
+_NO_NAMES = ("", ".", "..")
 
 
 class Disk(NamedTuple):
@@ -37,19 +38,23 @@ def write(root: int | str, files: list[list[Any]], data: memoryview, *, user: in
         files: (path, size, mode) of each; `data` holds their contents one after the other.
         user: owner; None: this process's user.
     """
-    offset = 0
-    for path, size, mode in files:
-        with _folder_of(root, path, user=user) as folder:
-            name = path.rsplit("/", 1)[-1]
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with open(os.open(name, flags, mode, dir_fd=folder), "wb") as file:
-                file.write(data[offset : offset + size])
-                os.fchmod(file.fileno(), mode)
+    offset, parent, folder = 0, None, -1
+    with contextlib.ExitStack() as stack:
+        for path, size, mode in files:
+            above, _, name = path.rpartition("/")
+            if above != parent or name in _NO_NAMES:  # files of one folder usually come one after the other
+                stack.close()
+                folder, parent = stack.enter_context(folder_of(root, path, user=user)), above
+            file = _create(name, mode, folder)
+            try:
+                end = offset + size
+                while offset < end:
+                    offset += os.write(file, data[offset:end])
+                os.fchmod(file, mode)
                 if user is not None:
-                    os.fchown(file.fileno(), user, user)
-        offset += size
+                    os.fchown(file, user, user)
+            finally:
+                os.close(file)
 
 
 def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[Any]], memoryview]:
@@ -73,7 +78,7 @@ def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[An
         found: list[list[Any]] = []
         end = 0
         for path, descriptor, size in opened:
-            count = _read_into(descriptor, contents[end : end + size])
+            count = read_into(descriptor, contents[end : end + size])
             found.append([path, count])
             end += count
     return found, contents[:end]
@@ -179,7 +184,7 @@ def _flatten(path: str, folder: str) -> None:
 def _open_regular(root: int | str, path: str) -> tuple[int | None, int]:
     """Returns a descriptor and the size of a regular file, or None."""
     try:
-        with _folder_of(root, path, user=None, create=False) as folder:
+        with folder_of(root, path, user=None, create=False) as folder:
             # Non-blocking, because the path may be a pipe without a writer.
             descriptor = os.open(path.rsplit("/", 1)[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except (OSError, ValueError, BadPathError):
@@ -191,7 +196,18 @@ def _open_regular(root: int | str, path: str) -> tuple[int | None, int]:
     return descriptor, status.st_size
 
 
-def _read_into(descriptor: int, view: memoryview) -> int:
+def _create(name: str, mode: int, folder: int) -> int:
+    """Returns a descriptor of a new file, which replaces one of the same name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        return os.open(name, flags, mode, dir_fd=folder)
+    except FileExistsError:
+        os.unlink(name, dir_fd=folder)
+        return os.open(name, flags, mode, dir_fd=folder)
+
+
+def read_into(descriptor: int, view: memoryview) -> int:
+    """Reads until the view is full or the file ends; returns the number of bytes."""
     done = 0
     while done < len(view):
         count = os.readv(descriptor, [view[done:]])
@@ -232,10 +248,10 @@ def _copy_status(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
-def _folder_of(root: int | str, path: str, *, user: int | None, create: bool = True) -> Iterator[int]:
+def folder_of(root: int | str, path: str, *, user: int | None, create: bool = True) -> Iterator[int]:
     """Opens the folder of a path step by step, following no link."""
     *parts, name = path.split("/")
-    if ".." in parts or name in ("", ".", ".."):
+    if ".." in parts or name in _NO_NAMES:
         raise BadPathError(f"a path must lie below the working folder, got {path!r}")
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     folder = os.dup(root) if isinstance(root, int) else os.open(root, flags)
@@ -254,6 +270,12 @@ def _folder_of(root: int | str, path: str, *, user: int | None, create: bool = T
         yield folder
     finally:
         os.close(folder)
+
+
+def make_folders(root: int | str, path: str, *, user: int | None) -> int:
+    """Makes the folders of a path, and returns a descriptor of the last one."""
+    with folder_of(root, f"{path}/x", user=user) as folder:
+        return os.dup(folder)
 
 
 def _make_folder(name: str, folder: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -60,13 +61,37 @@ def make_rules() -> int:
     return _create(_ALL_OF_FILES, _ALL_OF_TCP, _ALL_SCOPES)
 
 
-def make_scope() -> int:
-    """Returns a descriptor of rules on signals and abstract sockets only."""
-    rules = _create(_REFER, 0, _ALL_SCOPES)
-    root = os.open("/", os.O_PATH)
-    allow(rules, root, _REFER)  # denied unless a rule handles it
-    os.close(root)
+def make_scope(hidden: list[str]) -> int:
+    """Returns a descriptor of rules on signals, abstract sockets, and the contents of files below `hidden` only."""
+    rules = _create(_REFER | READ_FILE, 0, _ALL_SCOPES)
+    _allow_path(rules, "/", _REFER)  # denied unless a rule handles it
+    if hidden:
+        _allow_all_but(rules, "/", hidden)
+    else:
+        _allow_path(rules, "/", READ_FILE)
     return rules
+
+
+def _allow_all_but(rules: int, folder: str, hidden: list[str]) -> None:
+    """Allows reading files below a folder, except those in `hidden`; a rule cannot take back what one above allows."""
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
+        for entry in entries:
+            path = entry.path
+            if path in hidden or entry.is_symlink():
+                continue  # the place that a link leads to has its own rule
+            if any(place.startswith(path + "/") for place in hidden):
+                _allow_all_but(rules, path, hidden)
+            else:
+                _allow_path(rules, path, READ_FILE)
+
+
+def _allow_path(rules: int, path: str, rights: int) -> None:
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            allow(rules, descriptor, rights)
+        finally:
+            os.close(descriptor)
 
 
 def quiet() -> int:

@@ -244,6 +244,7 @@ def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
         *((os.open(path, os.O_PATH), landlock.READ_WRITE_FILE) for path in _DEVICES if os.path.exists(path)),
     ]
     config["zygote"] = os.getpid()
+    config["scope"] = landlock.make_scope([] if config["host_packages"] else rootfs.host_packages())
     _try_user(config)
 
 
@@ -301,9 +302,8 @@ def _build(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> bo
     folder = f"{setup['base']}/boxes/{number}"
     os.mkdir(folder, 0o700)
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    scope = landlock.make_scope()
-    syscalls.restrict_self(scope, landlock.quiet())
-    os.close(scope)
+    syscalls.restrict_self(setup["scope"], landlock.quiet())
+    os.close(setup["scope"])
     with contextlib.suppress(PermissionError):
         os.kill(setup["zygote"], 0)
         raise OSError("signals leave the Landlock domain; the box would end other processes of this user")

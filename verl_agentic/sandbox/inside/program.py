@@ -15,65 +15,13 @@ from typing import Any
 
 from . import child, files, memory, syscalls
 from .frames import FrameError
-from .memory import Memory
+from .kept_output import Output
 
 _CHUNK = 65_536
 _MAX_REASON = 4096
 DISK_FULL = b"killed: the files take more than the disk space of the sandbox\n"
 _SHORT_S = 0.01
 _WATCH_S = 0.1  # interval of memory checks without a control group
-
-
-class Output:
-    """The output that was read from a pipe."""
-
-    def __init__(self) -> None:
-        self._limit = -1
-        self.begin(0)
-
-    def begin(self, limit: int) -> None:
-        """Starts to keep output, up to a limit."""
-        self.is_truncated = False
-        self.size = 0
-        if limit != self._limit:
-            self._limit = limit
-            # The last piece receives the rest, which is discarded.
-            self._memory = Memory(limit + _CHUNK, is_inherited=False)
-
-    @property
-    def kept(self) -> memoryview:
-        """The kept output."""
-        return self._memory.view[: self.size]
-
-    def forget(self) -> None:
-        """Drops the output."""
-        self._memory.forget()
-
-    def add(self, text: bytes) -> None:
-        """Appends our own text, up to the limit."""
-        text = text[: self._limit - self.size]
-        self._memory.view[self.size : self.size + len(text)] = text
-        self.size += len(text)
-
-    def read(self, descriptor: int) -> bool:
-        """Reads up to one piece; False if the pipe is closed. Raises BlockingIOError if the pipe is empty."""
-        room = self._limit - self.size
-        if room > 0:
-            count = os.readv(descriptor, [self._memory.view[self.size : self.size + min(room, _CHUNK)]])
-            self.size += count
-        else:
-            count = os.readv(descriptor, [self._memory.view[self._limit :]])
-            self.is_truncated |= count > 0
-        return count > 0
-
-    def drain(self, descriptor: int) -> None:
-        """Reads the current content of the pipe only, because a writer may never stop."""
-        for _ in range(32):
-            try:
-                if not self.read(descriptor):
-                    return
-            except BlockingIOError:
-                return
 
 
 class ProgramWatch:
@@ -189,7 +137,7 @@ class Program:
             output.drain(pipe)
         self._close_pipes()
         if self._watch.is_full:
-            self._outputs[1].add(DISK_FULL)
+            self._outputs[1].note(DISK_FULL)
         error = _setup_error(self._station.ready[0])
         if error and ended is not None:
             return {"error": error}

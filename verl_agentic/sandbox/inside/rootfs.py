@@ -32,8 +32,29 @@ def open_given(read_only: list[tuple[str, str]]) -> list[tuple[int, str]]:
     return [(os.open(source, os.O_PATH), target) for source, target in read_only]
 
 
-def build(base: str, *, given: list[tuple[int, str]]) -> None:
-    """Builds the root in an empty folder of a private mount namespace; `given`: (descriptor, path inside) of others."""
+def host_packages() -> list[str]:
+    """Returns the folders with installed Python packages, of this interpreter and of the system."""
+    from glob import glob
+
+    found: set[str] = set()
+    for root in {os.path.realpath(sys.base_prefix), "/usr", "/usr/local"}:
+        for middle in ("", "*/"):
+            for kind in ("site-packages", "dist-packages"):
+                found.update(glob(f"{root}/{middle}lib*/python*/{kind}"))
+        found.update(glob(f"{root}/share/python-wheels"))
+        if os.path.isdir(f"{root}/conda-meta"):
+            found.update(path for path in (f"{root}/envs", f"{root}/pkgs") if os.path.isdir(path))
+    return sorted({os.path.realpath(path) for path in found})
+
+
+def build(base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], given: list[tuple[int, str]]) -> None:
+    """Builds the root in an empty folder of a private mount namespace.
+
+    Args:
+        interpreter: (descriptor, path inside) of folders that come before the hidden ones.
+        hidden: folders that are empty inside.
+        given: (descriptor, path inside) of folders and files that come after them.
+    """
     syscalls.mount(None, "/", None, MS_REC | MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
     for path in SYSTEM:
@@ -48,9 +69,11 @@ def build(base: str, *, given: list[tuple[int, str]]) -> None:
     for path in ETC_OF_HOST:
         if os.path.exists(path):
             _bind(os.path.realpath(path), base + path)
-    for descriptor, target in given:
-        _bind(f"/proc/self/fd/{descriptor}", base + target)
-        os.close(descriptor)
+    _bind_given(base, interpreter)
+    for path in hidden:
+        if os.path.isdir(base + path):
+            syscalls.mount("tmpfs", base + path, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k,mode=755")
+    _bind_given(base, given)
     os.makedirs(base + PROGRAMS)
     for name in ("python", "python3"):
         os.symlink(sys.executable, f"{base}{PROGRAMS}/{name}")
@@ -83,6 +106,14 @@ def make_hidden(*, megabytes: int, mode: int) -> int:
     return descriptor
 
 
+def make_covered(*, megabytes: int, mode: int) -> int:
+    """Returns a descriptor of a new folder that is mounted, as sources of mounts must be, below an empty one."""
+    _tmpfs(STAGE, megabytes=megabytes, mode=mode)()
+    descriptor = os.open(STAGE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    syscalls.mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k,mode=755")
+    return descriptor
+
+
 def stage(*, disk_mb: int) -> int:
     """Mounts a working folder for a process; returns a descriptor for reading its files after the process has ended."""
     _tmpfs(STAGE, megabytes=disk_mb, mode=_OPEN)()
@@ -105,6 +136,11 @@ def own_mounts(*, disk_mb: int, is_staged: bool = False) -> list[Callable[[], No
     ]
 
 
+def mount_layer(folder: str, *, disk_mb: int) -> None:
+    """Mounts an empty tmpfs at a folder."""
+    _tmpfs(folder, megabytes=disk_mb, mode=0o755)()
+
+
 def unmount_own() -> None:
     """Unmounts them with their contents."""
     for folder in OWN_MOUNTS:
@@ -114,6 +150,12 @@ def unmount_own() -> None:
 def _tmpfs(folder: str, *, megabytes: int, mode: int) -> Callable[[], None]:
     options = f"size={megabytes}m,nr_inodes={1024 + 256 * megabytes},mode={mode:o}"
     return syscalls.mounting("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, options)
+
+
+def _bind_given(base: str, given: list[tuple[int, str]]) -> None:
+    for descriptor, target in given:
+        _bind(f"/proc/self/fd/{descriptor}", base + target)
+        os.close(descriptor)
 
 
 def _bind(source: str, target: str) -> None:

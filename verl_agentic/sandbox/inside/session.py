@@ -19,7 +19,8 @@ from typing import Any
 
 from . import child, syscalls
 from .files import Disk
-from .program import DISK_FULL, Output, ProgramWatch, exited, outcome, sizes
+from .kept_output import Output
+from .program import DISK_FULL, ProgramWatch, exited, outcome, sizes
 
 CALLS, STATUS = 3, 4  # descriptors inside the session
 _MAX_STATUS = 64
@@ -70,12 +71,12 @@ class ProcessSession:
     @property
     def stdout(self) -> bytes:
         """The kept output of the last call."""
-        return bytes(self._stdout.kept)
+        return b"".join(self._stdout.pieces)
 
     @property
     def stderr(self) -> bytes:
         """The kept output of the last call."""
-        return bytes(self._stderr.kept)
+        return b"".join(self._stderr.pieces)
 
     def call(self, text: bytes, *, wall_s: float, output_bytes: int) -> dict[str, Any]:
         """Runs a piece of source or a command line; returns the outcome. Raises FrameError if the trainer has gone."""
@@ -98,7 +99,7 @@ class ProcessSession:
         for output, pipe in ((self._stdout, self._stdout_pipe), (self._stderr, self._stderr_pipe)):
             output.drain(pipe)
         if watch.is_full:
-            self._stderr.add(DISK_FULL)
+            self._stderr.note(DISK_FULL)
         return {
             **result,
             **sizes(self._stdout, self._stderr),

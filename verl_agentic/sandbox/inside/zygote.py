@@ -71,13 +71,14 @@ def _enter(trainer: frames.Connection, config: dict[str, Any]) -> None:
     syscalls.unshare(NEWUSER | NEWNS | NEWIPC | NEWUTS | (0 if config["network"] else NEWNET))
     trainer.send({"unshared": os.getpid()})
     trainer.receive()  # the trainer has written the maps of users
-    given = rootfs.open_given(config["read_only"])
+    interpreter, given = rootfs.open_given(config["interpreter"]), rootfs.open_given(config["read_only"])
+    hidden = [] if config["host_packages"] else rootfs.host_packages()
     if config["change_user"]:
         os.setgroups([])
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or its children's maps could not be written
-    rootfs.build(config["base"], given=given)
+    rootfs.build(config["base"], interpreter=interpreter, hidden=hidden, given=given)
 
 
 def _serve(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:

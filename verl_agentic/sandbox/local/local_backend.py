@@ -12,15 +12,26 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from verl_agentic.errors import ConfigError, SandboxError, boundary
-from verl_agentic.sandbox.inside import files
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
+from verl_agentic.errors import ConfigError, DataError, SandboxError, boundary
+from verl_agentic.sandbox.inside import files, frames, take_tree
+from verl_agentic.sandbox.interface import (
+    Command,
+    CommandResult,
+    Limits,
+    SandboxSession,
+    SessionKind,
+    TakenTree,
+    Tree,
+    check_take,
+    tree_entries,
+)
 from verl_agentic.sandbox.local.local_process import Execution
+from verl_agentic.sandbox.source_trees import packed, refuse_image
 
 _PREFIX = "sandbox_local_"
 _T = TypeVar("_T")
@@ -56,14 +67,24 @@ class LocalBackend:
         self._base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_"))
         self._threads = ThreadPoolExecutor(self._max_running, thread_name_prefix="sandbox")
 
-    async def create(self) -> LocalSandbox:
-        """Makes an empty folder. Raises SandboxError if the backend is not started, or the disk is full."""
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> LocalSandbox:
+        """Makes a folder with the trees; see `Backend.create`.
+
+        Raises:
+            SandboxError: the backend is not started, or the disk is full.
+        """
+        refuse_image(self.name, image)
         if self._threads is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
         with boundary(SandboxError, "making a sandbox's folder"):
             folder = Path(tempfile.mkdtemp(dir=self._base))
             sandbox = LocalSandbox(folder, threads=self._threads, on_closed=self._sandboxes.discard)
         self._sandboxes.add(sandbox)
+        try:
+            await sandbox.place(trees)
+        except BaseException:
+            await sandbox.close()
+            raise
         return sandbox
 
     async def close(self) -> None:
@@ -87,6 +108,7 @@ class LocalSandbox:
         self._work = folder / "work"
         self._work.mkdir()
         self._num_snapshots = 0
+        self._initial: int | None = None  # the snapshot with the trees
         self._running: set[Execution] = set()
         self._sessions: list[SandboxSession] = []
         self._on_closed = on_closed
@@ -119,9 +141,34 @@ class LocalSandbox:
         await self._in_thread(files.copy_tree, str(self._work), str(self._snapshot(self._num_snapshots)))
         return self._num_snapshots
 
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        entries, contents = tree_entries(files, at=at, modes=modes, max_bytes=frames.MAX_BLOB)
+        await self._in_thread(self._write, entries, contents)
+
+    async def place(self, trees: Sequence[Tree]) -> None:
+        """Puts trees into a new sandbox; `reset` restores them. Raises ConfigError for links and special files."""
+        for tree in trees:
+            entries, contents = await asyncio.to_thread(packed, tree)
+            below = [[f"{tree.at}/{path}", size, mode] for path, size, mode in entries]
+            await self._in_thread(self._write, below, contents)
+        if trees:
+            self._initial = await self.snapshot()
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        check_take(at, max_bytes=max_bytes, max_files=max_files, highest_bytes=frames.MAX_BLOB)
+
+        def take() -> TakenTree:
+            taken = take_tree.take(str(self._work), at, max_bytes=max_bytes, max_files=max_files)
+            return TakenTree.of(taken.files, taken.skipped, taken.contents)
+
+        return await self._in_thread(take)
+
     async def reset(self, snapshot: int | None = None) -> None:
         if snapshot is not None and not 1 <= snapshot <= self._num_snapshots:
             raise ConfigError(f"snapshots 1 to {self._num_snapshots} are there, got {snapshot}")
+        snapshot = self._initial if snapshot is None else snapshot
         await self._end_sessions()
         await self._in_thread(files.empty, str(self._work))
         if snapshot is not None:
@@ -136,6 +183,12 @@ class LocalSandbox:
         await self._end_sessions()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         self._on_closed(self)
+
+    def _write(self, entries: list[list[Any]], contents: bytes) -> None:
+        try:
+            files.write(str(self._work), entries, memoryview(contents), user=None)
+        except (OSError, ValueError, files.BadPathError) as cause:
+            raise DataError(f"the tree could not be written, got {cause}; reset the sandbox first") from cause
 
     def _run_in_work(self, execution: Execution) -> CommandResult:
         return execution.run(self._work)

@@ -20,6 +20,7 @@ from typing import IO
 
 from verl_agentic.errors import ConfigError, SandboxError
 from verl_agentic.sandbox.inside import files
+from verl_agentic.sandbox.inside.kept_output import Output
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 
 # The child sets its limits itself, because a preexec_fn is unsafe with threads. The alarm ends a program whose trainer
@@ -69,7 +70,9 @@ class Execution:
     def __init__(self, command: Command, limits: Limits) -> None:
         self._command, self._limits = command, limits
         self._stdin = memoryview(command.stdin)
-        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+        self._outputs = {"stdout": Output(), "stderr": Output()}
+        for output in self._outputs.values():
+            output.begin(limits.output_bytes)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_cancelled = False
@@ -91,15 +94,14 @@ class Execution:
             timed_out = not self._pump(process, deadline=started + self._limits.wall_s)
         finally:
             usage = self._end(process)
-        cap = self._limits.output_bytes
-        stdout, stderr = (bytes(kept) for kept in self._kept.values())
+        stdout, stderr = self._outputs.values()
         return CommandResult(
-            stdout=stdout[:cap].decode("utf-8", "replace"),
-            stderr=stderr[:cap].decode("utf-8", "replace"),
+            stdout=b"".join(stdout.pieces).decode("utf-8", "replace"),
+            stderr=b"".join(stderr.pieces).decode("utf-8", "replace"),
             exit_code=process.returncode,
             timed_out=timed_out,
-            stdout_truncated=len(stdout) > cap,
-            stderr_truncated=len(stderr) > cap,
+            stdout_truncated=stdout.is_truncated,
+            stderr_truncated=stderr.is_truncated,
             wall_s=time.monotonic() - started,
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_memory_mb=_own_peak_mb(usage.ru_maxrss / 1024),
@@ -132,7 +134,7 @@ class Execution:
             return start(_RUN_CODE, [str(source.fileno())], keep=[source.fileno()])
 
     def _pump(self, process: subprocess.Popen[bytes], *, deadline: float) -> bool:
-        """Writes stdin and keeps the start of outputs; False if the deadline came first."""
+        """Writes stdin and keeps outputs; False if the deadline came first."""
         assert process.stdin and process.stdout and process.stderr
         end = os.pidfd_open(process.pid)
         try:
@@ -163,9 +165,7 @@ class Execution:
             except BrokenPipeError:
                 return False  # the program has closed it
             return bool(self._stdin)
-        kept, chunk = self._kept[name], os.read(stream.fileno(), _CHUNK)
-        kept.extend(chunk[: self._limits.output_bytes + 1 - len(kept)])
-        return bool(chunk)
+        return self._outputs[name].read(stream.fileno())
 
     def _end(self, process: subprocess.Popen[bytes]) -> resource.struct_rusage:
         """Kills the group, reads the rest of the pipes, and returns the program's usage."""
@@ -175,17 +175,11 @@ class Execution:
             process.returncode = os.waitstatus_to_exitcode(status)
         for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
             if stream is not None and not stream.closed:
-                self._drain(stream, name)
+                self._outputs[name].drain(stream.fileno())
                 stream.close()
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
         return usage
-
-    def _drain(self, stream: IO[bytes], name: str) -> None:
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(32):  # a process outside of the group may write forever
-                if not self._move(stream, name):
-                    return
 
 
 def spawn(
@@ -201,13 +195,13 @@ def spawn(
     stdout: int = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Starts an isolated interpreter (`python -I -S`: no site packages) that limits itself and runs `bootstrap`.
+    """Starts an isolated interpreter that limits itself and runs `bootstrap`: no site packages, writes no bytecode.
 
     Args:
         bootstrap: code to run after the limits are set; `arguments` start at `sys.argv[6]`.
         alarm_s: seconds after which it ends by itself; 0: never.
         folder: working folder and home.
-        env: environment in addition to PATH, HOME and LANG.
+        env: environment in addition to the sandbox's own.
         keep: descriptors that it inherits.
         stdin: as `subprocess.Popen` takes it.
 
@@ -218,9 +212,9 @@ def spawn(
     path = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LIMIT + bootstrap, *map(str, numbers), *arguments],
+            [sys.executable, "-I", "-S", "-B", "-c", LIMIT + bootstrap, *map(str, numbers), *arguments],
             bufsize=0,
-            env={"PATH": path, "HOME": str(folder), "LANG": "C.UTF-8", **env},
+            env={"PATH": path, "HOME": str(folder), "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **env},
             cwd=folder,
             pass_fds=keep,
             start_new_session=True,

@@ -10,7 +10,7 @@ import base64
 import os
 import random
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -22,9 +22,10 @@ from verl_agentic.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
-from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
+from verl_agentic.sandbox.source_trees import refuse_image, refuse_trees
 from verl_agentic.settings import Settings, setting
 
 try:
@@ -92,8 +93,14 @@ class RemoteBackend:
             raise
         self._client = client
 
-    async def create(self) -> RemoteSandbox:
-        """Makes the client's end of a sandbox; the service makes one for every run."""
+    async def create(self, *, trees: Sequence[Tree] = (), image: str | None = None) -> RemoteSandbox:
+        """Makes the client's end of a sandbox; the service makes one for every run.
+
+        Raises:
+            ConfigError: trees or an image are given, because the service keeps nothing.
+        """
+        refuse_image(self.name, image)
+        refuse_trees(self.name, trees)
         if self._client is None:
             raise SandboxError("the backend is not started, got a call of create; await start() first")
         return RemoteSandbox(self)
@@ -172,6 +179,16 @@ class RemoteSandbox:
     async def open_session(self, kind: SessionKind, *, limits: Limits) -> SandboxSession:
         """Raises: a stateless service has no sessions."""
         _refuse(f"a {kind} session")
+
+    async def put_tree(
+        self, files: Mapping[str, bytes], *, at: str = ".", modes: Mapping[str, int] | None = None
+    ) -> None:
+        """Raises: a stateless service keeps no files."""
+        _refuse("a tree of files")
+
+    async def take_tree(self, at: str = ".", *, max_bytes: int, max_files: int) -> TakenTree:
+        """Raises: a stateless service keeps no files."""
+        _refuse("a tree of files")
 
     async def snapshot(self) -> int:
         """Raises: a stateless service has no snapshots."""

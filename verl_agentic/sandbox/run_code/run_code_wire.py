@@ -11,6 +11,7 @@ import binascii
 from typing import Any
 
 from verl_agentic.errors import ConfigError, MissingDependencyError, SandboxError
+from verl_agentic.sandbox.inside.kept_output import head_and_tail
 from verl_agentic.sandbox.interface import CommandResult
 
 try:
@@ -22,6 +23,7 @@ except ImportError as cause:
 
 SERVICE = "verl-agentic"
 """Name of our own server in `/health`."""
+_MAX_BYTES_OF_A_BYTE, _MARKER_BYTES = 3, 64  # an invalid byte becomes a character of 3 bytes
 _EXTRAS = ("cpu_s", "peak_memory_mb", "oom", "stdout_truncated", "stderr_truncated")
 
 
@@ -92,8 +94,8 @@ def result_of(answer: Any, *, output_bytes: int) -> CommandResult:
         part = answer.get("run_result") or answer["compile_result"]
         is_late = part["status"] == "TimeLimitExceeded"
         exit_code = part.get("return_code")
-        stdout, stdout_is_cut = _cut(part.get("stdout") or "", output_bytes)
-        stderr, stderr_is_cut = _cut(part.get("stderr") or "", output_bytes)
+        stdout, stdout_is_cut = _cut(part, "stdout", output_bytes)
+        stderr, stderr_is_cut = _cut(part, "stderr", output_bytes)
         return CommandResult(
             stdout=stdout,
             stderr=stderr,
@@ -124,6 +126,11 @@ def _part_of(result: CommandResult) -> dict[str, Any]:
     }
 
 
-def _cut(text: str, limit: int) -> tuple[str, bool]:
+def _cut(part: dict[str, Any], name: str, limit: int) -> tuple[str, bool]:
+    """Returns an output, cut unless the service has cut it, and whether it was cut here."""
+    text = part.get(name) or ""
     data = text.encode("utf-8", "replace")
-    return (text, False) if len(data) <= limit else (data[:limit].decode("utf-8", "ignore"), True)
+    if f"{name}_truncated" in part:
+        limit = _MAX_BYTES_OF_A_BYTE * limit + _MARKER_BYTES
+    kept = head_and_tail(data, limit)
+    return (text, False) if kept is data else (kept.decode("utf-8", "replace"), True)

@@ -1,0 +1,175 @@
+"""The environment `swe`: fix an issue in a repository; hidden tests decide, and cheating does not count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolEnv, Transcript
+from verl_agentic.rewards.code.patch_paths import touched_paths
+from verl_agentic.rewards.repository.accepted import changes
+from verl_agentic.rewards.repository.attempts import attempts
+from verl_agentic.rewards.repository.grade import GradeReport, grade
+from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.sandbox.interface import REPOSITORY_LIMITS
+from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
+from verl_agentic.sandbox.sandbox_pool import PoolConfig
+from verl_agentic.types import ToolCall
+
+from .editor import EditorTool
+from .repo_box import RepoBox
+from .repo_tools import CommandTool, SearchTool, SubmitTool
+from .sample_store import sample_store
+from .scaffold import Scaffold, load_scaffold
+
+_SESSIONS = PoolConfig(size=256, warm=0)
+_TOOLS: dict[str, Any] = {
+    "command": CommandTool, "shell": CommandTool, "editor": EditorTool, "search": SearchTool, "submit": SubmitTool
+}  # fmt: skip
+_NO_CALL = "Your turn has no tool call. Make a call, or submit your change."
+_ONE_CALL = "not run: only the first {count} calls of a turn are run"
+_MAX_HINTS = 5
+
+
+class SweEnv(ToolEnv):
+    """A repository, an issue, and the tools of a scaffold."""
+
+    def __init__(
+        self,
+        row: EnvRow,
+        *,
+        task: RepoTask,
+        store: TaskStore,
+        scaffold: Scaffold,
+        repo: RepoBox,
+        pool: Any,
+        grade_unfinished: bool,
+    ) -> None:
+        self._task, self._store, self._scaffold, self._repo, self._pool = task, store, scaffold, repo, pool
+        self._grade_unfinished = grade_unfinished
+        self._parts = [_TOOLS[form.kind](form, scaffold=scaffold, repo=repo) for form in scaffold.tools]
+        self._steps = self._without_call = 0
+        self.report: GradeReport | None = None
+        """The verdict, after `score`."""
+        super().__init__(row, self._parts, max_parallel_calls=1)
+
+    async def start(self) -> tuple[Message, ...]:
+        """Makes the repository and returns the prompt."""
+        await self._repo.open()
+        task = self._scaffold.task.format(root=self._repo.root, issue=self._task.problem_statement.strip())
+        return Message("system", self._scaffold.system), Message("user", task)
+
+    async def step(self, action: Action) -> Observation:
+        """Runs the calls of a turn. Submission, the last step, and too many turns without a call end the episode."""
+        self._steps += 1
+        self._without_call = 0 if action.tool_calls else self._without_call + 1
+        if self._without_call >= self._scaffold.max_turns_without_call:
+            return Observation(stop=StopReason.NO_ACTION)
+        if not action.tool_calls:
+            observation = Observation(messages=(Message("user", _NO_CALL),))
+        else:
+            observation = await super().step(replace(action, tool_calls=self._limited(action.tool_calls)))
+        if self.is_submitted:
+            return replace(observation, stop=StopReason.ENV_DONE)
+        left = self._scaffold.max_steps - self._steps
+        if left <= 0:
+            return replace(observation, stop=StopReason.MAX_TURNS)
+        return _with_steps_left(observation, left) if self._scaffold.shows_steps_left else observation
+
+    @property
+    def is_submitted(self) -> bool:
+        """True when the policy has submitted its change."""
+        return any(getattr(tool, "is_submitted", False) for tool in self._parts)
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Returns outcome 1 if all tests to fix and all tests not to break pass in a fresh sandbox, else 0.
+
+        A change that was not submitted counts 0, unless `grade_unfinished`. `info` has the counts of tests
+        (`GradeReport.info`) and of attempts to cheat (`attempts`).
+        """
+        taken = await self._repo.taken()
+        base = read_tree(self._store.base(self._task))
+        changed = changes(base, taken.files)
+        if not (self.is_submitted or self._grade_unfinished):
+            return Reward(0.0, info={"patch_applied": 0.0})
+        self.report = await grade(self._task, self._store, changed, self._pool, skipped=taken.skipped)
+        commands = [line for tool in self._parts for line in getattr(tool, "commands", ())]
+        info = {**self.report.info(), **attempts(self.report, commands)}
+        return Reward(float(self.report.resolved), info=info)
+
+    async def guidance(self, transcript: Transcript) -> str:
+        """Returns a plan, failing tests and files to look at, for an attempt after a failure (Agent-RLVR).
+
+        Paper: https://arxiv.org/abs/2506.11425 (section 3).
+        """
+        failed = [test for test, one in self.report.f2p.items() if one != "passed"] if self.report else []
+        tests = (failed or list(self._task.fail_to_pass))[:_MAX_HINTS]
+        files = sorted(touched_paths(self._task.patch))[:_MAX_HINTS]
+        return (
+            f"An earlier attempt did not fix the issue. Look at {', '.join(files)}. After a right fix, these tests "
+            f"pass: {', '.join(tests)}. Plan: read the functions that the issue is about, write a script "
+            "that shows the bug, change as little as possible, and run the script and the tests before you submit."
+        )
+
+    async def close(self) -> None:
+        """Ends the sandbox."""
+        await self._repo.close()
+
+    def _limited(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        count = self._scaffold.max_calls_per_turn or len(calls)
+        rest = (replace(call, error=_ONE_CALL.format(count=count), error_kind="too_many") for call in calls[count:])
+        return (*calls[:count], *rest)
+
+
+def make_env(
+    row: EnvRow,
+    *,
+    scaffold: str = "editor",
+    max_steps: int | None = None,
+    command_timeout_s: float | None = None,
+    grade_unfinished: bool = False,
+    memory_mb: int = 1024,
+    sandbox: str = "auto",
+    at_least: str | None = None,
+    pool: PoolOwner = "process",
+) -> SweEnv:
+    """Returns the environment of one episode.
+
+    Args:
+        row: `extra["task"]` is the JSON of a `RepoTask`, `extra["store"]` the folder of its `TaskStore`; empty for the
+            bundled sample.
+        scaffold: `bash`, `editor`, `r2e`, or the path of a YAML file with the keys of `scaffold.Scaffold`.
+        max_steps: turns of an episode; None: the scaffold's.
+        command_timeout_s: wall time of one command, in seconds; None: the scaffold's.
+        grade_unfinished: also grade the files of an episode that ended without a submission.
+        memory_mb: memory of one command, in MiB.
+        sandbox: backend: `auto`, `namespaces`, `docker` or `landlock`; `local` for trusted models only.
+        at_least: weakest isolation that is allowed; by default `landlock` with `auto`.
+        pool: `process` for a pool per process, `node` for one pool per node.
+
+    Raises:
+        ConfigError: the row has no task, or an option is out of its range.
+    """
+    if "task" not in row.extra or "store" not in row.extra:
+        raise ConfigError(f"a row of swe has extra_info task and store, got {sorted(row.extra)}; use make_rows")
+    given = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
+    form = replace(load_scaffold(scaffold), **{name: value for name, value in given.items() if value is not None})
+    task = RepoTask.from_json(row.extra["task"])
+    store = TaskStore(Path(row.extra["store"])) if row.extra["store"] else sample_store()
+    limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
+    boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS)
+    repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
+    return SweEnv(row, task=task, store=store, scaffold=form, repo=repo, pool=boxes, grade_unfinished=grade_unfinished)
+
+
+def _with_steps_left(observation: Observation, left: int) -> Observation:
+    *before, last = observation.messages
+    return replace(observation, messages=(*before, replace(last, content=f"{last.content}\nSteps Remaining: {left}")))
+
+
+def ground_truth(task: RepoTask) -> str:
+    """Returns the ground truth of a row, as the components `resolved` and `resolved_partial` read it."""
+    return json.dumps({"FAIL_TO_PASS": list(task.fail_to_pass), "PASS_TO_PASS": list(task.pass_to_pass)})

@@ -1,0 +1,106 @@
+"""A repository in a sandbox: commands, a shell, files, and the changes of an episode."""
+
+from __future__ import annotations
+
+import posixpath
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from verl_agentic import ConfigError, EnvError
+from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, TakenTree, Tree
+
+FOLDER = "testbed"
+_SITE = ".site"
+_MAX_BYTES, _MAX_FILES = 64 * 2**20, 20_000
+_BEGIN = (
+    "git init -q . && git add -A && git -c user.name=base -c user.email=base@localhost commit -q -m base "
+    "&& git config user.name agent && git config user.email agent@localhost && pwd"
+)
+_START_S = 60.0
+
+
+class RepoBox:
+    """The sandbox of one episode, with the repository as a fresh git repository of one commit."""
+
+    def __init__(self, pool: Any, *, base: Path, site: Path | None, limits: Limits) -> None:
+        """Takes a pool that leases sandboxes, the base tree, and the folder of installed test requirements, if any."""
+        self._pool, self._base, self._site, self._limits = pool, base, site, limits
+        self._lease = AsyncExitStack()
+        self._sandbox: Sandbox | None = None
+        self._shell: SandboxSession | None = None
+        self.root = ""
+        """Path of the repository inside."""
+
+    async def open(self) -> None:
+        """Leases the sandbox and makes the repository. Raises EnvError if git fails."""
+        trees = [Tree(source=self._base, at=FOLDER)]
+        if self._site is not None:
+            trees.append(Tree(source=self._site, at=_SITE, read_only=True))
+        self._sandbox = await self._lease.enter_async_context(self._pool.lease(trees=trees))
+        begun = await self._run(["bash", "-c", f"cd {FOLDER} && {_BEGIN}"], wall_s=_START_S)
+        if not begun.ok:
+            raise EnvError(f"the repository could not be made, got {begun.stderr[-300:]!r}; is git in the sandbox?")
+        self.root = begun.stdout.strip().splitlines()[-1]
+
+    async def command(self, text: str, *, wall_s: float) -> CommandResult:
+        """Runs a command line in a new shell in the repository."""
+        return await self._run(["bash", "-c", f"cd {FOLDER} || exit\n{text}"], wall_s=wall_s)
+
+    async def shell(self, text: str, *, wall_s: float) -> CommandResult:
+        """Runs a command line in the shell of the episode; a new one is opened if it has ended."""
+        if self._shell is None:
+            self._shell = await self._live().open_session("bash", limits=self._limits)
+            settings = " ".join(f"{name}={value}" for name, value in self._env().items())
+            await self._shell.run(f"cd {FOLDER}; export {settings}", wall_s=_START_S)
+        result = await self._shell.run(text, wall_s=wall_s)
+        if result.timed_out or result.oom or result.exit_code < 0:
+            session, self._shell = self._shell, None
+            await session.close()
+        return result
+
+    async def read(self, path: str) -> bytes | None:
+        """Returns the content of a regular file, or None."""
+        place = self._place(path)
+        result = await self._run(["true"], wall_s=_START_S, outputs=[place])
+        return result.files.get(place)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Writes a file. Raises ConfigError if its path leaves the repository or goes through a link."""
+        await self._live().put_tree({self._place(path): content})
+
+    async def taken(self) -> TakenTree:
+        """Returns all files of the repository; links are not followed, and git's folder is left out."""
+        tree = await self._live().take_tree(FOLDER, max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
+        is_git = (".git/", ".git")
+        files = {path: content for path, content in tree.files.items() if not path.startswith(is_git[0])}
+        skipped = {path: why for path, why in tree.skipped.items() if not path.startswith(is_git)}
+        return replace(tree, files=files, skipped=skipped)
+
+    async def close(self) -> None:
+        """Ends the sandbox."""
+        self._sandbox = self._shell = None
+        await self._lease.aclose()
+
+    def _place(self, path: str) -> str:
+        """Returns a path below the working folder. Raises ConfigError if it leaves the repository."""
+        full = posixpath.normpath(posixpath.join(self.root, path))
+        if not full.startswith(f"{self.root}/"):
+            raise ConfigError(f"the path must lie in {self.root}, got {path!r}; give the path of a file in it")
+        return FOLDER + full.removeprefix(self.root)
+
+    def _env(self) -> dict[str, str]:
+        folder = posixpath.dirname(self.root) if self.root else "."
+        site = [] if self._site is None else [f"{folder}/{_SITE}"]
+        paths = [f"{self.root}/src", self.root, *site] if self.root else site
+        return {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def _live(self) -> Sandbox:
+        if self._sandbox is None:
+            raise EnvError("the repository's sandbox is closed, got a call to it; open it first")
+        return self._sandbox
+
+    async def _run(self, argv: list[str], *, wall_s: float, outputs: tuple[str, ...] | list[str] = ()) -> CommandResult:
+        command = Command(argv=argv, env=self._env(), outputs=outputs)
+        return await self._live().run(command, limits=replace(self._limits, wall_s=wall_s))

@@ -1,0 +1,1 @@
+"""Small functions for texts, intervals, amounts and durations."""

@@ -1,0 +1,105 @@
+"""Rows of other datasets become tasks; missing columns are errors that name them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from verl_agentic.cli import main
+from verl_agentic.data.swe.exchange.import_rows import import_tasks
+from verl_agentic.data.swe.exchange.row_formats import task_of_row
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.rewards.repository.repo_task import TaskStore
+
+_PATCH = "--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
+_TEST_PATCH = "--- a/tests/test_m.py\n+++ b/tests/test_m.py\n@@ -1 +1 @@\n-a\n+b\n"
+_COMMON: dict[str, Any] = {
+    "instance_id": "own__kit-1", "repo": "own/kit", "base_commit": "c0ffee", "problem_statement": "wrong",
+    "patch": _PATCH, "test_patch": _TEST_PATCH, "hints_text": "", "version": "1",
+    "FAIL_TO_PASS": '["tests/test_m.py::a"]', "PASS_TO_PASS": '["tests/test_m.py::b"]',
+}  # fmt: skip
+_ROWS: dict[str, dict[str, Any]] = {
+    "swe-bench": {**_COMMON, "image": "own/image:1", "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail",
+                  "eval_script": "pytest"},
+    "swe-bench-old": {**_COMMON, "created_at": "2024", "environment_setup_commit": "c0ffee"},
+    "swe-gym": {**_COMMON, "FAIL_TO_PASS": ["tests/test_m.py::a"], "PASS_TO_PASS": ["tests/test_m.py::b"]},
+    "swe-smith": {
+        key: value for key, value in {**_COMMON, "image_name": "own/smith:1"}.items() if key not in ("base_commit",)
+    },
+    "nemotron": {**{k: v for k, v in _COMMON.items() if k != "patch"}, "golden_patch": _PATCH},
+    "nemo-gym": {"responses_create_params": {"input": [], "metadata": {
+        "instance_id": "own__kit-1", "instance_dict": json.dumps(_COMMON)}}},
+}  # fmt: skip
+_IMAGES = {
+    "swe-bench": "own/image:1",
+    "swe-bench-old": "swebench/sweb.eval.x86_64.own_1776_kit-1:latest",
+    "swe-gym": "xingyaoww/sweb.eval.x86_64.own_s_kit-1:latest",
+    "swe-smith": "own/smith:1",
+    "nemotron": "",
+    "nemo-gym": "xingyaoww/sweb.eval.x86_64.own_s_kit-1:latest",
+}
+
+
+@pytest.mark.parametrize("form", _ROWS)
+def test_each_format_is_detected_and_mapped(form: str) -> None:
+    task = task_of_row(_ROWS[form])
+    assert (task.instance_id, task.repo, task.kind) == ("own__kit-1", "own/kit", "imported")
+    assert (task.fail_to_pass, task.pass_to_pass) == (("tests/test_m.py::a",), ("tests/test_m.py::b",))
+    assert task.image == _IMAGES[form] and task.targets == ("tests/test_m.py",)
+    assert ("+x = 1" if form == "swe-smith" else "+x = 2") in task.patch
+
+
+def test_r2e_rows_split_tests_by_the_log_of_the_old_commit() -> None:
+    row = {
+        "repo_name": "kit", "docker_image": "own/r2e:1", "commit_hash": "0123456789abcdef",
+        "problem_statement": "wrong",
+        "expected_output_json": json.dumps({"T.a": "PASSED", "b": "PASSED", "c": "FAILED"}),
+        "execution_result_content": json.dumps({"old_commit_res_stdout": "PASSED t.py::b\nFAILED t.py::T::a - x\n"}),
+    }  # fmt: skip
+    task = task_of_row(row)
+    assert (task.fail_to_pass, task.pass_to_pass, task.reference) == (("T.a",), ("b",), {"c": "failed"})
+    assert task.image == "own/r2e:1" and not task.flags
+    without = task_of_row({key: value for key, value in row.items() if key != "execution_result_content"})
+    assert set(without.fail_to_pass) == {"T.a", "b"} and "f2p_unknown" in without.flags
+
+
+def test_missing_columns_are_named() -> None:
+    row = {key: value for key, value in _ROWS["swe-gym"].items() if key != "test_patch"}
+    with pytest.raises(DataError, match=r"swe-gym: test_patch"):
+        task_of_row(row)
+    with pytest.raises(DataError, match=r"lacks \['test_patch'\]"):
+        task_of_row(row, form="swe-gym")
+    with pytest.raises(ConfigError, match="a format is one of"):
+        task_of_row(row, form="other")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_files_of_all_kinds_are_read(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [_ROWS["swe-gym"], {**_ROWS["swe-gym"], "instance_id": "own__kit-2"}]
+    path, out = tmp_path / f"rows{suffix}", tmp_path / "tasks.jsonl"
+    if suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif suffix == ".json":
+        path.write_text(json.dumps({row["instance_id"]: row for row in rows}))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    out = tmp_path / "out" / "tasks.jsonl"
+    assert main(["swe", "import", str(path), "--out", str(out)]) == 0
+    assert "2 tasks, 2 with an image, 0 with an evaluation script" in capsys.readouterr().out
+    assert [task.instance_id for task in TaskStore(out).tasks()] == ["own__kit-1", "own__kit-2"]
+
+
+def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
+    for name, content, message in (
+        ("a.jsonl", json.dumps(_COMMON) + "\n" + json.dumps(_COMMON) + "\n", "row 2: the id .* is there twice"),
+        ("b.json", "1", "must hold a list"), ("c.parquet", "no", "not parquet"), ("d.csv", "x", "jsonl"),
+        ("e.jsonl", "", "no rows"),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match=message):
+            import_tasks(tmp_path / name)

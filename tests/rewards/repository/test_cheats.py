@@ -1,0 +1,45 @@
+"""Cheats: naive graders pay for them, ours does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from repository.cheats import Cheat
+from repository.more_cheats import CHEATS, OWN
+from repository.naive import play
+from repository.small_package import BASE, GOLD
+
+from verl_agentic.rewards.repository.accepted import changes
+from verl_agentic.rewards.repository.grade import grade
+from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
+from verl_agentic.sandbox.interface import Backend
+
+
+def test_there_are_at_least_12_cheats_beyond_the_study() -> None:
+    assert len(CHEATS) - len(OWN) == 22
+    assert len(OWN) >= 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHEATS)
+async def test_a_cheat_is_paid_by_the_naive_graders_that_it_names_and_not_by_ours(
+    name: str, backend: Backend, store: TaskStore, task: RepoTask, site: Path
+) -> None:
+    final = await play(backend, site, CHEATS[name])
+    report = await grade(task, store, changes(BASE, final.files), backend, skipped=final.skipped, test_s=10.0)
+    assert final.paid_by == CHEATS[name].beats
+    assert not report.resolved
+    assert report.info()["f2p_passed"] < len(report.f2p)
+
+
+@pytest.mark.parametrize("change", ["fix", "nothing"])
+async def test_all_graders_pay_for_the_fix_and_none_for_nothing(
+    change: str, backend: Backend, store: TaskStore, task: RepoTask, site: Path
+) -> None:
+    written = {path: content.decode() for path, content in GOLD.items() if content} if change == "fix" else {}
+    final = await play(backend, site, Cheat(write=written, stopped_by=""))
+    report = await grade(task, store, changes(BASE, final.files), backend)
+    assert final.paid_by == (frozenset({"exit", "log", "diff"}) if change == "fix" else frozenset())
+    assert report.resolved == (change == "fix")
+    assert not report.forged and not report.refused

@@ -1,0 +1,170 @@
+"""Poisoned tests."""
+
+from __future__ import annotations
+
+import ast
+import random
+from pathlib import Path
+
+import pytest
+from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
+
+from verl_agentic.rewards.repository.poison import poison_halves
+from verl_agentic.rewards.repository.run_tests import run_repository_tests
+from verl_agentic.sandbox.interface import Backend
+
+# Forms of tests in which careless poison raises false alarms.
+FORMS = '''
+import contextlib
+import unittest
+
+import pytest
+
+from smallkit import Size, slug
+
+
+@pytest.fixture
+def test_like_fixture():
+    yield slug("A")
+
+
+def test_fixture(test_like_fixture):
+    assert test_like_fixture == "a"
+
+
+def test_early_return():
+    if slug("A") == "a":
+        return
+    assert slug("B") == "b"
+
+
+def test_return_in_try():
+    try:
+        return None
+    except AssertionError:
+        pass
+    finally:
+        slug("x")
+
+
+def test_swallows():
+    with contextlib.suppress(AssertionError):
+        assert slug("A") == "b"
+
+
+def test_raises_assertion():
+    with pytest.raises(AssertionError):
+        assert slug("A") == "b"
+
+
+def test_no_assertion():
+    slug("A")
+
+
+def test_one_line(): assert slug("A") == "a"
+
+
+def test_loop():
+    for text in []:
+        assert slug(text) == "never"
+    for text in ("A", "a"):
+        if text == "A":
+            continue
+        assert slug(text) == "a"
+
+
+def test_branches():
+    if slug(""):
+        assert slug("A") == "never"
+    else:
+        assert not slug("")
+
+
+def test_inner():
+    def check(text):
+        return slug(text) == "a"
+
+    assert check("A") and check("a")
+
+
+@pytest.mark.parametrize("text", ["A", "a"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_parameters(text, count):
+    assert slug(text * count) in ("a", "aa"), f"{text} {count}"
+    assert (slug(text)
+            == "a")
+
+
+def test_texts():
+    assert slug("Ünï") == """uni"""
+    assert slug("a") != "b"
+    assert len(slug("abc")) > 2
+    assert slug("a") is not None
+
+
+class Base(unittest.TestCase):
+    def test_inherited(self):
+        self.assertEqual(slug("A"), "a")
+
+
+class TestDerived(Base):
+    def test_methods(self):
+        self.assertTrue(slug("A"))
+        self.assertIn("a", slug("A"))
+        self.assertAlmostEqual(float(Size(3).count), 3.0)
+        self.assertRaises(ValueError, Size, -1)
+
+    def test_subtests(self):
+        for text in ("A", "a"):
+            with self.subTest(text=text):
+                self.assertEqual(slug(text), "a")
+
+    def test_cleanup(self):
+        self.addCleanup(slug, "x")
+        with self.assertRaises(ValueError) as caught:
+            Size(-1)
+        self.assertIn("negative", str(caught.exception))
+
+
+class TestPlain:
+    @staticmethod
+    def test_static():
+        assert slug("A") == "a"
+
+    class TestInner:
+        def test_inner(self):
+            assert [slug("A"), -1] == ["a", -1]
+'''
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_test_is_poisoned_in_exactly_one_half(seed: int) -> None:
+    first, second = poison_halves(HIDDEN, (F2P, P2P), rng=random.Random(seed))
+    assert first.poisoned | second.poisoned == {*F2P, *P2P}
+    assert not first.poisoned & second.poisoned
+    for half in (first, second):
+        assert len(half.poisoned & set(F2P)) == 1
+        for path, content in half.files.items():
+            assert _names(content) == _names(HIDDEN[path])
+
+
+def test_files_that_cannot_be_read_are_unchanged() -> None:
+    tests = {"tests/test_a.py": b"def test_a(:\n", "tests/test_b.py": b"\xff", "tests/data.bin": b"\0"}
+    for half in poison_halves(tests, (["tests/test_a.py::test_a", "tests/test_b.py::test_b"],), rng=random.Random(0)):
+        assert half.files == tests and not half.poisoned
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_honest_code_passes_no_poisoned_test_and_all_others(seed: int, backend: Backend, site: Path) -> None:
+    tests = {**HIDDEN, "tests/test_forms.py": FORMS.encode()}
+    base = {path: content for path, content in {**BASE, **GOLD}.items() if content is not None}
+    clean = await run_repository_tests(backend, tree={**base, **tests}, site=site, targets=sorted(tests))
+    assert len(clean.passed) == len(clean.outcomes) == 35
+    for half in poison_halves(tests, (sorted(clean.passed),), rng=random.Random(seed)):
+        run = await run_repository_tests(backend, tree={**base, **half.files}, site=site, targets=sorted(tests))
+        assert run.ended and set(run.outcomes) == set(clean.outcomes)
+        assert run.passed == clean.passed - half.poisoned
+
+
+def _names(content: bytes) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(content)) if isinstance(node, ast.FunctionDef)]

@@ -1,0 +1,67 @@
+"""Tasks survive JSON, and a store gives back what was put into it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verl_agentic.errors import DataError
+from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree, tree_key, write_tree
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+def _task(**values: object) -> RepoTask:
+    needed = {"instance_id": "a-1", "repo": "pypi/a", "problem_statement": "wrong", "fail_to_pass": ("t.py::x",)}
+    return RepoTask(**{**needed, **values})  # type: ignore[arg-type]
+
+
+@settings(max_examples=50)
+@given(statement=_TEXT, names=st.lists(_TEXT, max_size=3), reference=st.dictionaries(_TEXT, _TEXT, max_size=3))
+def test_a_task_survives_json(statement: str, names: list[str], reference: dict[str, str]) -> None:
+    task = _task(problem_statement=statement, fail_to_pass=tuple(names), reference=reference)
+    assert RepoTask.from_json(task.to_json()) == task
+    assert "\n" not in task.to_json()
+
+
+def test_unknown_columns_are_kept_as_provenance() -> None:
+    row = {**json.loads(_task().to_json()), "created_at": "2024"}
+    assert RepoTask.from_json(row).provenance == {"columns": {"created_at": "2024"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"FAIL_TO_PASS": None}, "lacks"), ({"FAIL_TO_PASS": "t"}, "list of test ids"), ({"kind": "odd"}, "kind must")],
+)
+def test_a_row_that_is_no_task_is_an_error(change: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        RepoTask.from_json({**json.loads(_task().to_json()), **change})
+
+
+def test_a_store_gives_back_trees_and_tests(tmp_path: Path) -> None:
+    store = TaskStore(tmp_path / "tasks")
+    files = {"a.py": b"x = 1\n", "b/c.py": b""}
+    task = _task(base_commit=store.add_tree(files), tests=store.add_tests({"tests/test_a.py": b"pass\n"}))
+    store.write([task])
+    assert list(TaskStore(store.path).tasks()) == [task]
+    assert store.add_tree(files) == task.base_commit == tree_key(files)
+    assert read_tree(store.base(task)) == files
+    assert store.hidden_tests(task) == {"tests/test_a.py": b"pass\n"} and store.site(task) is None
+    with pytest.raises(DataError, match="has no trees"):
+        store.base(_task(base_commit="0" * 64))
+
+
+def test_the_key_depends_on_paths_and_contents() -> None:
+    keys = {tree_key(files) for files in ({"a": b"1"}, {"b": b"1"}, {"a": b"2"}, {"a": b"1", "b": b"1"}, {})}
+    assert len(keys) == 5
+
+
+def test_links_are_not_read_and_paths_outside_are_not_written(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("/etc/hostname")
+    assert read_tree(tmp_path) == {}
+    with pytest.raises(DataError, match="below"):
+        write_tree({"../x": b""}, tmp_path)

@@ -1,0 +1,1 @@
+"""Tasks that fix repositories: made from releases and mutations, checked, imported and exported."""

@@ -1,0 +1,1 @@
+"""Small tasks: a good tree with one function broken."""

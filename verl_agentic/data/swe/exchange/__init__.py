@@ -1,0 +1,1 @@
+"""Rows of other datasets, and files that other harnesses read."""

@@ -1,0 +1,1 @@
+"""Releases of packages: source distributions, their files, requirements and changelogs."""

@@ -1,0 +1,1 @@
+"""Repositories with tests: tasks, their files on disk, and verdicts on changes."""

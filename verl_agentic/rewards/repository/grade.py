@@ -1,0 +1,184 @@
+"""Grades a change of a repository: accepted files, hidden tests, and poisoned tests for what looks like a success."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from verl_agentic.errors import DataError
+from verl_agentic.rewards.code.patch_paths import is_test, touched_paths
+from verl_agentic.rewards.repository.accepted import Accepted, accept
+from verl_agentic.rewards.repository.poison import PoisonedTests, poison_halves
+from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.rewards.repository.run_tests import LIMITS, TEST_S, TestRun, run_repository_tests, site_modules
+from verl_agentic.rewards.repository.tree_diffs import changed_by
+from verl_agentic.sandbox.interface import Backend, Limits, Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradeReport:
+    """The verdict on a change."""
+
+    resolved: bool
+    """Whether all tests passed in the call phase, and no result was forged."""
+    f2p: Mapping[str, str]
+    """Test that must be fixed -> outcome; `missing` without a result."""
+    p2p: Mapping[str, str]
+    """Test that must still pass -> outcome."""
+    accepted: tuple[str, ...]
+    """Changed files that were taken over."""
+    refused: Mapping[str, str]
+    """Other changed files -> reason."""
+    flags: tuple[str, ...]
+    """Suspicious words in added lines. They are no verdict."""
+    forged: tuple[str, ...] = ()
+    """Tests whose poisoned form passed, or that passed only while no test was poisoned."""
+    tampered: tuple[str, ...] = ()
+    """Attempts to change trusted files or to send results."""
+    ended: bool = True
+    """Whether the tests came to their announced end."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Test -> message of its failure."""
+    cpu_s: float = 0.0
+    """CPU time of all runs, in seconds."""
+
+    def info(self) -> dict[str, float]:
+        """Returns the numbers for `Reward.info`; the components `resolved` and `resolved_partial` read them.
+
+        If results were forged, no test has passed.
+        """
+        counts = {}
+        for kind, outcomes in (("f2p", self.f2p), ("p2p", self.p2p)):
+            passed = sum(one == "passed" for one in outcomes.values()) if not self.forged else 0
+            counts |= {f"{kind}_passed": float(passed), f"{kind}_total": float(len(outcomes))}
+        return {
+            **counts,
+            "refused_files": float(len(self.refused)),
+            "forged": float(bool(self.forged)),
+            "tampered": float(bool(self.tampered)),
+            "flags": float(len(self.flags)),
+        }
+
+
+class _Grader:
+    """Runs of one grading."""
+
+    def __init__(
+        self, task: RepoTask, store: TaskStore, runner: Runner | Backend, *, limits: Limits, test_s: float
+    ) -> None:
+        self.task, self.runner, self.limits, self.test_s = task, runner, limits, test_s
+        self.base = read_tree(store.base(task))
+        self.hidden = store.hidden_tests(task)
+        self.site = store.site(task)
+        self.wanted = (*task.fail_to_pass, *task.pass_to_pass)
+        self.cpu_s = 0.0
+
+    async def run(self, files: Mapping[str, bytes | None], tests: Mapping[str, bytes]) -> TestRun:
+        """Runs tests on the base tree with changed files."""
+        kept = {path: content for path, content in self.base.items() if not is_test(path)}
+        tree = {path: content for path, content in {**kept, **files, **tests}.items() if content is not None}
+        targets = sorted({test.split("::")[0] for test in self.wanted})
+        run = await run_repository_tests(
+            self.runner, tree=tree, site=self.site, targets=targets, limits=self.limits, test_s=self.test_s
+        )
+        self.cpu_s += run.cpu_s
+        return run
+
+    async def forged(self, files: Mapping[str, bytes | None], rng: random.Random) -> tuple[str, ...]:
+        """Returns the tests whose results a poisoned run contradicts."""
+        halves = poison_halves(self.hidden, (self.task.fail_to_pass, self.task.pass_to_pass), rng=rng)
+        found = await asyncio.gather(*(self._contradicted(files, half) for half in halves))
+        return tuple(sorted({test for tests in found for test in tests}))
+
+    async def _contradicted(self, files: Mapping[str, bytes | None], half: PoisonedTests) -> Iterable[str]:
+        suspects = self._suspects(await self.run(files, half.files), half)
+        if suspects and (reference := self._reference()) is not None:
+            # Poison that the reference solution passes, too, proves nothing.
+            suspects -= self._suspects(await self.run(reference, half.files), half)
+        if suspects and not suspects & half.poisoned:  # a test may be unstable
+            again = self._suspects(await self.run(files, half.files), half)
+            suspects = (suspects & again) | (again & half.poisoned)
+        return suspects
+
+    def _suspects(self, run: TestRun, half: PoisonedTests) -> set[str]:
+        """Returns poisoned tests that passed and others that did not."""
+        return {test for test in self.wanted if (test in run.passed) == (test in half.poisoned)}
+
+    def _reference(self) -> Mapping[str, bytes | None] | None:
+        try:
+            changed = changed_by(self.base, self.task.patch)
+        except (DataError, UnicodeDecodeError):
+            return None
+        return changed or None
+
+
+async def grade(
+    task: RepoTask,
+    store: TaskStore,
+    changed: Mapping[str, bytes | None],
+    runner: Runner | Backend,
+    *,
+    skipped: Mapping[str, str] | None = None,
+    limits: Limits = LIMITS,
+    test_s: float = TEST_S,
+    rng: random.Random | None = None,
+) -> GradeReport:
+    """Grades a change.
+
+    1. Accepted files replace those of the base tree, whose tests are replaced by the hidden ones.
+    2. The tests run in a fresh sandbox. All tests of the task must pass in the call phase.
+    3. If they do, the tests run twice more. In each run, a random half of them is poisoned (`poison`). A poisoned test
+       that passes, or another one that fails, shows that results are forged. The reference solution confirms this.
+
+    Use a backend that isolates: the code is hostile. A remaining attack decides for each test whether it is poisoned,
+    and forges its result only if it is not. Against a changed expected value, this needs the right value. A task whose
+    hidden tests have no such values (or that a policy knows by heart) is weaker. Answers that pass tests for the wrong
+    reason, such as a table of the tests' inputs, are not detected.
+
+    Args:
+        changed: path -> new content, or None for a deleted file; unchanged files are ignored (`accepted.changes`).
+        skipped: path -> reason, for files that could not be taken out of the policy's sandbox.
+        limits: of one run.
+        test_s: maximum wall time of one test, in seconds.
+        rng: chooses the poison; by default unpredictable.
+
+    Raises:
+        DataError: the store lacks files of the task.
+        SandboxError: a sandbox failed.
+        ScoringError: the tests could not start.
+    """
+    grader = await asyncio.to_thread(_Grader, task, store, runner, limits=limits, test_s=test_s)
+    chosen = accept(
+        grader.base,
+        changed,
+        skipped=skipped,
+        protected=grader.hidden,
+        allowed=touched_paths(task.patch),
+        site_modules=site_modules(grader.site),
+    )
+    run = await grader.run(chosen.files, grader.hidden)
+    report = _report(task, chosen, run)
+    if report.resolved:
+        forged = await grader.forged(chosen.files, rng or random.SystemRandom())
+        report = replace(report, resolved=not forged, forged=forged)
+    return replace(report, cpu_s=grader.cpu_s)
+
+
+def _report(task: RepoTask, chosen: Accepted, run: TestRun) -> GradeReport:
+    f2p, p2p = (
+        {test: run.outcomes.get(test, "missing") if run.ended else "missing" for test in tests}
+        for tests in (task.fail_to_pass, task.pass_to_pass)
+    )
+    return GradeReport(
+        resolved=run.ended and all(one == "passed" for one in (*f2p.values(), *p2p.values())),
+        f2p=f2p,
+        p2p=p2p,
+        accepted=tuple(sorted(chosen.files)),
+        refused=chosen.refused,
+        flags=chosen.flags,
+        tampered=run.tampered,
+        ended=run.ended,
+        why=run.why,
+    )

@@ -1,0 +1,71 @@
+"""Wrong values that look like the right ones."""
+
+from __future__ import annotations
+
+import ast
+import random
+import string
+
+_EXACT = frozenset({"approx", "date", "datetime", "timedelta", "frozenset", "set", "dict", "list", "tuple"})
+
+
+def wrong_value(node: ast.expr, rng: random.Random) -> tuple[ast.expr, str] | None:
+    """Returns a part of an expression, and a source text for it that makes the value of the expression unequal.
+
+    Returns None if the expression has no constant to change. Calls count as values only if they look like constructors.
+    """
+    if isinstance(node, ast.Constant):
+        text = _wrong_constant(node.value, rng)
+        return None if text is None else (node, text)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        if isinstance(node.op, ast.USub) and isinstance(value, int | float):
+            return node, repr(-value - rng.randrange(1, 4))
+        return None
+    if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Call):
+        parts = _parts(node)
+        rng.shuffle(parts)
+        return next((found for part in parts if (found := wrong_value(part, rng)) is not None), _wrong_empty(node))
+    return None
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.Dict):
+        return list(node.values)
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return list(node.args[:1]) if name in _EXACT or name[:1].isupper() else []
+    return list(node.elts) if isinstance(node, ast.List | ast.Tuple | ast.Set) else []
+
+
+def _wrong_empty(node: ast.expr) -> tuple[ast.expr, str] | None:
+    if isinstance(node, ast.List | ast.Tuple) and not node.elts:
+        return node, "[1]" if isinstance(node, ast.List) else "(1,)"
+    return (node, "{'a': 1}") if isinstance(node, ast.Dict) and not node.keys else None
+
+
+def _wrong_constant(value: object, rng: random.Random) -> str | None:
+    if isinstance(value, bool):
+        return repr(not value)
+    if isinstance(value, int):
+        return repr(value + rng.choice((-2, -1, 1, 2, 10)))
+    if isinstance(value, float):
+        return (
+            repr(value + rng.choice((-1.5, 1.0, 2.0)))
+            if abs(value) < 1e12
+            else repr(value * 2 if value == value else 1)
+        )
+    if isinstance(value, str):
+        return repr(_wrong_text(value, rng))
+    if isinstance(value, bytes):
+        return repr(_wrong_text(value.decode("latin-1"), rng).encode("latin-1"))
+    return "False" if value is None else None
+
+
+def _wrong_text(text: str, rng: random.Random) -> str:
+    """Returns a text that begins like the right one, so that it stays plausible."""
+    place = max(0, len(text) - 1 - rng.randrange(len(text) // 3 + 1))
+    letter = rng.choice([one for one in string.ascii_lowercase if one != text[place : place + 1].lower()])
+    if len(text) > 1 and rng.random() < 0.3:
+        return text[:place] + text[place + 1 :]
+    return text[: place + rng.randrange(2)] + letter + text[place + 1 :]

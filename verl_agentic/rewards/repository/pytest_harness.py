@@ -1,0 +1,310 @@
+"""Runs pytest on a repository inside of a sandbox. Its source is sent there; it imports only the standard library.
+
+The parent never imports code of the repository. The child runs pytest and sends one message per test through a pipe.
+The parent reads the secret from stdin after the last child has ended, and prints the results with an HMAC.
+
+    python -I -B grade/harness.py grade/job.json < secret
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import hmac
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+_PR_SET_DUMPABLE = 4
+_MAX_WHY = 1000
+_MAX_MESSAGES_BYTES = 1 << 26
+_MAX_HANGS = 5
+_GRACE_S = 2.0
+
+
+def main() -> None:
+    """Runs the job in the file that the arguments name."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        job: dict[str, Any] = json.load(file)
+    _set_dumpable(0)  # closes memory and descriptors of this process to processes of the same user
+    folder = os.getcwd()
+    job["repo"], job["site"] = f"{folder}/repo", f"{folder}/site" if job["has_site"] else ""
+    _prepare(job)
+    import pytest  # pyright: ignore[reportMissingImports]  # of the site; before any code of the repository
+
+    _load_plugins()
+    sys.pycache_prefix = "/nonexistent"  # no bytecode of the repository, which may not fit its source
+    print(f"ready {pytest.__version__}", flush=True)
+    marks = {path: _mark(path) for path in _trusted(job)}
+    watch = Watch(job)
+    watch.run()
+    watch.tampered += [f"changed {path[len(folder) + 1 :]}" for path, mark in marks.items() if mark != _mark(path)][:20]
+    body = json.dumps(watch.result(), sort_keys=True)
+    secret = sys.stdin.buffer.read()
+    print(json.dumps({"body": body, "mac": hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()}), flush=True)
+
+
+class Watch:
+    """Starts children and reads their messages."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._job = job
+        self._deadline = time.monotonic() + job["wall_s"]
+        self._running: str | None = None
+        self._since = time.monotonic()
+        self._size = 0
+        self._end: str | None = None
+        self._hangs = 0
+        self.outcomes: dict[str, str] = {}
+        self.why: dict[str, str] = {}
+        self.tampered: list[str] = []
+        self.ended = False
+
+    def run(self) -> None:
+        """Runs tests to the end. After a test that hangs, a new child runs the tests that are left."""
+        while self._hangs <= _MAX_HANGS and self._run_child():
+            pass
+
+    def result(self) -> dict[str, Any]:
+        """Returns the results."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {
+            "outcomes": self.outcomes,
+            "why": self.why,
+            "ended": self.ended,
+            "tampered": self.tampered,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+        }
+
+    def _run_child(self) -> bool:
+        """Returns whether another child is needed."""
+        token = os.urandom(16).hex()
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            try:
+                _child(self._job, writing, token, frozenset(self.outcomes))
+            finally:
+                os._exit(97)
+        os.close(writing)
+        self._running, self._end, self._since = None, None, time.monotonic()
+        is_hung = self._read(reading, token)
+        os.close(reading)
+        status = _stop(pid, wait=self._end is not None)
+        self.ended = self._end in ("0", "1", "5") and status == 0
+        if not is_hung or self._running is None:
+            return False
+        self._hangs += 1
+        self.outcomes[self._running] = "failed"
+        self.why[self._running] = f"timeout: the test took more than {self._job['test_s']:g} s"
+        return not self.tampered
+
+    def _read(self, pipe: int, token: str) -> bool:
+        """Reads messages until the end; returns whether a test hangs."""
+        rest = b""
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while not self.tampered:
+            now = time.monotonic()
+            limit = self._deadline if self._running is None else min(self._deadline, self._since + self._job["test_s"])
+            if now >= limit:
+                return limit < self._deadline
+            if not poll.poll(max(1, int((limit - now) * 1000))):
+                continue
+            piece = os.read(pipe, 1 << 16)
+            if not piece:
+                return False
+            self._size += len(piece)
+            if self._size > _MAX_MESSAGES_BYTES:
+                self.tampered.append("a flood of messages")
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                self._take(line.decode("ascii", "replace").split(" "), token)
+            if self._end is not None:
+                return False
+        return False
+
+    def _take(self, words: list[str], token: str) -> None:
+        if len(words) != 5 or words[0] != token or self._end is not None:
+            self.tampered.append("a message that the reporter did not send")
+            return
+        try:
+            kind, test, outcome, why = words[1], _text(words[2]), words[3], _text(words[4])
+        except ValueError:
+            self.tampered.append("a message that the reporter did not send")
+            return
+        if kind == "end":
+            self._end = outcome
+        elif kind == "collect":
+            self.outcomes[test], self.why[test] = "error", why
+        elif kind == "start":
+            self._running, self._since = test, time.monotonic()
+        elif test in self.outcomes or test != self._running:
+            self.outcomes[test] = "conflict"
+        else:
+            self.outcomes[test] = outcome
+            if why:
+                self.why[test] = why
+            self._running = None
+
+
+class Reporter:
+    """Pytest plugin: sends the outcome of each test once, from the process that pytest runs in."""
+
+    def __init__(self, pipe: int, token: str, done: frozenset[str]) -> None:
+        self._done = done
+        self._state: dict[str, tuple[int, str, str]] = {}
+        owner, write, pid = os.getpid(), os.write, os.getpid
+
+        def send(kind: str, test: str, outcome: str = "-", why: str = "") -> None:
+            if pid() == owner:
+                write(pipe, f"{token} {kind} {_hex(test)} {outcome} {_hex(why[:_MAX_WHY])}\n".encode())
+
+        self.send = send
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self._done]
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.send("collect", report.nodeid or ".", "error", _reason(report))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._state[nodeid] = (0, "error", "the test has not run")
+        self.send("start", nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        rank, outcome, why = _rank(report)
+        if rank >= self._state.get(report.nodeid, (0, "", ""))[0]:
+            self._state[report.nodeid] = (rank, outcome, why)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        _, outcome, why = self._state.pop(nodeid, (0, "error", "no report"))
+        self.send("test", nodeid, outcome, why)
+
+
+def _rank(report: Any) -> tuple[int, str, str]:
+    """Returns rank, outcome and reason of a report. The highest rank of a test's reports is its outcome."""
+    if hasattr(report, "wasxfail"):
+        return 3, "xpassed" if report.passed else "xfailed", ""
+    if report.failed:
+        return (4, "failed", _reason(report)) if report.when == "call" else (5, "error", _reason(report))
+    if report.skipped:
+        return 2, "skipped", ""
+    return (1, "passed", "") if report.when == "call" else (0, "error", "the test has not run")
+
+
+def _reason(report: Any) -> str:
+    crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
+    text = getattr(crash, "message", None) or str(getattr(report, "longrepr", ""))[-_MAX_WHY:]
+    return str(text)[:_MAX_WHY]
+
+
+def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> None:
+    """Runs pytest; never returns."""
+    os.setsid()
+    null = os.open("/dev/null", os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+    _set_dumpable(1)  # tests may read their own /proc
+    os.chdir(job["repo"])
+    sys.argv = ["pytest"]
+    sys.path += [f"{job['repo']}/{path}".removesuffix("/.") for path in (*job["test_folders"], *job["roots"])]
+    import pytest  # pyright: ignore[reportMissingImports]
+
+    reporter = Reporter(pipe, token, done)
+    leave = os._exit
+    arguments = [
+        "-q", "--rootdir", job["repo"], "-p", "no:cacheprovider", "--import-mode=importlib", "--tb=short",
+        "--continue-on-collection-errors", "-o", "addopts=", "-o", "required_plugins=", "-o", "pythonpath=",
+        *(word for name in job["plugins"] for word in ("-p", name)), *job["targets"],
+    ]  # fmt: skip
+    code = pytest.main(arguments, plugins=[reporter])
+    reporter.send("end", "", str(int(code)))
+    leave(0)
+
+
+def _prepare(job: dict[str, Any]) -> None:
+    """Sets the environment and the paths of imports, without the repository."""
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    inside = [job["site"], *(f"{job['repo']}/{root}".removesuffix("/.") for root in job["roots"])]
+    os.environ.clear()
+    os.environ.update(
+        kept,
+        HOME="/nonexistent",
+        LANG="C.UTF-8",
+        TZ="UTC",
+        PYTHONPATH=os.pathsep.join(filter(None, inside)),
+        PYTHONDONTWRITEBYTECODE="1",
+        PYTHONHASHSEED="0",
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+    if job["site"]:
+        sys.path[:] = [path for path in sys.path if not path.rstrip("/").endswith(("site-packages", "dist-packages"))]
+        sys.path.append(job["site"])
+
+
+def _load_plugins() -> None:
+    """Imports pytest's own plugins here, from the bytecode of the site, so that no child has to compile them."""
+    from _pytest.config import default_plugins  # pyright: ignore[reportMissingImports]
+
+    for name in default_plugins:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"_pytest.{name}")
+
+
+def _trusted(job: dict[str, Any]) -> list[str]:
+    """Returns the files that a run must not change: tests, configuration and installed packages."""
+    files = [f"{job['repo']}/{path}" for path in job["trusted"]]
+    for folder, _, names in os.walk(job["site"] or "/nonexistent"):
+        files += [f"{folder}/{name}" for name in names]
+    return files
+
+
+def _mark(path: str) -> tuple[int, ...] | None:
+    """Returns what no process can restore after a write: the time of the inode's last change."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _stop(pid: int, *, wait: bool) -> int:
+    """Ends a child and its group; returns its status."""
+    limit = time.monotonic() + (_GRACE_S if wait else 0.0)
+    found, status = os.waitpid(pid, os.WNOHANG)
+    while not found and time.monotonic() < limit:
+        time.sleep(0.001)
+        found, status = os.waitpid(pid, os.WNOHANG)
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    if found:
+        return status
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def _set_dumpable(value: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
+
+
+def _hex(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").hex() or "-"
+
+
+def _text(word: str) -> str:
+    return "" if word == "-" else bytes.fromhex(word).decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Runs the tests of a repository in a sandbox, with results that the code of the repository cannot send itself."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import json
+import posixpath
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from verl_agentic.errors import DataError, ScoringError
+from verl_agentic.rewards.code.patch_paths import is_harness, is_test
+from verl_agentic.rewards.repository.repo_task import read_tree
+from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Runner
+
+TestOutcome = Literal["passed", "failed", "skipped", "xfailed", "xpassed", "error", "conflict"]
+LIMITS = Limits(wall_s=180.0, cpu_s=120, memory_mb=2048, processes=128, open_files=512)
+"""Limits of one run of a test suite."""
+TEST_S = 30.0
+_OUTPUT_BYTES = 32 << 20
+_HARNESS = files("verl_agentic.rewards.repository").joinpath("pytest_harness.py").read_bytes()
+_OUTCOMES = frozenset(get_args(TestOutcome))
+_SOURCE_ROOTS = ("src", "lib", "python")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestRun:
+    """Results of one run of a repository's tests."""
+
+    __test__ = False  # pytest would collect it because of its name
+
+    outcomes: Mapping[str, TestOutcome]
+    """Test -> outcome. A file that cannot be collected has the outcome `error` under its own name."""
+    ended: bool
+    """Whether pytest came to its announced end. If not, no outcome may count."""
+    cpu_s: float = 0.0
+    """CPU time of all tests, in seconds."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Test -> message of its failure."""
+    tampered: tuple[str, ...] = ()
+    """Attempts to change trusted files or to send results. If there is one, `ended` is False."""
+
+    @property
+    def passed(self) -> frozenset[str]:
+        """The tests that passed in the call phase; none if the run did not end."""
+        return frozenset(test for test, found in self.outcomes.items() if found == "passed" and self.ended)
+
+
+async def run_repository_tests(
+    runner: Runner | Backend,
+    *,
+    tree: Mapping[str, bytes] | Path,
+    site: Path | None,
+    targets: Sequence[str],
+    limits: Limits = LIMITS,
+    test_s: float = TEST_S,
+    plugins: Sequence[str] = (),
+) -> TestRun:
+    """Runs tests with pytest in a fresh sandbox.
+
+    A parent process starts pytest in a child and accepts one message per test. It signs the results with a secret that
+    the child never has. The parent imports no code of the repository. Code of the repository runs in the same process
+    as pytest, so it can still change what pytest reports: `grade` finds this with poisoned tests.
+
+    Use a backend that isolates. `local` is for trusted code only.
+
+    Args:
+        runner: a pool, a sandbox or a started backend.
+        tree: the repository with its tests, or its folder.
+        site: folder with pytest and the other requirements; None if the sandbox has them installed.
+        targets: files or tests below the tree.
+        limits: of the whole run; `output_bytes` is ignored.
+        test_s: maximum wall time of one test, in seconds. A slower test has failed; the others still run.
+        plugins: modules of pytest plugins to load.
+
+    Raises:
+        DataError: there are no targets, or the site has a module of the repository.
+        SandboxError: the sandbox failed.
+        ScoringError: the sandbox lacks Python or pytest.
+    """
+    repository = dict(tree) if isinstance(tree, Mapping) else read_tree(tree)
+    installed = _site_files(site) if site is not None else {}
+    if not targets:
+        raise DataError("a run needs tests, got no targets; name files or tests of the tree")
+    roots = source_roots(repository)
+    if both := sorted(_modules(repository, roots) & site_modules(site)):
+        raise DataError(f"the site has modules of the repository, got {both}; install the site without them")
+    job = {
+        "targets": list(targets),
+        "plugins": list(plugins),
+        "has_site": site is not None,
+        "roots": roots,
+        "test_folders": sorted({posixpath.dirname(p) or "." for p in repository if p.endswith(".py") and is_test(p)}),
+        "trusted": [path for path in repository if is_test(path) or is_harness(path)],
+        "test_s": test_s,
+        "wall_s": max(limits.wall_s - 2.0, 1.0),
+    }
+    secret = secrets.token_bytes(32)
+    command = Command(
+        argv=["python", "-I", "-B", "grade/harness.py", "grade/job.json"],
+        stdin=secret,
+        files={
+            "grade/harness.py": _HARNESS,
+            "grade/job.json": json.dumps(job).encode(),
+            **{f"repo/{path}": content for path, content in repository.items()},
+            **{f"site/{path}": content for path, content in installed.items()},
+        },
+    )
+    result = await _run(runner, command, replace(limits, output_bytes=_OUTPUT_BYTES))
+    return _read(result, secret)
+
+
+def source_roots(tree: Iterable[str]) -> list[str]:
+    """Returns the folders of a tree that imports start from: `src`, `lib` or `python` with a package, then `.`."""
+    paths = list(tree)
+    found = [root for root in _SOURCE_ROOTS if any(p.startswith(f"{root}/") and p.endswith(".py") for p in paths)]
+    return [*(root for root in found if f"{root}/__init__.py" not in paths), "."]
+
+
+def site_modules(site: Path | None) -> frozenset[str]:
+    """Returns the names of the modules in a folder of installed packages."""
+    if site is None:
+        return frozenset()
+    tops = {path.split("/")[0] for path in _site_files(site)}
+    return frozenset(name.split(".")[0] for name in tops if not name.endswith((".dist-info", ".egg-info", ".pth")))
+
+
+def _modules(tree: Iterable[str], roots: Iterable[str]) -> set[str]:
+    names: set[str] = set()
+    for root in roots:
+        prefix = "" if root == "." else f"{root}/"
+        for path in tree:
+            parts = path.removeprefix(prefix).split("/")
+            is_module = (len(parts) == 1 and path.endswith(".py")) or parts[1:] == ["__init__.py"]
+            if path.startswith(prefix) and is_module and not is_test(path) and not is_harness(path):
+                names.add(parts[0].removesuffix(".py"))
+    return names - {"__init__"}
+
+
+@functools.lru_cache(maxsize=8)
+def _site_files(site: Path) -> dict[str, bytes]:
+    return read_tree(site, with_bytecode=True)
+
+
+async def _run(runner: Runner | Backend, command: Command, limits: Limits) -> CommandResult:
+    if not hasattr(runner, "create"):
+        return await runner.run(command, limits=limits)  # pyright: ignore[reportAttributeAccessIssue]
+    sandbox = await runner.create()  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return await sandbox.run(command, limits=limits)
+    finally:
+        await sandbox.close()
+
+
+def _read(result: CommandResult, secret: bytes) -> TestRun:
+    """Returns the signed results; nothing counts without a valid signature."""
+    first, _, rest = result.stdout.partition("\n")
+    if not first.startswith("ready "):
+        if "could not be written" in result.stderr or not (result.timed_out or result.oom):
+            raise ScoringError(
+                f"the tests did not start, got exit code {result.exit_code} and {result.stderr[-500:]!r}; "
+                "check that the sandbox has Python, disk space, and pytest in the site"
+            )
+        return TestRun(outcomes={}, ended=False, cpu_s=result.cpu_s)
+    try:
+        message = json.loads(rest)
+        body = str(message["body"])
+        if not hmac.compare_digest(message["mac"], hmac.new(secret, body.encode(), hashlib.sha256).hexdigest()):
+            raise ValueError("wrong signature")
+        found: dict[str, Any] = json.loads(body)
+    except (ValueError, KeyError, TypeError):
+        return TestRun(outcomes={}, ended=False, cpu_s=result.cpu_s)
+    tampered = tuple(found["tampered"])
+    return TestRun(
+        outcomes={test: one if one in _OUTCOMES else "conflict" for test, one in found["outcomes"].items()},
+        ended=bool(found["ended"]) and not tampered,
+        cpu_s=float(found["cpu_s"]),
+        why=found["why"],
+        tampered=tampered,
+    )
