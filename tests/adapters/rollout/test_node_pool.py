@@ -45,7 +45,7 @@ def test_the_pool_survives_its_workers_and_takes_back_what_they_held(seen: dict[
 @pytest.mark.slow
 def test_a_lease_does_all_that_a_sandbox_does_and_ends(seen: dict[str, Any]) -> None:
     gone, back, value, error = seen["lease"]
-    assert (gone, back, value) == ("", "f\n", "21\n")
+    assert (gone, back, value) == ("", "f\ntree\n", "21\n")
     assert "the lease has ended" in error
 
 

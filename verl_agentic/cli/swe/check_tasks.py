@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from verl_agentic.cli.swe.progress import Stopwatch, add_run_options, jobs_of, progress, show_results
+from verl_agentic.cli.swe.progress import CommandTimer, add_run_options, jobs_of, progress, show_results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.errors import DataError
     from verl_agentic.rewards.repository.repo_task import TaskStore
 
-    jobs, store, watch = jobs_of(args), TaskStore(args.tasks), Stopwatch()
+    jobs, store, watch = jobs_of(args), TaskStore(args.tasks), CommandTimer()
     tasks = [task for task in store.tasks() if not args.id or task.instance_id in args.id]
     if not tasks or args.runs < 1:
         raise DataError(f"nothing to check, got {len(tasks)} tasks and --runs {args.runs}; check the file and --id")

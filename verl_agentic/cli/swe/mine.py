@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from verl_agentic.cli.swe.progress import (
-    Stopwatch,
+    CommandTimer,
     add_index_options,
     add_out,
     add_run_options,
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--releases must be at least 2, got {args.releases}; a task compares two releases")
     jobs = jobs_of(args)
     options = mine_options(args, packages=args.packages, releases=args.releases)
-    journal, watch = TaskJournal(TaskStore(args.out)), Stopwatch()
+    journal, watch = TaskJournal(TaskStore(args.out)), CommandTimer()
 
     async def mine() -> tuple[list, float]:
         async with suites(jobs=jobs, backend=args.backend) as runner:

@@ -91,7 +91,7 @@ def progress(name: str, *, is_quiet: bool) -> Iterator[Report]:
         yield report
 
 
-class Stopwatch:
+class CommandTimer:
     """Wall and CPU time of a command with its child processes."""
 
     def __init__(self) -> None:
