@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-import getpass
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _APART = 6  # of two bugs of one task: even, so that both belong to one split
 
 
 def sample_store() -> TaskStore:
-    """Returns the store, and makes it once per version of the sample, in the folder for temporary files.
+    """Returns the store, and makes it once per version of the sample, in the user's folder for caches.
 
     Raises:
         MissingDependencyError: pytest is not installed.
@@ -38,7 +38,8 @@ def sample_store() -> TaskStore:
     except PackageNotFoundError as cause:
         raise MissingDependencyError(f"the sample tasks need pytest, got {cause}; run pip install pytest") from cause
     key = hashlib.sha256(b"\0".join([*versions, *(files[path] for path in sorted(files))])).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"verl_agentic_{getpass.getuser()}_swe_sample_{key}"
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(caches) / "verl_agentic" / f"swe_sample_{key}"
     if not (folder / "tasks.jsonl").is_file():
         store = TaskStore(folder)
         _add_pytest(store)

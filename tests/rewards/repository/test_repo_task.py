@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.errors import DataError
+from verl_agentic.rewards.repository import repo_task
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree, tree_key, write_tree
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -65,3 +67,22 @@ def test_links_are_not_read_and_paths_outside_are_not_written(tmp_path: Path) ->
     assert read_tree(tmp_path) == {}
     with pytest.raises(DataError, match="below"):
         write_tree({"../x": b""}, tmp_path)
+
+
+def test_a_site_that_another_process_adds_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, mine, theirs = TaskStore(tmp_path / "store"), tmp_path / "mine", tmp_path / "theirs"
+    for folder in (mine, theirs):
+        folder.mkdir()
+        (folder / "name.txt").write_text(folder.name)
+    compiled = repo_task.compileall.compile_dir
+
+    def compile_slowly(folder: Path, **options: Any) -> None:
+        monkeypatch.setattr(repo_task.compileall, "compile_dir", compiled)
+        store.add_site(theirs, key="key")
+
+    monkeypatch.setattr(repo_task.compileall, "compile_dir", compile_slowly)
+    store.add_site(mine, key="key")
+    sites = store.folder / "sites"
+    assert [path.name for path in sites.iterdir()] == ["key"]
+    assert (sites / "key" / "name.txt").read_text() == "theirs"
+    assert not mine.exists()

@@ -127,7 +127,7 @@ class TaskStore:
     def write(self, tasks: Sequence[RepoTask]) -> None:
         """Writes the file of tasks atomically."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(f"{self.path.name}.partial")
+        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         partial.write_text("".join(f"{task.to_json()}\n" for task in tasks), encoding="utf-8")
         partial.replace(self.path)
 
@@ -163,7 +163,9 @@ class TaskStore:
         target.parent.mkdir(parents=True, exist_ok=True)
         hashed = py_compile.PycInvalidationMode.UNCHECKED_HASH  # times of files differ inside of a sandbox
         compileall.compile_dir(folder, quiet=2, invalidation_mode=hashed, stripdir=str(folder))
-        shutil.move(folder, target)
+        partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=".partial-"))
+        _rename(Path(shutil.move(folder, partial / key)), target)
+        shutil.rmtree(partial, ignore_errors=True)
 
     def _existing(self, kind: str, key: str, task: RepoTask) -> Path:
         folder = self.folder / kind / key
@@ -184,11 +186,18 @@ class TaskStore:
             for path in partial.rglob("*"):
                 path.chmod(0o555 if path.is_dir() else 0o444)
             partial.chmod(0o555)
-            try:
-                partial.rename(target)
-            except OSError:  # another process was faster
-                remove_tree(partial)
+            _rename(partial, target)
         return key
+
+
+def _rename(partial: Path, target: Path) -> None:
+    """Renames a folder; removes it if another process was faster."""
+    try:
+        partial.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        remove_tree(partial)
 
 
 def read_tree(folder: Path, *, with_bytecode: bool = False) -> dict[str, bytes]:
