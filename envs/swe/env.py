@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolEnv, Transcript
+from verl_agentic.data.swe.sample_store import sample_store
 from verl_agentic.rewards.code.patch_paths import touched_paths
 from verl_agentic.rewards.repository.accepted import changes
 from verl_agentic.rewards.repository.attempts import attempts
@@ -22,7 +23,6 @@ from verl_agentic.types import ToolCall
 from .editor import EditorTool
 from .repo_box import RepoBox
 from .repo_tools import CommandTool, SearchTool, SubmitTool
-from .sample_store import sample_store
 from .scaffold import Scaffold, load_scaffold
 
 _SESSIONS = PoolConfig(size=256, warm=0)

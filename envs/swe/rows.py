@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
+from verl_agentic.data.swe.sample_store import SAMPLE, sample_store
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 
 from .env import ground_truth
-from .sample_store import SAMPLE, sample_store
 from .scaffold import load_scaffold
 
 _TEST_SHARE = 4  # one mined task in four belongs to the test split

@@ -1,1 +1,1 @@
-"""Tasks that fix repositories: made from releases and mutations, checked, imported and exported."""
+"""Tasks that fix repositories: made from releases and mutations, checked, imported and exported; a sample of them."""
