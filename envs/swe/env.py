@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolEnv, Transcript
-from verl_agentic.data.swe.sample_store import sample_store
+from verl_agentic.data.swe.task_split import store_at
 from verl_agentic.rewards.code.patch_paths import touched_paths
 from verl_agentic.rewards.repository.accepted import changes
 from verl_agentic.rewards.repository.attempts import attempts
@@ -158,7 +157,7 @@ def make_env(
     given = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
     form = replace(load_scaffold(scaffold), **{name: value for name, value in given.items() if value is not None})
     task = RepoTask.from_json(row.extra["task"])
-    store = TaskStore(Path(row.extra["store"])) if row.extra["store"] else sample_store()
+    store = store_at(row.extra["store"])
     limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
     boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS)
     repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)

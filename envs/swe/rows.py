@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-from verl_agentic import ConfigError, EnvRow, Message
-from verl_agentic.data.swe.sample_store import SAMPLE, sample_store
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
+from verl_agentic import EnvRow, Message
+from verl_agentic.data.swe.task_split import choose_tasks
 
 from .env import ground_truth
 from .scaffold import load_scaffold
-
-_TEST_SHARE = 4  # one mined task in four belongs to the test split
 
 
 def make_rows(
@@ -28,7 +22,7 @@ def make_rows(
     max_tests: int | None = None,
     scaffold: str = "editor",
 ) -> list[EnvRow]:
-    """Returns up to `count` rows of different tasks; equal arguments give equal rows.
+    """Returns `count` rows of different tasks; equal arguments give equal rows.
 
     A fourth of the tasks belongs to the test split, by the hash of `instance_id`; half of those of the sample.
 
@@ -45,20 +39,8 @@ def make_rows(
         ConfigError: an unknown split, or fewer than `count` tasks.
         DataError: the folder has no tasks.
     """
-    if split not in ("train", "test"):
-        raise ConfigError(f"split must be train or test, got {split!r}")
-    store = sample_store() if tasks is None else TaskStore(Path(tasks).expanduser().resolve())
-    is_wanted = [
-        task
-        for task in store.tasks()
-        if _is_test(task) == (split == "test")
-        and (kinds is None or task.kind in kinds)
-        and (max_tests is None or len(task.fail_to_pass) <= max_tests)
-    ]
-    random.Random(seed).shuffle(is_wanted)
-    if len(is_wanted) < count:
-        raise ConfigError(f"found only {len(is_wanted)} tasks of split {split!r} in {store.path}, got {count=}")
-    form, place = load_scaffold(scaffold), "" if tasks is None else str(store.path)
+    chosen = choose_tasks(split=split, count=count, seed=seed, folder=tasks, kinds=kinds, max_tests=max_tests)
+    form = load_scaffold(scaffold)
     return [
         EnvRow(
             prompt=(
@@ -69,15 +51,9 @@ def make_rows(
             data_source="swe",
             extra={
                 "task": task.to_json(),
-                "store": place,
+                "store": chosen.place,
                 "task_id": task.instance_id,
             },
         )
-        for task in is_wanted[:count]
+        for task in chosen.tasks
     ]
-
-
-def _is_test(task: RepoTask) -> bool:
-    if task.repo == SAMPLE:
-        return int(task.instance_id[-2:]) % 2 == 0
-    return zlib.crc32(task.instance_id.encode()) % _TEST_SHARE == 0

@@ -32,6 +32,7 @@ PLAYED = (
     ("search_qa", "research"),
     ("code_tests", "chat"),
     ("function_calling", "chat"),
+    ("repo_search", "chat"),
     ("skeleton", "chat"),
 )
 BROKEN_CALLS = (

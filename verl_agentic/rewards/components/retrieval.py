@@ -71,7 +71,8 @@ def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
 
     The answer has one `path:first-last` per line. With beta below 1, a wrong line costs more than a missing one,
     because wrong lines fill the caller's context. A file without lines counts as no lines. If the row names files
-    without lines, the value is the F of files. Abstains without ground truth.
+    without lines, the value is the F of files. Abstains without ground truth. The outcome of the environment
+    `repo_search` is the same.
 
     Args:
         beta: weight of recall against precision.
@@ -79,11 +80,15 @@ def retrieval(sample: Sample, *, beta: float = 0.5) -> Graded:
     Raises:
         DataError: the ground truth is not `{path: [[first, last], ...]}`, lines from 1, or names no file.
 
-    This is SWE-grep's reward by the vendor's article; the format of the answer is ours. Set that agent's limits (4
-    turns, 8 parallel calls) in the agent loop.
+    This is SWE-grep's reward by the vendor's article; the format of the answer is ours.
     """
-    wanted = _wanted(object_of(sample.ground_truth, of="retrieval"))
-    files, lines = retrieval_scores(parse_answer(without_thoughts(sample.final_answer)), wanted, beta=beta)
+    return graded_answer(without_thoughts(sample.final_answer), sample.ground_truth, beta=beta)
+
+
+def graded_answer(answer: str, ground_truth: Any, *, beta: float) -> Graded:
+    """Returns the value of an answer without reasoning; see `retrieval`."""
+    wanted = _wanted(object_of(ground_truth, of="retrieval"))
+    files, lines = retrieval_scores(parse_answer(answer), wanted, beta=beta)
     value = (files + lines) / 2 if any(wanted.values()) else files
     return Graded(value=value, info={"file_f": files, "line_f": lines})
 

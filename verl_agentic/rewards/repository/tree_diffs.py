@@ -61,6 +61,24 @@ def changed_by(files: Mapping[str, bytes], patch: str) -> dict[str, bytes | None
     return changed
 
 
+def hunk_ranges(patch: str) -> dict[str, list[list[int]]]:
+    """Returns old path -> first and last line of each hunk, context included. New files have none."""
+    ranges: dict[str, list[list[int]]] = {}
+    lines = patch.split("\n")
+    at, path = 0, None
+    while at < len(lines):
+        if lines[at].startswith("--- ") and lines[at + 1 : at + 2] and lines[at + 1].startswith("+++ "):
+            path, at = _path(lines[at][4:]), at + 2
+        elif found := _HUNK.match(lines[at]):
+            first, count = int(found[1]), int(found[2] or 1)
+            if path is not None and count:
+                ranges.setdefault(path, []).append([first, first + count - 1])
+            _, at = _hunk(lines, at + 1, count, int(found[4] or 1))
+        else:
+            at += 1
+    return ranges
+
+
 def reverse_diff(patch: str) -> str:
     """Returns the diff that undoes another one."""
     lines = []
