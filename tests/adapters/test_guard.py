@@ -277,7 +277,7 @@ def test_importance_weights_of_truncated_samples_are_warned_of(device: Any, capl
     ("changes", "message"),
     [
         ({}, None),
-        ({"algorithm__implicit_reward__outcome_coeff": 1}, r"unknown keys in algorithm.implicit_reward.*outcome_coeff"),
+        ({"algorithm__implicit_reward__outcome_coeff": 1}, r"unknown keys in agentic.implicit_reward.*outcome_coeff"),
         ({"actor_rollout_ref__actor__use_kl_loss": False}, "there is none, got .*use_kl_loss=false"),
         ({"algorithm__adv_estimator": "gdpo"}, "estimator 'gdpo'"),
         ({"actor_rollout_ref__model__lora_rank": 8}, "lora_rank=8"),

@@ -17,11 +17,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 import verl_agentic
 from verl_agentic.adapters.features import all_features
-from verl_agentic.adapters.sections import AGENTIC
+from verl_agentic.adapters.sections import AGENTIC, ROOT, places, root_key
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_keys
 
-ROOT = "agentic"
 PLUGIN = Path(verl_agentic.__path__[0]) / "config" / "agentic" / "plugin.yaml"
 """Declares every key below the root."""
 _UNSET = "???"
@@ -45,24 +44,12 @@ def prepare(config: Any) -> list[str]:
 def place_of(key: str) -> str:
     """Returns the place of a key of the root: `agentic.credit.clip` is at `algorithm.credit.clip`."""
     name = key.removeprefix(ROOT).lstrip(".")
-    for known, place in _places().items():
+    for known, place in places().items():
         if f"{name}.".startswith(f"{known}."):
             return place + name.removeprefix(known)
         if known.startswith(f"{name}."):
             return place.removesuffix(known.removeprefix(name))
     return f"{AGENTIC}.{name}".rstrip(".")
-
-
-def root_key(place: str) -> str:
-    """Returns the key of the root that is moved to a place; the place itself where there is none."""
-    for name, known in {**_places(), "": AGENTIC}.items():
-        if f"{place}.".startswith(f"{known}."):
-            return f"{ROOT}.{name}".rstrip(".") + place.removeprefix(known)
-    return place
-
-
-def _places() -> dict[str, str]:
-    return {name: place for features in all_features() for name, place in features.places.items()}
 
 
 def _move_root(config: DictConfig) -> None:
@@ -79,7 +66,7 @@ def _move_root(config: DictConfig) -> None:
 def _sections(root: Any) -> Iterator[tuple[str, Any]]:
     """Yields the sections of the root that have a place of their own: `credit`, and `critic.target` of `critic`."""
     for name, value in root.items() if isinstance(root, Mapping) else ():
-        is_group = isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in _places())
+        is_group = isinstance(value, Mapping) and any(known.startswith(f"{name}.") for known in places())
         yield from ((f"{name}.{key}", inner) for key, inner in value.items()) if is_group else [(name, value)]
 
 

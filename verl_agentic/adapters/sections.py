@@ -11,6 +11,7 @@ modules are loaded in every process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from verl_agentic.adapters.features import all_features
 from verl_agentic.errors import AgenticError
 
 F = TypeVar("F", bound=Callable[..., Any])
+ROOT = "agentic"
+"""The section below which users write what this package reads; see `config_root`."""
 ROLLOUT = "actor_rollout_ref.rollout"
 AGENTIC = f"{ROLLOUT}.custom.agentic"
 
@@ -70,7 +73,7 @@ def section(path: str, *, of: str = "") -> Callable[[F], F]:
 
 
 def refused_sections(config: Any) -> Iterator[AgenticError]:
-    """Yields what the readers of all sections raise; what an outer section refuses is not repeated by an inner one."""
+    """Yields what the readers of all sections raise, with keys of the root; an inner section repeats no outer one."""
     known: list[str] = []
     for one in all_sections().values():
         try:
@@ -78,7 +81,26 @@ def refused_sections(config: Any) -> Iterator[AgenticError]:
         except AgenticError as refused:
             if str(refused) not in known:
                 known.append(str(refused))
-                yield refused
+                yield type(refused)(with_root_keys(str(refused))).with_traceback(refused.__traceback__)
+
+
+def places() -> dict[str, str]:
+    """Returns key below the root -> its place, of the sections that are not in verl's section for agent loops."""
+    return {name: place for features in all_features() for name, place in features.places.items()}
+
+
+def root_key(place: str) -> str:
+    """Returns the key of the root that is moved to a place; the place itself where there is none."""
+    for name, known in {**places(), "": AGENTIC}.items():
+        if f"{place}.".startswith(f"{known}."):
+            return f"{ROOT}.{name}".rstrip(".") + place.removeprefix(known)
+    return place
+
+
+def with_root_keys(text: str) -> str:
+    """Returns a text in which every place of a section is the key of the root."""
+    known = "|".join(map(re.escape, (*places().values(), AGENTIC)))
+    return re.sub(rf"(?<![\w.])(?:{known})(?!\w)", lambda found: root_key(found[0]), text)
 
 
 def has(config: Any, key: str, *values: Any) -> bool:

@@ -1,12 +1,7 @@
-"""A rank of a critic with a target network, on the CPU: updates, passes, a failure, a checkpoint. Writes what it saw.
-
-Usage: python -m torch.distributed.run --nproc_per_node=2 target_ranks.py FOLDER, where FOLDER/model is a model.
-"""
+"""A rank of a critic with a target network, on the CPU: updates, passes, a failure, a checkpoint."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +9,6 @@ import torch
 from tensordict import TensorDict
 from torch.distributed.fsdp import FSDPModule
 from verl.utils import tensordict_utils as tu
-from verl.utils.distributed import initialize_global_process_group
 from verl.workers.config import FSDPCriticConfig, FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
 from verl.workers.engine import EngineRegistry
 
@@ -162,17 +156,11 @@ def checkpoints(engine: Any, rank: int, folder: Path) -> dict[str, bool]:
     return facts
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    _, rank, _ = initialize_global_process_group(120)
+def facts_of(folder: Path, rank: int) -> dict[str, bool]:
     engine = make_engine(folder / "model")
     full = {name: list(weight.shape) for name, weight in engine.module.named_parameters()}
     halves = {name: list(weight.shape) for name, weight in target(engine).items()}
     facts = {"is_a_shard": full.keys() == halves.keys() and full != halves}
     facts |= updates(engine, rank) | passes(engine, rank, engine) | checkpoints(engine, rank, folder)
     facts["nobody_else_has_one"] = set(values(make_engine(folder / "model", tau=None), rank)) == {"values"}
-    (folder / f"facts_{rank}.json").write_text(json.dumps(facts))
-
-
-if __name__ == "__main__":
-    main()
+    return facts

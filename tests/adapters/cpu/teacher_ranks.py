@@ -1,12 +1,7 @@
-"""A rank of an actor with a teacher that follows it slowly, on the CPU. Writes what it saw.
-
-Usage: python -m torch.distributed.run --nproc_per_node=2 teacher_ranks.py FOLDER, where FOLDER/model is a model.
-"""
+"""A rank of an actor with a teacher that follows it slowly, on the CPU."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +9,6 @@ import torch
 from target_ranks import batch, same, shards, target, write
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils as tu
-from verl.utils.distributed import initialize_global_process_group
 from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
 from verl.workers.engine import EngineRegistry
 
@@ -56,9 +50,7 @@ def log_probs(engine: Any, rank: int, *, of_teacher: bool) -> torch.Tensor:
         return engine.infer_batch(data)["model_output"]["log_probs"].values().clone()
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    _, rank, _ = initialize_global_process_group(120)
+def facts_of(folder: Path, rank: int) -> dict[str, bool]:
     engine = make_engine(folder / "model")
     plain, first = log_probs(engine, rank, of_teacher=False), shards(engine)
     facts = {"there_is_none_until_it_is_asked": not hasattr(engine, "agentic_target")}
@@ -83,8 +75,4 @@ def main() -> None:
     resumed.load_checkpoint(str(folder / "saved"), None, False)
     facts["it_is_restored_when_it_is_asked_again"] = torch.equal(log_probs(resumed, rank, of_teacher=True), taught)
     facts["and_the_actor_is_its_own"] = torch.equal(log_probs(resumed, rank, of_teacher=False), own)
-    (folder / f"facts_{rank}.json").write_text(json.dumps(facts))
-
-
-if __name__ == "__main__":
-    main()
+    return facts

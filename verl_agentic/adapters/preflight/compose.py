@@ -28,7 +28,7 @@ from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseExce
 
 import verl_agentic
 from verl_agentic.adapters.config_root import prepare
-from verl_agentic.adapters.sections import refused_sections
+from verl_agentic.adapters.sections import refused_sections, with_root_keys
 from verl_agentic.diagnostics.preflight.planned_run import MISSING
 from verl_agentic.errors import ConfigError
 
@@ -131,7 +131,7 @@ def refusals(config: DictConfig) -> dict[str, list[str]]:
     config = _copy(config)  # all of them change what they are given
     found: dict[str, list[str]] = {"sections": _of_sections(config), "plugin": [], "verl": [], "unchecked": []}
     for place, message in itertools.chain(_of_plugin(config), _of_verl(config)):
-        if not any(message.endswith(one) for one in (*found["sections"], *found["plugin"])):
+        if not any(with_root_keys(message).endswith(one) for one in (*found["sections"], *found["plugin"])):
             found[place].append(message)
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.swe.progress import Report, CommandTimer, add_run_options, jobs_of, progress, show_results
+from verl_agentic.cli.swe.progress import CommandTimer, Report, add_run_options, jobs_of, progress, show_results
 
 if TYPE_CHECKING:
     from verl_agentic.data.swe.suite import Suites
