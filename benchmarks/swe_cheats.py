@@ -13,19 +13,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from _report import Target, progress, report
 
-from verl_agentic.rewards.code.patch_paths import is_test
+from verl_agentic.data.swe.releases.file_kinds import test_targets, tests_of
+from verl_agentic.data.swe.releases.mine_packages import MineOptions, Releases
+from verl_agentic.data.swe.releases.pip import parse_requirement
+from verl_agentic.data.swe.task_journal import TaskJournal
+from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.rewards.repository.accepted import changes
 from verl_agentic.rewards.repository.grade import grade
 from verl_agentic.rewards.repository.poison import poison_halves
+from verl_agentic.rewards.repository.repo_task import TaskStore
 from verl_agentic.rewards.repository.run_tests import run_repository_tests
 from verl_agentic.sandbox.interface import Backend
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend, NamespaceConfig
@@ -35,6 +38,7 @@ from repository.more_cheats import CHEATS  # pyright: ignore[reportMissingImport
 from repository.naive import play  # pyright: ignore[reportMissingImports]
 from repository.small_package import BASE, GOLD, HIDDEN, make_store  # pyright: ignore[reportMissingImports]
 
+_FIGURES = ("cheats", "paid_naive", "paid", "false_alarms", "honest_tests")
 _QUICK = ("source patches the reports", "result equals everything", "source skips", "conftest in tests")
 
 
@@ -44,10 +48,14 @@ def main() -> int:
     parser.add_argument("--packages", nargs="*", default=[], metavar="NAME==VERSION", help="honest packages from PyPI")
     args = parser.parse_args()
     names = _QUICK if args.quick else tuple(CHEATS)
-    with tempfile.TemporaryDirectory() as folder:
-        figures = asyncio.run(_measure(Path(folder), names, args.packages))
+    reasons: dict[str, str] = {}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            figures: dict[str, int | None] = {**asyncio.run(_measure(Path(folder), names, args.packages))}
+    except SandboxUnavailableError as cause:
+        figures, reasons = dict.fromkeys(_FIGURES), dict.fromkeys(_FIGURES, str(cause))
     targets = {"paid": Target(bound=0, at_least=False), "false_alarms": Target(bound=0, at_least=False)}
-    return report("swe_cheats", ratios={}, figures=figures, targets=targets)
+    return report("swe_cheats", ratios={}, figures=figures, targets=targets, reasons=reasons)
 
 
 async def _measure(folder: Path, names: tuple[str, ...], packages: list[str]) -> dict[str, int]:
@@ -56,34 +64,29 @@ async def _measure(folder: Path, names: tuple[str, ...], packages: list[str]) ->
     assert site is not None
     backend = NamespaceBackend(NamespaceConfig(disk_mb=256))
     await backend.start()
+    small = {path: content for path, content in {**BASE, **HIDDEN, **GOLD}.items() if content}
     paid_naive = paid = 0
     try:
+        honest = [("smallkit", small, site)]
+        honest += [(package, *await asyncio.to_thread(_package, package, store)) for package in packages]
         for name in names:
             final = await play(backend, site, CHEATS[name])
             result = await grade(task, store, changes(BASE, final.files), backend, skipped=final.skipped)
             paid_naive += bool(final.paid_by)
             paid += result.resolved
             progress(f"{name}: naive graders {sorted(final.paid_by)}, ours {result.resolved}")
-        honest = {"smallkit": {path: content for path, content in {**BASE, **HIDDEN, **GOLD}.items() if content}}
-        for package in packages:
-            honest[package] = await asyncio.to_thread(_sdist, package, folder)
-        checked = [await _honest(name, tree, backend, site) for name, tree in honest.items()]
+        checked = [await _honest(backend, *one) for one in honest]
     finally:
         await backend.close()
-    return {
-        "cheats": len(names),
-        "paid_naive": paid_naive,
-        "paid": paid,
-        "false_alarms": sum(alarms for alarms, _ in checked),
-        "honest_tests": sum(tests for _, tests in checked),
-    }
+    alarms, tests = (sum(one) for one in zip(*checked, strict=True))
+    return dict(zip(_FIGURES, (len(names), paid_naive, paid, alarms, tests), strict=True))
 
 
-async def _honest(name: str, tree: Mapping[str, bytes], backend: Backend, site: Path) -> tuple[int, int]:
+async def _honest(backend: Backend, name: str, tree: Mapping[str, bytes], site: Path) -> tuple[int, int]:
     """Returns the number of false alarms and of tests of a package."""
-    targets = sorted(p for p in tree if is_test(p) and p.endswith(".py") and p.split("/")[-1].startswith("test_"))
+    tests = tests_of(tree)
+    targets = test_targets(tests)
     clean = await run_repository_tests(backend, tree=tree, site=site, targets=targets)
-    tests = {path: content for path, content in tree.items() if is_test(path)}
     alarms: set[str] = set()
     for half in poison_halves(tests, (sorted(clean.passed),), rng=random.Random(0)):
         run = await run_repository_tests(backend, tree={**tree, **half.files}, site=site, targets=targets)
@@ -92,29 +95,16 @@ async def _honest(name: str, tree: Mapping[str, bytes], backend: Backend, site: 
     return len(alarms), len(clean.passed)
 
 
-def _sdist(package: str, folder: Path) -> dict[str, bytes]:
-    """Downloads a package's sdist and returns its files."""
-    target = folder / package
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-binary",
-        ":all:",
-    ]
-    subprocess.run([*command, "--dest", str(target), package], check=True)
-    files: dict[str, bytes] = {}
-    with tarfile.open(next(target.glob("*.tar.gz"))) as archive:
-        for member in archive:
-            path = member.name.partition("/")[2]
-            content = archive.extractfile(member) if member.isreg() and ".." not in path.split("/") else None
-            if content is not None:
-                files[path] = content.read()
-    return files
+def _package(text: str, store: TaskStore) -> tuple[dict[str, bytes], Path]:
+    """Downloads a release and the requirements of its tests; returns its files and the folder of the requirements."""
+    name, version = parse_requirement(text)
+    journal = TaskJournal(store)
+    try:
+        releases = Releases(journal, MineOptions(packages=[name]))
+        release = releases.release(name, version)
+        return dict(release.files), store.folder / "sites" / releases.site(release)
+    finally:
+        journal.close()
 
 
 if __name__ == "__main__":

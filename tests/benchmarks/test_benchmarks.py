@@ -1,4 +1,4 @@
-"""The benchmarks of the episode loop run, and print what they promise."""
+"""The benchmarks run, and print what they promise."""
 
 from __future__ import annotations
 
@@ -80,3 +80,13 @@ def test_what_log_and_audit_cost_is_measured_beside_the_least_step() -> None:
     assert set(printed["targets"]) == {"log_share_of_step", "audit_share_of_step"}
     assert all(0 < target["value"] < 0.1 for target in printed["targets"].values())
     assert printed["figures"]["bytes_per_token"] < 30
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("namespaces")
+def test_naive_graders_pay_for_cheats_and_ours_pays_for_none() -> None:
+    printed, done = run("swe_cheats")
+    figures = printed["figures"]
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert (figures["paid"], figures["false_alarms"]) == (0, 0)
+    assert figures["paid_naive"] == figures["cheats"] == 4 and figures["honest_tests"] == 13

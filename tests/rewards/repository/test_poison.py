@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from repository.small_package import BASE, F2P, GOLD, HIDDEN, P2P
@@ -152,6 +153,23 @@ def test_files_that_cannot_be_read_are_unchanged() -> None:
     tests = {"tests/test_a.py": b"def test_a(:\n", "tests/test_b.py": b"\xff", "tests/data.bin": b"\0"}
     for half in poison_halves(tests, (["tests/test_a.py::test_a", "tests/test_b.py::test_b"],), rng=random.Random(0)):
         assert half.files == tests and not half.poisoned
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_test_that_gets_its_value_by_parameter_gets_none_that_others_of_the_file_expect(seed: int) -> None:
+    source = (
+        'import pytest\n@pytest.mark.parametrize("one, want", [(True, True), ("NaN", "NaN")])\n'
+        'def test_a(one, want):\n    assert same(one) == want\ndef test_b():\n    assert same("NaN") == "NaN"\n'
+        "def test_c():\n    assert same(1) == 1\n"
+    )
+    names = [f"tests/test_p.py::{name}" for name in ("test_a[True-True]", "test_a[NaN-NaN]")]
+    halves = poison_halves({"tests/test_p.py": source.encode()}, (names,), rng=random.Random(seed))
+    changed = next(half.files["tests/test_p.py"].decode() for half in halves if half.poisoned)
+    scope: dict[str, Any] = {"same": lambda value: value}
+    exec(changed, scope)
+    for value in (True, "NaN"):
+        with pytest.raises(AssertionError):
+            scope["test_a"](value, value)
 
 
 @pytest.mark.parametrize("seed", range(3))

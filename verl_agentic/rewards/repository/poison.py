@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_agentic.python_source import parse_python
-from verl_agentic.rewards.repository.poison_values import wrong_value
+from verl_agentic.rewards.repository.poison_values import unlikely_value, wrong_value
 
 _DECOYS = 0.5
 # Context managers that let an AssertionError pass.
@@ -208,7 +208,7 @@ class TestSource:
         if found:
             yield from (("value", self._edit(node, self._quoted(text))) for node, text in found)
         elif self._pool:
-            yield "value", self._edit(sides[-1], self._quoted(rng.choice(self._pool)))
+            yield "value", self._edit(sides[-1], self._quoted(unlikely_value(rng.choice(self._pool), rng)))
 
     def _quoted(self, text: str) -> bytes:
         """Returns the source of a value with the quotes that the file has."""
@@ -278,10 +278,10 @@ def _name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _constants(node: ast.Assert) -> Iterator[str]:
+def _constants(node: ast.Assert) -> Iterator[str | int]:
     for one in ast.walk(node.test):
         if isinstance(one, ast.Constant) and isinstance(one.value, str | int) and not isinstance(one.value, bool):
-            yield repr(one.value)
+            yield one.value
 
 
 def _claim(rng: random.Random, *, is_true: bool) -> str:

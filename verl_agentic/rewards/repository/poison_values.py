@@ -29,6 +29,14 @@ def wrong_value(node: ast.expr, rng: random.Random) -> tuple[ast.expr, str] | No
     return None
 
 
+def unlikely_value(value: str | int, rng: random.Random) -> str:
+    """Returns the source of a value that looks like others of its file, and that no test of the file expects.
+
+    A parametrised test may expect any of them, and `True == 1`.
+    """
+    return repr(value + rng.randrange(100, 1000)) if isinstance(value, int) else repr(_wrong_text(value, rng))
+
+
 def _parts(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.Dict):
         return list(node.values)
