@@ -211,7 +211,7 @@ def test_what_our_trainers_do_is_refused_under_one_of_the_user(section: str, ada
     guard.install_check(lambda names: None)
     key = f"algorithm__{section}"
     assert adapter in guard.demanded(_config(**{key: 100, "trainer__v1__trainer_mode": "agentic_sync"}))
-    message = rf"algorithm.{section.split('__')[0]} needs a trainer of ours, got .*'mine'"
+    message = rf"agentic.{section.split('__')[0]} needs a trainer of ours, got .*'mine'"
     with pytest.raises(ConfigError, match=message):
         device.auto_set_device(_config(**{key: 100, "trainer__v1__trainer_mode": "mine"}))
 
@@ -237,7 +237,7 @@ def test_the_root_is_moved_and_choices_are_logged_before_adapters_are_chosen(
 def test_a_measurement_that_cannot_work_is_refused_before_ray(device: Any) -> None:
     guard.install_check(lambda names: None)
     config = _config(algorithm__prompt_information__prompts=1, trainer__v1__trainer_mode="agentic_sync")
-    with pytest.raises(ConfigError, match=r"algorithm.prompt_information.prompts must be .* got 1"):
+    with pytest.raises(ConfigError, match=r"agentic.prompt_information.prompts must be .* got 1"):
         device.auto_set_device(config)
 
 
@@ -248,7 +248,7 @@ def test_rows_that_were_never_sampled_have_no_routes_to_replay(engine: str, devi
     changes = {"algorithm__prompt_information__every": 5, "trainer__v1__trainer_mode": "agentic_sync"}
     device.auto_set_device(_config(**{key: "R2"}, **changes))
     with pytest.raises(
-        ConfigError, match=rf"algorithm.prompt_information computes rows .*{engine}.router_replay.mode=R3"
+        ConfigError, match=rf"agentic.prompt_information computes rows .*{engine}.router_replay.mode=R3"
     ):
         device.auto_set_device(_config(**{key: "R3"}, **changes))
 
@@ -259,7 +259,7 @@ def test_a_teacher_that_nobody_listens_to_is_refused_before_ray(device: Any) -> 
         "actor_rollout_ref__actor__policy_loss__loss_mode": "vanilla",
         "trainer__v1__trainer_mode": "agentic_sync",
     }
-    with pytest.raises(ConfigError, match=r"algorithm.self_teacher is the teacher of the loss sdpo, got .*=vanilla"):
+    with pytest.raises(ConfigError, match=r"agentic.self_teacher is the teacher of the loss sdpo, got .*=vanilla"):
         device.auto_set_device(_config(algorithm__self_teacher__tau=0.05, **changes))
 
 

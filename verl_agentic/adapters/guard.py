@@ -16,7 +16,7 @@ from verl_agentic.adapters.config_root import prepare
 from verl_agentic.adapters.features import all_adapters, all_features
 from verl_agentic.adapters.monitoring import error_log
 from verl_agentic.adapters.patching import wrap
-from verl_agentic.adapters.sections import refused_sections
+from verl_agentic.adapters.sections import refused_sections, root_keys_in_errors
 
 RESOLVER = "verl_agentic"
 
@@ -50,8 +50,9 @@ def install_check(load: Callable[[list[str]], None]) -> None:
         load(demanded(config))
         # Frame 1 is that of the wrapper, frame 2 that of verl's trainer.
         error_log.watch_driver(config, sys._getframe(2).f_globals)
-        for check in (check for features in all_features() for check in features.checks):
-            check(config)
+        with root_keys_in_errors():
+            for check in (check for features in all_features() for check in features.checks):
+                check(config)
         for refused in refused_sections(config):
             raise refused
         auto_set_device(config)

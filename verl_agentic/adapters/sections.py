@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -77,11 +78,12 @@ def refused_sections(config: Any) -> Iterator[AgenticError]:
     known: list[str] = []
     for one in all_sections().values():
         try:
-            one.read_from(config)
+            with root_keys_in_errors():
+                one.read_from(config)
         except AgenticError as refused:
             if str(refused) not in known:
                 known.append(str(refused))
-                yield type(refused)(with_root_keys(str(refused))).with_traceback(refused.__traceback__)
+                yield refused
 
 
 def places() -> dict[str, str]:
@@ -101,6 +103,16 @@ def with_root_keys(text: str) -> str:
     """Returns a text in which every place of a section is the key of the root."""
     known = "|".join(map(re.escape, (*places().values(), AGENTIC)))
     return re.sub(rf"(?<![\w.])(?:{known})(?!\w)", lambda found: root_key(found[0]), text)
+
+
+@contextmanager
+def root_keys_in_errors() -> Iterator[None]:
+    """Lets errors of the block name keys of the root (`with_root_keys`)."""
+    try:
+        yield
+    except AgenticError as refused:
+        named = type(refused)(with_root_keys(str(refused)))
+        raise named.with_traceback(refused.__traceback__) from refused.__cause__
 
 
 def has(config: Any, key: str, *values: Any) -> bool:
