@@ -61,7 +61,8 @@ class LoopSettings(Settings):
     compaction: Compaction | None = None
     """Settings for shortening a conversation that is too long. None: it ends at its budget."""
     protocol: str = "chat"
-    """Format of actions: `chat`, the name of a bundled protocol, or the path of a YAML file."""
+    """Format of actions: `chat`, the name of a bundled protocol, the path of a YAML file, or the address of a
+    `Protocol` (`module:name`, `path.py:name`)."""
     protocol_options: CodecOptions = field(default_factory=CodecOptions)
     """Options of the protocol."""
     guidance: bool = False

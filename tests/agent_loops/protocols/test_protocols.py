@@ -164,6 +164,21 @@ def test_a_model_without_a_template_is_prompted_with_plain_text(chat: Any) -> No
     assert "<|im_start|>" not in text
 
 
+def test_a_protocol_may_be_at_an_address_or_returned_by_a_function_there(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from dataclasses import replace\n"
+        "from verl_agentic.agent_loops.protocols.load_protocol import load_protocol\n"
+        "mine = replace(load_protocol('search_r1'), name='mine')\n"
+        "def two_calls():\n    return replace(mine, max_calls=2)\n"
+        "def nothing():\n    return 'search_r1'\n"
+    )
+    assert load_protocol(f"{path}:mine").name == "mine"
+    assert load_protocol(f"{path}:two_calls").max_calls == 2
+    with pytest.raises(ConfigError, match="must be of a Protocol, got 'search_r1'"):
+        load_protocol(f"{path}:nothing")
+
+
 def test_a_protocol_can_list_the_tools(chat: Any, tmp_path: Path) -> None:
     protocol = load_protocol(write_protocol(tmp_path, MINE + 'question: "{tools}|{prompt}"'))
     codec = TextCodec(protocol, tokenizer=chat.tokenizer, builder=chat.builder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from verl_agentic.errors import ConfigError
+from verl_agentic.registry import load_address
 
 Kind = Literal["chat", "tags", "json"]
 Place = Literal["assistant", "user"]
@@ -100,13 +101,20 @@ def load_protocol(name_or_path: str) -> Protocol:
     """Returns a protocol.
 
     Args:
-        name_or_path: name of a bundled protocol (`chat`, `search_r1`, ...), or path of a YAML file.
+        name_or_path: name of a bundled protocol (`chat`, `search_r1`, ...), path of a YAML file, or the address of a
+            `Protocol` or of a function that returns one (`package.module:name`, `path/file.py:name`).
 
     Raises:
-        ConfigError: the protocol is unknown, or its file is invalid.
+        ConfigError: the protocol is unknown, its file is invalid, or no protocol is at the address.
     """
     import yaml
 
+    if ":" in name_or_path:
+        found = load_address(name_or_path, what="protocol")
+        made = found if isinstance(found, Protocol) or not callable(found) else found()
+        if not isinstance(made, Protocol):
+            raise ConfigError(f"the address {name_or_path!r} must be of a Protocol, got {made!r}; return one")
+        return made
     is_bundled = name_or_path in known_protocols()
     path = Path(__file__).with_name(f"{name_or_path}.yaml") if is_bundled else Path(name_or_path)
     try:
