@@ -241,6 +241,8 @@ def in_words(kind: Any, bounds: Bounds | None = None) -> str:
 
 
 def _several(kind: Any, bounds: Bounds | None, otherwise: str) -> str:
+    if get_origin(kind) is Literal:
+        return f"values, each {in_words(kind)}"
     return {int: "whole numbers", float: "numbers", str: "texts"}.get(kind, otherwise) + _limits(kind, bounds)
 
 

@@ -170,6 +170,25 @@ def test_a_run_s_episodes_become_rows_for_sft_failures_under_the_task_that_they_
     assert "quest: get the apple" in texts[1] and "take apple" in texts[1] and "coin" not in texts[1]
 
 
+def test_solved_episodes_become_rows_for_sft_and_failures_do_not(
+    tmp_path: Path, tiny_chat: tuple[Any, Any], tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    win = ["go north", "take coin"]
+    played_quests(run, tiny_chat, win, ["look", "take apple"], win, win)
+    arguments = ["prepare", "text_game", "--out", str(tmp_path), "--model", str(tiny_model)]
+    assert main([*arguments, "--solved", str(run), "--per-task", "2"]) == 0
+    assert "2 rows of 2 episodes: 2 solved, 0 relabelled, 0 left out" in capsys.readouterr().out
+    texts = [tiny_chat[0].decode(row["input_ids"]) for _, row in read_json_lines(tmp_path / "solved.jsonl")]
+    assert len(texts) == 2 and all("take coin" in text and "apple" not in text for text in texts)
+    assert main([*arguments, "--solved", str(run), "--hindsight", str(run)]) == 2
+    assert "cannot be combined" in capsys.readouterr().err
+    lost = tmp_path / "lost"
+    played_quests(lost, tiny_chat, ["look", "look"])
+    assert main([*arguments, "--solved", str(lost)]) == 2
+    assert "no episode is solved, got 1" in capsys.readouterr().err
+
+
 def test_hindsight_says_what_it_lacks_and_leaves_what_was_there(
     tmp_path: Path, tiny_chat: tuple[Any, Any], tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,8 @@ def test_unknown_keys_and_values_of_the_rubric_itself_are_refused() -> None:
     for limit in ("4096", -1):
         with pytest.raises(ConfigError, match=r"mask_overlong must be a whole number \(at least 0\) or null, got"):
             rubric(use("solved"), mask_overlong=limit)
+    with pytest.raises(ConfigError, match=r"mask_stops must be a list of values, each one of \['max_turns', .*got"):
+        rubric(use("solved"), mask_stops=["timeout"])
 
 
 def test_a_recipe_is_a_file_with_a_rubric(tmp_path: Path) -> None:

@@ -166,6 +166,14 @@ async def test_overlong_samples_are_masked_and_not_punished(scorers: Any) -> Non
     assert cut.numbers["scoring/masked"] == 1.0 and fine.numbers["scoring/masked"] == 0.0
 
 
+async def test_samples_that_end_for_a_named_reason_are_masked(scorers: Any) -> None:
+    scorer = scorers(use("solved"), mask_stops=["max_turns", "no_action"])
+    ends = [StopReason.MAX_TURNS, StopReason.NO_ACTION, StopReason.MAX_TOKENS, StopReason.ENV_DONE]
+    scores = [await scorer.score(answered("7", stop_reason=end)) for end in ends]
+    assert [bool(score.void) for score in scores] == [True, True, False, False]
+    assert [score.numbers["scoring/masked"] for score in scores] == [1.0, 1.0, 0.0, 0.0]
+
+
 async def test_a_group_component_sees_the_whole_group_and_abstains_on_a_single_sample(scorers: Any) -> None:
     scorer = scorers(use("solved"), use("rank", weight=0.4))
     group = [sample(["7"], ground_truth="7", num_tokens=[n]) for n in (30, 10, 20)]

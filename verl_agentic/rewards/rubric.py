@@ -21,6 +21,7 @@ from verl_agentic.rewards.component import Component, Kind, load_component
 from verl_agentic.settings import Settings, read_settings, setting
 
 OnError = Literal["void", "stop"]
+MaskedStop = Literal["max_turns", "max_tokens", "context_full", "no_action"]
 MIN_OUTCOME_SHARE = 0.5
 
 
@@ -104,6 +105,9 @@ class RubricSettings(Settings):
     """Deadline of each component for one sample, in seconds, unless its entry has its own."""
     mask_overlong: int | None = setting(None, min=0)
     """Masks samples truncated by a budget or with more sampled tokens than this (0: any). None: they are scored."""
+    mask_stops: Sequence[MaskedStop] = ()
+    """Masks samples that end for one of these reasons. With `max_turns`, `max_tokens` and `context_full` this is
+    DeepSWE's compact filtering; its third reason, a timeout, is always void."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,8 @@ class Scorer:
         limit = self.rubric.mask_overlong
         if limit is not None and is_overlong(sample, max_tokens=limit):
             return f"overlong: {sample.num_model_tokens} model tokens, ended by {sample.stop_reason.value}"
+        if sample.stop_reason.value in self.rubric.mask_stops:
+            return f"ended by {sample.stop_reason.value}, which mask_stops names"
         return None
 
     async def _term(

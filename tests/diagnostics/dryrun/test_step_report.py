@@ -118,6 +118,11 @@ def test_equal_rewards_are_no_fault_and_different_ones_without_advantage_are(tmp
     assert _stage(_report(events, scripted=False), "advantage").status == "warn"
     _event(events, "rows")["rows"] = [_row(0, 1.0, 0.0), _row(1, 0.0, 0.0)]
     assert _stage(_report(events, scripted=False), "advantage").status == "fail"
+    # Neither a void session nor one with guidance is a sibling of the others.
+    for numbers, tokens in (({}, 0), ({"guided": 1.0}, 3)):
+        apart = {**_row(1, 0.0, 0.0, **numbers), "model_tokens": tokens}
+        _event(events, "rows")["rows"] = [_row(0, 1.0, 0.0), apart]
+        assert _stage(_report(events, scripted=False), "advantage").status == "warn"
 
 
 def test_void_episodes_are_told_and_fail_when_they_are_all(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import AgenticError, ConfigError, DataError
 
 _AGENTIC = "actor_rollout_ref.rollout.custom.agentic"
-_NUM_ROWS = 32  # if the configuration names no rows
+_NUM_ROWS = 16  # if the configuration names no rows
 _LOOKED_AT = 8
 _CORRECTIONS = ("rollout_is", "rollout_rs", "bypass_mode")
 
@@ -77,6 +77,8 @@ def make_plan(options: Options) -> DryrunPlan:
     if translation.untranslated:
         raise ConfigError("the configuration cannot run on a CPU, got " + "; ".join(translation.untranslated))
     _set_model(translation, model)
+    if options.model == "tiny":
+        _unmask(translation)
     package = _package(translation)
     files, rows = _rows(translation, named, package, options)
     said = _choose_policy(translation, package, files, options.policy)
@@ -94,6 +96,13 @@ def _set_model(made: Translation, model: DryrunModel) -> None:
         made.set("algorithm.implicit_reward.model_path", str(model.folder), "a tiny model")
     if made.get("data.tokenizer") is not None:
         made.set("data.tokenizer", None, "a tiny model")
+
+
+def _unmask(made: Translation) -> None:
+    """Turns masks of cut episodes off: those of a random model all are, and then no row has a signal."""
+    for key, value in (("mask_stops", []), ("mask_overlong", None)):
+        if made.get(f"reward.rubric.{key}") is not None:
+            made.set(f"reward.rubric.{key}", value, "the episodes of a random model are cut off")
 
 
 def _chosen(composed: Composed, key: str) -> Any:

@@ -1,9 +1,11 @@
-"""`verl-agentic prepare --hindsight`: writes a run's episodes as rows for SFT."""
+"""`verl-agentic prepare --hindsight` and `--solved`: write a run's episodes as rows for SFT."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from verl_agentic.env_package import EnvPackage
     from verl_agentic.rewards.sample import Sample
 
-FILE = "hindsight.jsonl"
+FILE, SOLVED_FILE = "hindsight.jsonl", "solved.jsonl"
 
 
 def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +21,9 @@ def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("rows for SFT from the episodes of a run")
     group.add_argument("--hindsight", type=Path, metavar="RUN_DIR", help=f"write only OUT/{FILE}: the solved episodes "
                        "of this run, and failures under the task that they solved instead")  # fmt: skip
+    group.add_argument("--solved", type=Path, metavar="RUN_DIR", help=f"write only OUT/{SOLVED_FILE}: the solved "
+                       "episodes of this run (rejection sampling)")  # fmt: skip
+    group.add_argument("--per-task", type=int, metavar="N", help="with --solved, write at most N episodes of a task")
     group.add_argument(
         "--model", metavar="DIR", help="use tokenizer and chat template of this model, which will be trained"
     )
@@ -30,8 +35,8 @@ def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
                        "of validation and evaluations (default %(default)s)")  # fmt: skip
 
 
-def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -> None:
-    """Writes the file and prints the number of solved, relabelled and unused episodes.
+def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path) -> None:
+    """Writes the file into a folder and prints the number of solved, relabelled and unused episodes.
 
     Raises:
         ConfigError: no model is named.
@@ -42,9 +47,13 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, path: Path) -
     from verl_agentic.data.datasets.hindsight_rows import write_hindsight_rows
     from verl_agentic.errors import ConfigError, DataError
 
+    option = "--solved" if args.solved else "--hindsight"
     if args.model is None:
-        raise ConfigError("--hindsight needs a tokenizer, got no --model; name the folder of the model to be trained")
-    samples = _samples(args)
+        raise ConfigError(f"{option} needs a tokenizer, got no --model; name the folder of the model to be trained")
+    path, samples = folder / FILE, _samples(args)
+    if args.solved:
+        path, package = folder / SOLVED_FILE, replace(package, describe=lambda sample: None)
+        samples = _first_solved(samples, args.per_task)
     tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
     config: dict[str, Any] = parse_key_values(args.config, option="--config")
     fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
@@ -67,11 +76,29 @@ def _samples(args: argparse.Namespace) -> list[Sample]:
     from verl_agentic.data.stored_samples import read_samples
     from verl_agentic.errors import DataError
 
-    stored = read_samples(args.hindsight)
+    folder = args.solved or args.hindsight
+    stored = read_samples(folder)
     samples = [one.sample for one in stored if one.split == args.split]
     if not samples:
         raise DataError(
-            f"no episode of --split {args.split} is stored below {args.hindsight}, got {len(stored)} of the other; "
+            f"no episode of --split {args.split} is stored below {folder}, got {len(stored)} of the other; "
             "choose that one"
         )
     return samples
+
+
+def _first_solved(samples: list[Sample], per_task: int | None) -> list[Sample]:
+    """Returns the solved samples, of each task at most a number. Raises DataError if no episode is solved."""
+    from verl_agentic.errors import DataError
+
+    solved = [sample for sample in samples if sample.env is not None and sample.env.outcome >= 1.0]
+    if not solved:
+        raise DataError(f"no episode is solved, got {len(samples)}; sample more attempts, or easier tasks")
+    seen: Counter[str] = Counter()
+    kept = []
+    for sample in solved:
+        name = str(sample.extra.get("task_id") or sample.prompt)
+        seen[name] += 1
+        if per_task is None or seen[name] <= per_task:
+            kept.append(sample)
+    return kept

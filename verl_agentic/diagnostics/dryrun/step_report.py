@@ -303,9 +303,11 @@ def _advantage(stage: Stage, rows: Sequence[dict[str, Any]], metrics: Mapping[st
     if not (math.isfinite(low) and math.isfinite(high)):
         stage.fail(f"advantages are not finite, got {low} to {high}")
     elif not signal:
-        rewards: dict[str, set[float]] = defaultdict(set)
+        rewards: dict[tuple[str, bool], set[float]] = defaultdict(set)
         for (uid, _), session in _sessions(rows).items():
-            rewards[uid].add(round(sum(row["reward"] or 0.0 for row in session), 9))
+            is_guided = bool(session[-1]["numbers"].get("guided"))  # no sibling of sessions without guidance
+            if any(row["model_tokens"] for row in session):  # not void
+                rewards[uid, is_guided].add(round(sum(row["reward"] or 0.0 for row in session), 9))
         if any(len(values) > 1 for values in rewards.values()):
             stage.fail("rewards differ inside a group, but advantages do not")
         else:
