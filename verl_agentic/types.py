@@ -217,6 +217,8 @@ class Reward:
     """Shaping terms by name, already weighted; added to the outcome."""
     info: Mapping[str, float] = field(default_factory=dict)
     """Numbers that say more about the outcome; never added to it."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that explain the outcome, such as a patch. Stored with the episode for the viewer and for exports."""
     is_scored: bool = True
     """False when the environment leaves the outcome to a rubric; the numbers then mean nothing."""
 

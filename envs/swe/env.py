@@ -14,6 +14,7 @@ from verl_agentic.rewards.repository.accepted import changes
 from verl_agentic.rewards.repository.attempts import attempts
 from verl_agentic.rewards.repository.grade import GradeReport, grade
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.rewards.repository.verdict_details import verdict_details
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
@@ -87,17 +88,19 @@ class SweEnv(ToolEnv):
         """Returns outcome 1 if all tests to fix and all tests not to break pass in a fresh sandbox, else 0.
 
         A change that was not submitted counts 0, unless `grade_unfinished`. `info` has the counts of tests
-        (`GradeReport.info`) and of attempts to cheat (`attempts`).
+        (`GradeReport.info`) and of attempts to cheat (`attempts`). `details` has the patch, its files and the tests.
         """
         taken = await self._repo.taken()
         base = read_tree(self._store.base(self._task))
         changed = changes(base, taken.files)
         if not (self.is_submitted or self._grade_unfinished):
-            return Reward(0.0, info={"patch_applied": 0.0})
+            details = verdict_details(None, base=base, changed=changed)
+            return Reward(0.0, info={"patch_applied": 0.0}, details=details)
         self.report = await grade(self._task, self._store, changed, self._pool, skipped=taken.skipped)
         commands = [line for tool in self._parts for line in getattr(tool, "commands", ())]
         info = {**self.report.info(), **attempts(self.report, commands)}
-        return Reward(float(self.report.resolved), info=info)
+        details = verdict_details(self.report, base=base, changed=changed)
+        return Reward(float(self.report.resolved), info=info, details=details)
 
     async def guidance(self, transcript: Transcript) -> str:
         """Returns a plan, failing tests and files to look at, for an attempt after a failure (Agent-RLVR).

@@ -9,17 +9,20 @@ from dataclasses import replace
 import pytest
 
 from verl_agentic import Action, EnvRow, Message, Observation, Reward, StopReason, ToolCall, Transcript
-from verl_agentic.rewards.repository.repo_task import RepoTask
+from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
+from verl_agentic.rewards.repository.tree_diffs import apply_diff
 
 from .env import SweEnv, make_env
 from .gold import gold
 from .rows import make_rows
+from .sample_store import sample_store
 from .scaffold import load_scaffold
 
 SCAFFOLDS = ("bash", "editor", "r2e")
 ROWS = make_rows(split="train", count=8, seed=0)
 TESTS = make_rows(split="test", count=16, seed=0)
 ROW = next(row for row in TESTS if row.extra["task_id"] == "quill-02")
+TASK = RepoTask.from_json(ROW.extra["task"])
 
 
 async def play(
@@ -87,10 +90,17 @@ def test_an_edit_and_a_submission_with_a_review_score() -> None:
     assert seen[1].stop is None and "+        elif len(line) + 1 + len(word) <= width:" in seen[1].messages[0].content
     assert seen[2].stop is StopReason.ENV_DONE
     assert reward.outcome == 1.0
+    details = reward.details
+    assert details["accepted"] == ["quill/texts.py"] and set(details["f2p"].values()) == {"passed"}
+    assert details["p2p"] == {} and details["p2p_passed"] == reward.info["p2p_total"]
+    base = read_tree(sample_store().base(TASK))
+    assert apply_diff(base, details["patch"]) == apply_diff(base, TASK.patch)
 
 
 def test_a_fix_that_is_not_submitted_counts_only_on_request() -> None:
-    assert played([FIX])[1].outcome == 0.0
+    _, reward, _ = played([FIX])
+    details = reward.details
+    assert reward.outcome == 0.0 and not details["is_graded"] and "<= width" in details["patch"]
     assert played([FIX], grade_unfinished=True)[1].outcome == 1.0
 
 
@@ -99,6 +109,8 @@ def test_no_change_and_a_change_of_tests_score_0() -> None:
     tests = bash("for f in tests/test_*.py; do echo 'def test_ok(): pass' > $f; done; echo 'x = 1' > conftest.py")
     _, reward, _ = played([tests, *SUBMIT])
     assert reward.outcome == 0.0 and reward.info["refused_files"] == 5.0
+    assert reward.details["patch"] == "" and len(reward.details["refused"]) == 5
+    assert all(one == "failed" for one in reward.details["f2p"].values()) and reward.details["why"]
 
 
 def test_the_editor_says_how_to_correct_a_wrong_edit() -> None:

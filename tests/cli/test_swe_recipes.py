@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import verl_agentic
 from verl_agentic.cli import main
+from verl_agentic.cli.dryrun.translate import leaves
 from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
 from verl_agentic.data.rows import write_rows
 from verl_agentic.data.tiny_model import make_tiny_model
@@ -78,24 +81,14 @@ def test_a_step_of_rejection_sampling_runs_on_a_cpu(arguments: list[str], tmp_pa
     model = arguments[0].partition("=")[2]
     row = {"input_ids": list(range(10, 40)), "loss_mask": [0] * 10 + [1] * 20}
     (tmp_path / "solved.jsonl").write_text(f"{json.dumps(row)}\n" * 8)
-    cpu = [
-        "+engine.mixed_precision.param_dtype=fp32",
-        "engine.dtype=float32",
-        "engine.model_dtype=float32",
-        "engine.ulysses_sequence_parallel_size=1",
-        "model.use_remove_padding=false",
-        "data.num_workers=0",
-        "data.use_dynamic_bsz=false",
-        "trainer.device=cpu",
-        "trainer.logger=[console]",
-        "trainer.total_epochs=1",
-        "checkpoint.save_contents=[model]",
-    ]
+    written = yaml.safe_load((Path(verl_agentic.__file__).parent / "config" / "agentic" / "cpu_sft.yaml").read_text())
+    cpu = [f"++{key}={json.dumps(value)}" for key, value in leaves(written) if key != "trainer.required"]
+    cpu += ["engine.ulysses_sequence_parallel_size=1", "trainer.total_epochs=1"]
+    command = ["-m", "verl.trainer.sft_trainer", "--config-dir", str(FOLDER), "--config-name", "swe_gym_sft"]
+    values = [f"model.path={model}", f"data.train_files={tmp_path / 'solved.jsonl'}"]
+    out = f"trainer.default_local_dir={tmp_path / 'out'}"
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1"]
-        + ["-m", "verl.trainer.sft_trainer", "--config-dir", str(FOLDER), "--config-name", "swe_gym_sft"]
-        + [f"model.path={model}", f"data.train_files={tmp_path / 'solved.jsonl'}"]
-        + [f"trainer.default_local_dir={tmp_path / 'out'}", *cpu],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", *command, *values, out, *cpu],
         env={**os.environ, **CPU_ENVIRONMENT},
         cwd=tmp_path,
         capture_output=True,

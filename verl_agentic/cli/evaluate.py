@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from verl_agentic.data.evaluation.policy_backends import BackendConfig, Mode
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import EnvPackage
+    from verl_agentic.rewards.models.client import Price
 
 _MAX_RESPONSE_TOKENS, _MAX_CONTEXT_TOKENS = 8_192, 32_768
 _VIEWER = "viewer.html"
@@ -63,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
     _add_server_arguments(parser)
+    parser.add_argument("--prices", metavar="IN,OUT", help="report the cost: prices of a million prompt tokens and of "
+                        "a million sampled tokens, in any currency")  # fmt: skip
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
     )
@@ -156,7 +160,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.env_package import load_env_package
     from verl_agentic.trajectory_log.run_files import write_tokenizer
 
-    package = load_env_package(args.env)
+    package, price = load_env_package(args.env), _price(args.prices)
     config = parse_key_values(args.config, option="--config")
     out = _folder(args)
     plan = attempts(_rows(args, package), args.samples)
@@ -181,7 +185,13 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     finally:
         journal.close()
         await endpoint.close()
-    summary = {"env": args.env, "model": args.model, "mode": _mode(args), "out": str(out), **summarise(records)}
+    summary = {
+        "env": args.env,
+        "model": args.model,
+        "mode": _mode(args),
+        "out": str(out),
+        **summarise(records, price=price),
+    }
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(records)])
     write_evaluation_page(out / "report.html", summary=summary, records=records, viewer=viewer)
@@ -207,6 +217,21 @@ def _export_viewer(out: Path, groups: Sequence[tuple[str, int, str]]) -> str:
             return ""
         write_page(out / _VIEWER, view, {row: [] for row in rows})
     return _VIEWER
+
+
+def _price(written: str | None) -> Price | None:
+    from verl_agentic.errors import ConfigError
+    from verl_agentic.rewards.models.client import Price
+
+    if written is None:
+        return None
+    try:
+        prompt, sampled = map(float, written.split(","))
+    except ValueError:
+        prompt = sampled = -1.0
+    if not (0 <= prompt < math.inf and 0 <= sampled < math.inf):
+        raise ConfigError(f"--prices must be two numbers from 0 on, such as 0.5,1.5, got {written!r}")
+    return Price(input=prompt, output=sampled)
 
 
 def _mode(args: argparse.Namespace) -> Mode:

@@ -93,9 +93,7 @@ class Sample:
             "ground_truth": self.ground_truth,
             "data_source": self.data_source,
             "extra": dict(self.extra),
-            "env": None
-            if self.env is None
-            else {"outcome": self.env.outcome, "parts": dict(self.env.parts), "info": dict(self.env.info)},
+            "env": None if self.env is None else _reward_to_dict(self.env),
         }
 
     @classmethod
@@ -117,6 +115,11 @@ class Sample:
             )
         except (KeyError, TypeError, ValueError) as cause:
             raise DataError(f"not a stored sample, got {type(cause).__name__}: {cause}; store it anew") from cause
+
+
+def _reward_to_dict(reward: Reward) -> dict[str, Any]:
+    details = {"details": dict(reward.details)} if reward.details else {}
+    return {"outcome": reward.outcome, "parts": dict(reward.parts), "info": dict(reward.info), **details}
 
 
 def to_turns(

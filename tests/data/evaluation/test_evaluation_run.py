@@ -18,6 +18,7 @@ from verl_agentic.data.evaluation.journal import Journal
 from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, InfrastructureError
+from verl_agentic.rewards.models.client import Price
 from verl_agentic.types import Message
 
 ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"task_id": f"t{i}"}) for i in range(3)]
@@ -103,6 +104,17 @@ async def test_rows_with_the_same_content_are_different_tasks(tmp_path: Path) ->
     records = await run(tmp_path, says_42_where(lambda a: a.index == 0), rows=[ROWS[0], ROWS[0]], samples=1)
     assert [r["outcome"] for r in records] == [1.0, 0.0]
     assert summarise(records)["tasks"] == 2
+
+
+async def test_the_cost_counts_all_requests_by_their_prices(tmp_path: Path) -> None:
+    records = await run(tmp_path, says_42_where(lambda a: a.index == 0), samples=1)
+    usage = {"requests": 2, "prompt_tokens": 1_000_000, "completion_tokens": 500_000}
+    records = [{**record, "usage": usage} for record in records]
+    assert "cost" not in summarise(records)
+    cost = summarise(records, price=Price(input=2.0, output=4.0))["cost"]
+    assert cost == {"total": 12.0, "per_episode": 4.0, "per_solved": 12.0}
+    lost = [{**record, "outcome": 0.0} for record in records]
+    assert summarise(lost, price=Price(input=2.0))["cost"]["per_solved"] is None
 
 
 async def test_no_more_than_allowed_are_under_way_at_once(tmp_path: Path) -> None:

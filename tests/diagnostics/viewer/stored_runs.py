@@ -153,11 +153,19 @@ def _make_hostile(trajectory: dict[str, Any], encode: Any) -> None:
     trajectory |= {name: [0] * len(ids) for name in names} | {
         "segments": [{"start": 0, "end": len(ids), "kind": "model", "turn": 0}], "response_ids": ids,
         "task_id": HOSTILE, "response_mask": [1] * len(ids), "turns": [turn], "prompt": [message],
-        "final_answer": HOSTILE, "error": HOSTILE, "ground_truth": HOSTILE, "extra": HOSTILE, "env_score": HOSTILE,
+        "final_answer": HOSTILE, "error": HOSTILE, "ground_truth": HOSTILE, "extra": HOSTILE,
+        "env_score": json.dumps({"outcome": HOSTILE, "details": patch_of(HOSTILE)}),
         "numbers": {HOSTILE: 1.0}, "score": {HOSTILE: 1.0},
         "stop_reason": HOSTILE, "tools": [HOSTILE], "hacking": [HOSTILE], "env": HOSTILE, "breach": HOSTILE,
         "spans": [{"kind": HOSTILE, "label": HOSTILE, "turn": 0, "start_s": 0.0, "end_s": 1.0}],
     }  # fmt: skip
+
+
+def patch_of(text: str) -> dict[str, Any]:
+    """Returns the details of an episode on a repository, with a text in all places."""
+    return {"is_graded": True, "patch": f"--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old\n+{text}\n", "accepted": [text],
+            "refused": {text: text}, "f2p": {text: "passed", "test_two": "failed"}, "p2p": {text: text},
+            "p2p_passed": 3, "why": {text: text}, "forged": [text], "tampered": [text], "flags": [text]}  # fmt: skip
 
 
 def _story(

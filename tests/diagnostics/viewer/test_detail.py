@@ -62,6 +62,15 @@ def test_json_is_laid_out_and_what_is_none_stays_as_it_is(tmp_path: Path) -> Non
     assert shown["extra"] == '{\n  "é": 1\n}' and shown["ground_truth"] == "not {json"
 
 
+def test_details_of_the_outcome_are_apart_from_the_score(tmp_path: Path) -> None:
+    score = {"outcome": 1.0, "parts": {}, "info": {}}
+    shown = recorded(tmp_path, env_score=json.dumps({**score, "details": {"patch": "+x"}}))
+    assert shown["details"] == {"patch": "+x"} and json.loads(shown["env_score"]) == score
+    for number, text in enumerate((json.dumps(score), "not JSON", None, json.dumps({**score, "details": 3}))):
+        shown = recorded(tmp_path / str(number), env_score=text)
+        assert shown["details"] is None and bool(shown["env_score"]) == bool(text)
+
+
 def test_every_trajectory_of_a_run_can_be_shown_with_its_own_tokens(view: RunView) -> None:
     for number in range(0, view.groups.table.num_rows, 7):
         shown, row = view.detail_of(number), view.groups.table.slice(number, 1).to_pylist()[0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_runs import stored_run
+from looks import check_looks
+from stored_runs import patch_of, stored_run
 
 from verl_agentic.diagnostics.viewer.run_view import RunView
+from verl_agentic.trajectory_log.reader import write_run
 
 LINK = "#split=train&step=2&uid=g0002-01&session=1&index=0"
 COLOURS = ("mask", "advantage", "log_prob", "gap", "entropy", "value")
@@ -259,3 +262,25 @@ def test_every_control_has_a_name_and_can_be_seen_when_it_has_the_focus(
         }""")
         assert shown, page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
     assert {"BUTTON", "INPUT", "SELECT", "SUMMARY"} <= seen
+
+
+@pytest.mark.parametrize("is_graded", [True, False])
+def test_a_patch_is_shown_with_its_files_and_tests(
+    open_page: Callable[..., Any], serve: Any, tmp_path: Path, is_graded: bool
+) -> None:
+    details = patch_of("tests/a.py") if is_graded else {"is_graded": False, "patch": "+x"}
+    score = json.dumps({"outcome": 0.0, "parts": {}, "info": {}, "details": details})
+    key = {"uid": "u", "session": 0, "index": 0, "split": "train", "step": 1, "place": "last", "role": "policy"}
+    run = write_run(tmp_path, trajectories=[{**key, "response_ids": [65], "response_mask": [1], "env_score": score}])
+    with serve(RunView(run)) as server:
+        page = open_page(server.url)
+        page.wait_for_selector(".patch")
+        title = page.inner_text(".patch > summary")
+        assert page.inner_text(".diff .added").strip() == ("+tests/a.py" if is_graded else "+x")
+        check_looks(page, scheme="light")
+    if is_graded:
+        assert title == "Patch · 1 of 2 tests fixed · 3 of 4 tests kept · 2 changed lines · 1 refused file"
+        assert page.locator(".patch .badge").all_inner_texts() == ["passed", "failed", "tests/a.py", "tests/a.py"]
+        assert "Forged results: tests/a.py, tests/a.py" in page.inner_text(".patch .banner")
+    else:
+        assert title == "Patch · not submitted, not graded · 1 changed line"

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verl_agentic.rewards.repository.repo_task import RepoTask
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--patches", type=Path, metavar="FILE", help="take patches from this JSON object: instance id -> diff"
+    )
+    parser.add_argument("--evaluation", type=Path, metavar="DIR", help="take the patches of the episodes of this "
+                        "evaluation (verl-agentic evaluate --env swe)")  # fmt: skip
+    parser.add_argument(
+        "--sample", type=int, default=0, metavar="K", help="with --evaluation, take attempt K (default %(default)s)"
     )
     parser.add_argument("--model", default="gold", help="name this model in predictions (default %(default)s)")
     parser.add_argument("--task-repo", type=Path, metavar="DIR", help="write a task repository here")
@@ -33,21 +43,18 @@ def run(args: argparse.Namespace) -> int:
         count = export_task_repository(tasks, store, args.task_repo)
         print(f"{args.task_repo}: {count} tasks\nnow run: swebench images build {args.task_repo}")
     if args.predictions is not None:
-        patches = {task.instance_id: task.patch for task in tasks} if args.patches is None else _patches(args.patches)
+        patches = _patches(args, tasks)
         count = export_predictions(patches, args.predictions, model=args.model)
         print(f"{args.predictions}: {count} predictions\nnow run: swebench eval {args.tasks} -p {args.predictions}")
     return 0
 
 
-def _patches(path: Path) -> dict[str, str | None]:
-    import json
+def _patches(args: argparse.Namespace, tasks: Sequence[RepoTask]) -> Mapping[str, str | None]:
+    from verl_agentic.data.swe.exchange.predictions import evaluation_patches, read_patches
+    from verl_agentic.errors import ConfigError
 
-    from verl_agentic.errors import DataError
-
-    try:
-        patches = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as cause:
-        raise DataError(f"the patches cannot be read, got {path}: {cause}; write a JSON object") from cause
-    if not isinstance(patches, dict) or not all(isinstance(one, str | None) for one in patches.values()):
-        raise DataError(f"patches must be a JSON object of diffs by instance id, got {path}; fix the file")
-    return patches
+    if args.patches is not None and args.evaluation is not None:
+        raise ConfigError("patches have one source, got --patches and --evaluation; drop one")
+    if args.evaluation is not None:
+        return evaluation_patches(args.evaluation, [task.instance_id for task in tasks], sample=args.sample)
+    return read_patches(args.patches) if args.patches else {task.instance_id: task.patch for task in tasks}

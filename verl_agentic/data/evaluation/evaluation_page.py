@@ -94,6 +94,9 @@ def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for name, title in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):
         for k, value in summary.get(name, {}).items():
             rows.append((f"{title}{k}", f"{value:.4g}", f"{summary['tasks_at_k'][k]} tasks"))
+    for name, value in summary.get("cost", {}).items():
+        if value is not None:
+            rows.append((f"cost {name.replace('_', ' ')}", f"{value:.4g}", ""))
     rows += [(f"stopped: {reason}", str(count), "") for reason, count in summary["stop_reasons"].items()]
     return [*rows, ("void", str(summary["void"]), f"of {summary['episodes']}")]
 

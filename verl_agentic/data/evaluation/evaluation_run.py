@@ -23,6 +23,7 @@ from verl_agentic.data.evaluation.evaluation_log import segment_columns
 from verl_agentic.data.evaluation.journal import Journal, fingerprint
 from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
 from verl_agentic.env import EnvFactory, EnvRow
+from verl_agentic.rewards.models.client import Price
 
 _FULL = 1.0 - 1e-9  # minimum outcome of a success
 
@@ -171,11 +172,15 @@ def is_success(record: Mapping[str, Any]) -> bool:
     return record["outcome"] >= _FULL
 
 
-def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = None) -> dict[str, Any]:
     """Returns the statistics of an evaluation as plain JSON values.
 
-    Void episodes are counted, and left out of all other numbers. pass@k and pass^k are means over the tasks with at
-    least k valid episodes; `tasks_at_k` is their number.
+    Void episodes are counted, and left out of all other numbers but `usage` and `cost`. pass@k and pass^k are means
+    over the tasks with at least k valid episodes; `tasks_at_k` is their number.
+
+    Args:
+        records: of the journal.
+        price: of the model's tokens; None leaves out `cost`.
     """
     counted = [record for record in records if not record["void"]]
     void = Counter(str(r["error"] or r["stop_reason"]) for r in records if r["void"])
@@ -187,6 +192,8 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "token_ids": sorted({record["token_ids"] for record in records}),
         "usage": dict(sum((Counter(record["usage"]) for record in records), Counter())),
     }
+    if price is not None:
+        summary["cost"] = _cost(records, price)
     if not counted:
         return summary
     tasks: dict[str, list[Mapping[str, Any]]] = {}
@@ -207,6 +214,15 @@ def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **_at_k(successes),
         **summary,
     }
+
+
+def _cost(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float | None]:
+    """Returns the cost of all requests: in total, of a mean episode, and of a solved one; None if none is solved."""
+    usages = [record["usage"] for record in records]
+    total = sum(price.of(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)) for usage in usages)
+    solved = sum(not record["void"] and is_success(record) for record in records)
+    per_episode = total / len(records) if records else None
+    return {"total": total, "per_episode": per_episode, "per_solved": total / solved if solved else None}
 
 
 def _figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:

@@ -41,11 +41,13 @@ def detail(record: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, 
     """
     prompt_ids, ids = record["prompt_ids"] or [], record["response_ids"] or []
     mask = record["response_mask"] or []
+    env_score, details = _without_details(record["env_score"])
     return {
         "meta": {name: finite(record.get(name)) for name in _META},
         "numbers": _mapping(record["numbers"]),
         "score": None if record["score"] is None else _mapping(record["score"]),
-        "env_score": _parsed(record["env_score"]),
+        "env_score": _parsed(env_score),
+        "details": details,
         "ground_truth": _parsed(record["ground_truth"]),
         "extra": _parsed(record["extra"]),
         "final_answer": record["final_answer"] or "",
@@ -103,6 +105,17 @@ def _parsed(text: str | None) -> Any:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:
         return text
+
+
+def _without_details(text: str | None) -> tuple[str | None, Any]:
+    """Returns the environment's score without its details, and the details (`Reward.details`); None without any."""
+    try:
+        score = json.loads(text or "null")
+    except ValueError:
+        return text, None
+    if not isinstance(score, dict) or not isinstance(score.get("details"), dict):
+        return text, None
+    return json.dumps({name: value for name, value in score.items() if name != "details"}), score["details"]
 
 
 def _joined(texts: Sequence[str | None], ids: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ SCRIPTS = (
     "group_list.js",
     "tokens.js",
     "calls.js",
+    "patch.js",
     "time_strip.js",
     "trajectory.js",
     "siblings.js",

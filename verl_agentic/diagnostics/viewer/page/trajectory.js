@@ -105,6 +105,7 @@
           box("Reward", Object.keys(parts).length ? bars(parts) : null),
           box("Time", viewer.timeStrip(record.spans))),
         el("div", { class: "folds" },
+          viewer.patch(record.details),
           prompt(record),
           record.final_answer || record.ground_truth ? fold("Answer and truth", el("h4", {}, "Answer"), text(record.final_answer || "(none)"), el("h4", {}, "Ground truth"), text(record.ground_truth || "(none)"), record.env_score ? [el("h4", {}, "The environment's score"), text(record.env_score)] : null, record.extra ? [el("h4", {}, "The row's extra"), text(record.extra)] : null) : null,
           otherTurns(record), about(record)),

@@ -1,0 +1,75 @@
+"""Predictions from the episodes of an evaluation: the patch that the grader accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_agentic import EnvRow
+from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.cli import main
+from verl_agentic.data.datasets.collect import run_episodes, scripted
+from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
+from verl_agentic.env_package import load_env_package
+from verl_agentic.rewards.repository.repo_task import RepoTask
+
+LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000)
+
+
+def evaluated(folder: Path, tiny_chat: tuple[Any, Any]) -> list[EnvRow]:
+    """Writes an evaluation of two tasks: the first attempt at the second task does not submit."""
+    package = load_env_package("swe")
+    assert package.make_rows is not None and package.gold is not None
+    gold, (tokenizer, codec) = package.gold, tiny_chat
+    rows = package.make_rows(split="test", count=2, seed=0)
+    plan = [(row, sample) for sample in range(2) for row in rows]
+    episodes = asyncio.run(
+        run_episodes(
+            [row for row, _ in plan],
+            make_env=package.make_env,
+            setup_for=lambda at, row: scripted(
+                (lambda messages: "I give up.") if at == 1 else gold(row),
+                codec=codec,
+                tokenizer=tokenizer,
+                limits=LIMITS,
+            ),
+        )
+    )
+    lines = [
+        {"key": str(at), STORED_SAMPLE: stored_episode(one, row, group=str(row.extra["task_id"]), session=sample)}
+        for at, (one, (row, sample)) in enumerate(zip(episodes, plan, strict=True))
+    ]
+    folder.mkdir()
+    (folder / EPISODES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return rows
+
+
+def changed_lines(patch: str) -> list[str]:
+    return sorted(line for line in patch.splitlines() if line[:1] in ("+", "-"))
+
+
+def test_predictions_are_the_accepted_patches_of_one_attempt(
+    tmp_path: Path, tiny_chat: tuple[Any, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = evaluated(tmp_path / "evaluation", tiny_chat)
+    tasks = [RepoTask.from_json(row.extra["task"]) for row in rows]
+    (tmp_path / "tasks.jsonl").write_text("".join(task.to_json() + "\n" for task in tasks))
+    out = tmp_path / "predictions.jsonl"
+    command = ["swe", "export", str(tmp_path / "tasks.jsonl"), "--predictions", str(out), "--model", "m"]
+    source = ["--evaluation", str(tmp_path / "evaluation")]
+    assert main([*command, *source]) == 0
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert second == {"instance_id": tasks[1].instance_id, "model_name_or_path": "m", "model_patch": None}
+    assert first["instance_id"] == tasks[0].instance_id
+    assert changed_lines(first["model_patch"]) == changed_lines(tasks[0].patch)
+    assert main([*command, *source, "--sample", "1"]) == 0
+    assert all(json.loads(line)["model_patch"] for line in out.read_text().splitlines())
+    capsys.readouterr()
+    assert main([*command, *source, "--sample", "2"]) == 2
+    assert "no attempt 2 at one of 2 tasks" in capsys.readouterr().err
+    assert main([*command, *source, "--patches", str(out)]) == 2
+    assert "patches have one source" in capsys.readouterr().err
