@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
     _add_server_arguments(parser)
-    parser.add_argument("--prices", metavar="IN,OUT", help="report the cost: prices of a million prompt tokens and of "
-                        "a million sampled tokens, in any currency")  # fmt: skip
+    parser.add_argument("--prices", metavar="IN,OUT", help="compute the cost from the prices of a million prompt "
+                        "tokens and of a million sampled tokens")  # fmt: skip
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
     )

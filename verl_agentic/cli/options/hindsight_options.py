@@ -23,7 +23,7 @@ def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
                        "of this run, and failures under the task that they solved instead")  # fmt: skip
     group.add_argument("--solved", type=Path, metavar="RUN_DIR", help=f"write only OUT/{SOLVED_FILE}: the solved "
                        "episodes of this run (rejection sampling)")  # fmt: skip
-    group.add_argument("--per-task", type=int, metavar="N", help="with --solved, write at most N episodes of a task")
+    group.add_argument("--per-task", type=int, metavar="N", help="write at most N episodes of a task (--solved)")
     group.add_argument(
         "--model", metavar="DIR", help="use tokenizer and chat template of this model, which will be trained"
     )

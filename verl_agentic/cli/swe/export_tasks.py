@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--evaluation", type=Path, metavar="DIR", help="take the patches of the episodes of this "
                         "evaluation (verl-agentic evaluate --env swe)")  # fmt: skip
     parser.add_argument(
-        "--sample", type=int, default=0, metavar="K", help="with --evaluation, take attempt K (default %(default)s)"
+        "--sample", type=int, default=0, metavar="K", help="take attempt K of --evaluation (default %(default)s)"
     )
     parser.add_argument("--model", default="gold", help="name this model in predictions (default %(default)s)")
     parser.add_argument("--task-repo", type=Path, metavar="DIR", help="write a task repository here")
