@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from verl_agentic import Action, EnvRow, Message, Observation, Reward, StopReason, ToolCall, Transcript
+from verl_agentic.data.swe.sample_store import sample_store
 from verl_agentic.rewards.repository.repo_task import RepoTask, read_tree
 from verl_agentic.rewards.repository.tree_diffs import apply_diff
 
 from .env import SweEnv, make_env
 from .gold import gold
 from .rows import make_rows
-from .sample_store import sample_store
 from .scaffold import load_scaffold
 
 SCAFFOLDS = ("bash", "editor", "r2e")
