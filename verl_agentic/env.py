@@ -63,10 +63,11 @@ class Env(Protocol):
     and `close` exactly once whatever happens, also after a failed `start`. Anything but `AgenticError` that
     escapes is taken for a failure of the environment, and the trajectory is void.
 
-    Three methods more are used where an environment has them: `use_sub_agents(run)` (`tools.delegate.SubAgentRunner`),
-    called before `start`; `guidance(transcript) -> str`, awaited after a failure where guidance is asked for; and
+    Four methods more are used where an environment has them: `use_sub_agents(run)` (`tools.delegate.SubAgentRunner`),
+    called before `start`; `guidance(transcript) -> str`, awaited after a failure where guidance is asked for;
     `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state, by
-    which estimators compare them.
+    which estimators compare them; and `select(answers) -> int | None`, awaited without `start` by `evaluate --select`:
+    the index of the best of several final answers to the row, chosen without the ground truth.
     """
 
     @property

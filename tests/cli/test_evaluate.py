@@ -131,6 +131,26 @@ def test_messages_do_as_well_with_ids_that_say_they_are_approximate(
     assert {r["token_ids"] for r in records(tmp_path / "second")} == {"approximate"}
 
 
+def test_the_environment_may_choose_one_of_several_answers(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def select(env: Any, answers: list[str]) -> int | None:
+        seen.append(answers)
+        return 1
+
+    seen: list[list[str]] = []
+    package = load_env_package("python_math")
+    assert package.make_rows is not None
+    (row,) = package.make_rows(split="test", count=1, seed=0)
+    assert "needs an environment with select" in evaluate("--count", "3", "--samples", "2", "--select", code=2)["error"]
+    monkeypatch.setattr(type(package.make_env(row)), "select", select, raising=False)
+    summary = evaluate("--count", "3", "--samples", "2", "--select")
+    assert summary["selected"]["mean"] == 1.0 and len(seen) == 3
+    assert all(len(answers) == 2 and "boxed" in answers[0] for answers in seen)
+    assert len((tmp_path / "out" / "selected.jsonl").read_text().splitlines()) == 3
+    assert "selected" in (tmp_path / "out" / "report.html").read_text()
+
+
 def viewed(folder: Path, tmp_path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the summaries and the details of what the viewer shows of a folder."""
     page = tmp_path / "page.html"

@@ -48,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--samples", type=int, default=1, metavar="K", help="run K episodes per row (default %(default)s)"
     )
+    rows.add_argument("--select", action="store_true", help="also let the environment choose one of the K episodes of "
+                      "each row without its score, such as by a majority vote")  # fmt: skip
     play = parser.add_argument_group("episodes")
     play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_env")
     play.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget or "
@@ -157,6 +159,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.data.evaluation.evaluation_run import attempts, evaluate, summarise
     from verl_agentic.data.evaluation.journal import Journal, keep_settings
     from verl_agentic.data.evaluation.policy_backends import connect
+    from verl_agentic.data.evaluation.selection import select_episodes
     from verl_agentic.env_package import load_env_package
     from verl_agentic.trajectory_log.run_files import write_tokenizer
 
@@ -164,6 +167,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     config = parse_key_values(args.config, option="--config")
     out = _folder(args)
     plan = attempts(_rows(args, package), args.samples)
+    make_env = functools.partial(package.make_env, **config)
     journal = Journal(out / "episodes.jsonl")
     keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
     endpoint = Endpoint(_endpoint_config(args), max_connections=args.concurrency)
@@ -175,7 +179,7 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         with _progress(len(plan), is_quiet=args.json) as advance:
             records = await evaluate(
                 plan,
-                make_env=functools.partial(package.make_env, **config),
+                make_env=make_env,
                 backend_for=backend_for,
                 journal=journal,
                 max_concurrent=args.concurrency,
@@ -192,6 +196,9 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "out": str(out),
         **summarise(records, price=price),
     }
+    if args.select:
+        chosen = await select_episodes(plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency)
+        summary |= {"selected": chosen} if chosen else {}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(records)])
     write_evaluation_page(out / "report.html", summary=summary, records=records, viewer=viewer)

@@ -87,7 +87,7 @@ def write_turns_page(path: Path, points: Sequence[Mapping[str, Any]], *, title: 
 def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Returns name, value and uncertainty of every number of a summary."""
     rows = []
-    for name in ("success", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
+    for name in ("success", "selected", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
         figure = summary.get(name)
         if figure is not None:
             rows.append((name.replace("_", " "), f"{figure['mean']:.4g}", _uncertainty(figure)))
@@ -126,6 +126,8 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     tiles = [Tile("pass@1", f"{summary['success']['mean']:.2f}", _uncertainty(summary["success"]), "main")]
     k = list(summary["pass_at_k"])[-1]
     if k != "1":
+        if "selected" in summary:
+            tiles.append(Tile("selected", f"{summary['selected']['mean']:.2f}", _uncertainty(summary["selected"])))
         tiles += [Tile(f"pass@{k}", f"{summary['pass_at_k'][k]:.2f}", "at least one attempt solves the task"),
                   Tile(f"pass^{k}", f"{summary['pass_hat_k'][k]:.2f}", "all attempts solve the task")]  # fmt: skip
     for name, title in (("num_turns", "turns"), ("model_tokens", "tokens written"), ("tool_calls", "tool calls")):

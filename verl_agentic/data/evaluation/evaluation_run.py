@@ -210,7 +210,7 @@ def summarise(records: Sequence[Mapping[str, Any]], *, price: Price | None = Non
     }
     return {
         "tasks": len(tasks),
-        **{name: _figure(groups) for name, groups in means.items()},
+        **{name: figure(groups) for name, groups in means.items()},
         **_at_k(successes),
         **summary,
     }
@@ -225,8 +225,8 @@ def _cost(records: Sequence[Mapping[str, Any]], price: Price) -> dict[str, float
     return {"total": total, "per_episode": per_episode, "per_solved": total / solved if solved else None}
 
 
-def _figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Returns a mean with its standard error; also with its 95 % interval if all values are 0 or 1."""
+def figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Returns the mean over groups with its standard error; also its 95 % interval if all values are 0 or 1."""
     mean = clustered_mean(groups)
     is_proportion = all(value in (0.0, 1.0) for group in groups for value in group)
     interval = {"ci95": list(success_interval(groups))} if is_proportion else {}
