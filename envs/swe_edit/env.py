@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from verl_agentic import Action, ConfigError, EnvRow, Observation, Reward, StopReason, ToolEnv, Transcript, in_thread
@@ -11,6 +12,7 @@ from verl_agentic.data.swe.task_split import store_at
 from verl_agentic.rewards.code.patches import FormatError, TooLargeError, patch_similarity
 from verl_agentic.rewards.repository.grade import grade
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.rewards.repository.verdict_details import verdict_details
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
 from verl_agentic.sandbox.sandbox_pool import PoolConfig
 
@@ -31,38 +33,35 @@ class SweEditEnv(ToolEnv):
     async def step(self, action: Action) -> Observation:
         """Ends the episode; a call gets an error."""
         observation = await super().step(action)
-        return (
-            observation if observation.stop else Observation(messages=observation.messages, stop=StopReason.MAX_TURNS)
-        )
+        return replace(observation, stop=observation.stop or StopReason.MAX_TURNS)
 
     async def score(self, transcript: Transcript) -> Reward:
         """Grades the edits of the answer.
 
         With `tests`, the outcome is 1 if all tests of the task pass in a fresh copy of the repository, else 0. `info`
-        has the counts of tests (`GradeReport.info`). With `similarity`, it is SWE-RL's similarity of the patch to the
-        reference, from 0 to 1. An answer without edits, or with edits that do not fit, has outcome 0 and `format_ok` 0.
+        has the counts of tests (`GradeReport.info`), `details` the patch and the tests. With `similarity`, the outcome
+        is SWE-RL's similarity of the patch to the reference, from 0 to 1. An answer without edits, or with edits that do
+        not fit, has outcome 0 and `format_ok` 0.
         """
         if transcript.stop_reason is not StopReason.ANSWERED:
             return _BAD_FORM
+        base = await in_thread(lambda: read_tree(self._store.base(self._task)))
         try:
-            changed = await in_thread(lambda: changed_by_answer(self._base(), transcript.final_answer))
+            changed = await in_thread(lambda: changed_by_answer(base, transcript.final_answer))
         except FormatError:
             return _BAD_FORM
         if self._reward == "similarity":
-            return Reward(await in_thread(lambda: self._similarity(changed)), info={"format_ok": 1.0})
+            return Reward(await in_thread(lambda: self._similarity(base, changed)), info={"format_ok": 1.0})
         report = await grade(self._task, self._store, changed, self._pool)
-        return Reward(float(report.resolved), info={"format_ok": 1.0, **report.info()})
+        details = verdict_details(report, base=base, changed=changed)
+        return Reward(float(report.resolved), info={"format_ok": 1.0, **report.info()}, details=details)
 
     async def select(self, answers: Sequence[str]) -> int | None:
         """Returns the index of the answer that Agentless chooses among several; see `votes.choose`."""
         return await choose(answers, task=self._task, store=self._store, pool=self._pool)
 
-    def _base(self) -> dict[str, bytes]:
-        return read_tree(self._store.base(self._task))
-
-    def _similarity(self, changed: dict[str, bytes]) -> float:
+    def _similarity(self, base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> float:
         truth = json.loads(self.row.ground_truth)
-        base = self._base()
         old = {path: base[path].decode() for path in changed if path in base} | truth["code_context"]
         new = {path: content.decode() for path, content in changed.items()}
         try:

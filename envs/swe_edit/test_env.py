@@ -68,6 +68,7 @@ def test_the_reference_edit_scores_1_by_tests_and_by_similarity() -> None:
     reward = score(FIX)
     assert reward.outcome == 1.0, reward.info
     assert reward.info["format_ok"] == 1.0 and reward.info["f2p_passed"] == reward.info["f2p_total"] == 2.0
+    assert "+        elif len(line) + 1 + len(word) <= width:" in reward.details["patch"]
     assert score(FIX, reward="similarity").outcome == 1.0
 
 
