@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from boxes import LIMITS, python
 
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox, Tree
+from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 
 MAX: dict[str, Any] = {"max_bytes": 10_000_000, "max_files": 1000}
@@ -177,3 +178,26 @@ async def test_changes_of_a_tree_are_limited_by_the_disk(backend: Backend, trees
         assert (await sandbox.run(Command(argv=["true"]), limits=LIMITS)).ok
     finally:
         await sandbox.close()
+
+
+async def test_code_sees_no_tree_of_other_sandboxes_and_a_tree_stays_while_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verl_agentic.sandbox.namespaces_backend._MAX_SHARED_BYTES", 3_000)
+    backend = NamespaceBackend()
+    try:
+        await backend.start()
+    except SandboxUnavailableError as reason:
+        pytest.skip(str(reason))
+    sandboxes = []
+    try:
+        for name in ("a", "b", "c", "a"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "file").write_bytes(name.encode() * 2_000)
+            (tmp_path / name / "file").chmod(0o600)
+            sandboxes.append(await backend.create(trees=[Tree(source=tmp_path / name, at="site", read_only=True)]))
+        look = "import os\nprint(open('site/file').read(1), os.listdir('/trees'), os.listdir('.'))"
+        seen = [await python(sandbox, look) for sandbox in sandboxes]
+        assert seen == [f"{name} [] ['site']\n" for name in ("a", "b", "c", "a")]
+    finally:
+        await backend.close()

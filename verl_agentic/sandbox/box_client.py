@@ -149,8 +149,12 @@ class BoxClient:
         entries, contents = tree_entries(files, at=at, modes=modes, max_bytes=frames.MAX_BLOB)
         await self._put({"op": "put"}, entries, contents)
 
-    async def place(self, trees: Sequence[Tree]) -> None:
+    async def place(self, trees: Sequence[Tree], *, shared: Mapping[str, int] | None = None) -> None:
         """Puts trees into a new sandbox; `reset` restores them.
+
+        Args:
+            trees: folders.
+            shared: place -> number, for those that the zygote has.
 
         Raises:
             ConfigError: a tree has links or special files, or is too large for one call.
@@ -159,8 +163,11 @@ class BoxClient:
         """
         keeps = True
         for tree in trees:
-            entries, contents = await asyncio.to_thread(packed, tree)
-            answer = await self._put({"op": "tree", "at": tree.at, "read_only": tree.read_only}, entries, contents)
+            request = {"op": "tree", "at": tree.at, "read_only": tree.read_only}
+            if shared and tree.at in shared:
+                answer = await self._put({**request, "shared": shared[tree.at]}, [], b"")
+            else:
+                answer = await self._put(request, *await asyncio.to_thread(packed, tree))
             keeps = bool(answer.get("keeps"))
         if not keeps:
             self._initial = await self.snapshot()

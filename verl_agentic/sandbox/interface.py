@@ -7,11 +7,12 @@ pool ──run──► result                                 one execution, wi
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import Settings, setting
@@ -243,6 +244,17 @@ class Sandbox(Protocol):
 
     async def close(self) -> None:
         """Ends everything in it and removes it."""
+        ...
+
+
+@runtime_checkable
+class Lender(Protocol):
+    """A pool that lends sandboxes."""
+
+    def lease(
+        self, *, trees: Sequence[Tree] = (), image: str | None = None
+    ) -> contextlib.AbstractAsyncContextManager[Sandbox]:
+        """Provides a fresh sandbox for a block; see `Backend.create`."""
         ...
 
 

@@ -68,6 +68,7 @@ class LandlockBackend(NamespaceBackend):
 
 class _LandlockZygote(Zygote):
     module = "landlock_box"
+    has_shared_trees = False
     problem = (
         "landlock cannot be used here",
         "give the code's user access to Python and to the folder for temporary files (TMPDIR), or use another backend",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import marshal
 import os
 import shutil
 import signal
@@ -17,18 +19,19 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.errors import SandboxError, SandboxUnavailableError
+from verl_agentic.errors import DataError, SandboxError, SandboxUnavailableError
 from verl_agentic.sandbox import reaper
 from verl_agentic.sandbox.box_client import ENVIRONMENT, BoxClient, BoxProcess
 from verl_agentic.sandbox.cgroups import ControlGroup, make_group, why_not
 from verl_agentic.sandbox.inside import frames
 from verl_agentic.sandbox.interface import Tree
-from verl_agentic.sandbox.source_trees import refuse_image
+from verl_agentic.sandbox.source_trees import packed, refuse_image
 from verl_agentic.settings import Settings
 
 _START = """
@@ -39,6 +42,7 @@ del sys.path[0]
 main()
 """
 _START_TIMEOUT_S = 60
+_MAX_SHARED_BYTES = 1 << 30
 _closing: set[asyncio.Future[None]] = set()  # the loop holds only weak references
 _FIRST_USER, _NUM_USERS, _MAX_RANGES = 1 << 30, 65_536, 10_000
 # fmt: off
@@ -124,19 +128,20 @@ class NamespaceBackend:
         return Zygote(self._config, has_groups=self._use_groups)
 
     async def _make_box_with(self, trees: Sequence[Tree]) -> BoxClient:
-        box = await self._make_box()
+        box, shared = await self._make_box(trees)
         try:
-            await box.place(trees)
+            await box.place(trees, shared=shared)
         except BaseException:
             await box.close()
             raise
         return box
 
-    async def _make_box(self) -> BoxClient:
+    async def _make_box(self, trees: Sequence[Tree]) -> tuple[BoxClient, Mapping[str, int]]:
         async with self._lock:
             if self._zygote is None or not self._zygote.is_alive:
                 await self._restart()
             assert self._zygote is not None
+            shared = await self._zygote.share([tree for tree in trees if tree.read_only])
             pid, connection = await self._zygote.make_box()
         try:
             life = BoxProcess(pid, end=self._end)
@@ -147,7 +152,7 @@ class NamespaceBackend:
         reader, writer = await asyncio.open_connection(sock=connection)
         box = BoxClient(reader, writer, life=life, group=group, on_closed=lambda: self._forget(box, group))
         self._boxes.add(box)
-        return box
+        return box, shared
 
     async def _restart(self) -> None:
         """Replaces a zygote that has died; its boxes have died with it."""
@@ -175,11 +180,14 @@ class Zygote:
     """The trainer's end of the zygote."""
 
     module = "zygote"
+    has_shared_trees = True
     problem = "namespaces cannot be used here", "allow user namespaces, or use another backend"
 
     def __init__(self, config: Any, *, has_groups: bool) -> None:
         self._base = str(reaper.make_folder("root"))
         os.chmod(self._base, 0o755)
+        self._shared: OrderedDict[str, tuple[int, int]] = OrderedDict()  # folder -> number, size
+        self._numbers = itertools.count()
         self._control, theirs = socket.socketpair()
         # Not settimeout, which would make the descriptor non-blocking.
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _START_TIMEOUT_S, 0))
@@ -208,18 +216,47 @@ class Zygote:
         """Returns pid and connection of a new box. Raises SandboxError if the zygote has died or cannot make one."""
         ours, theirs = socket.socketpair()
         try:
-            socket.send_fds(self._control, [b"box"], [theirs.fileno()])
-            receiving = asyncio.get_running_loop().sock_recv(self._control, 4096)
-            answer = json.loads(await asyncio.wait_for(receiving, _START_TIMEOUT_S) or "{}")
-        except (OSError, ValueError, asyncio.TimeoutError) as cause:
-            self._process.kill()
-            answer = {"error": str(cause) or type(cause).__name__}
+            answer = await self._ask({"op": "box"}, theirs.fileno())
         finally:
             theirs.close()
         if "pid" not in answer:
             ours.close()
             raise SandboxError(f"the zygote made no sandbox, got {answer.get('error', 'no answer')}; try again")
         return int(answer["pid"]), ours
+
+    async def share(self, trees: Sequence[Tree]) -> Mapping[str, int]:
+        """Keeps read-only trees for all boxes; returns place -> number. Raises DataError if one cannot be written."""
+        if not self.has_shared_trees:
+            return {}
+        return {tree.at: await self._number_of(str(tree.source.resolve()), tree) for tree in trees}
+
+    async def _number_of(self, source: str, tree: Tree) -> int:
+        if source in self._shared:
+            self._shared.move_to_end(source)
+            return self._shared[source][0]
+        number = next(self._numbers)
+        request, size, descriptor = await asyncio.to_thread(_in_memory, tree)
+        try:
+            while self._shared and sum(size for _, size in self._shared.values()) + size > _MAX_SHARED_BYTES:
+                _, (oldest, _) = self._shared.popitem(last=False)
+                await self._ask({"op": "remove", "number": oldest})
+            answer = await self._ask({"op": "add", "number": number, **request}, descriptor)
+        finally:
+            os.close(descriptor)
+        if problem := answer.get("problem", answer.get("error")):
+            raise DataError(f"the tree could not be written, got {problem}; give a smaller one")
+        self._shared[source] = number, size
+        return number
+
+    async def _ask(self, request: dict[str, Any], *descriptors: int) -> dict[str, Any]:
+        """Sends a request and returns the answer; one with `error` if the zygote failed, which is then ended."""
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+            receiving = asyncio.get_running_loop().sock_recv(self._control, 4096)
+            return json.loads(await asyncio.wait_for(receiving, _START_TIMEOUT_S) or "{}")
+        except (OSError, ValueError, asyncio.TimeoutError) as cause:
+            self._process.kill()
+            return {"error": str(cause) or type(cause).__name__}
 
     def close(self) -> None:
         self._control.close()
@@ -284,6 +321,17 @@ class Zygote:
         if len(received) < count:
             raise frames.FrameError("the zygote has gone")
         return received
+
+
+def _in_memory(tree: Tree) -> tuple[dict[str, int], int, int]:
+    """Returns the request for a shared tree, its size, and a descriptor of a file in memory with it."""
+    entries, contents = packed(tree)
+    # Boxes have other users, which must be able to read the files.
+    body = marshal.dumps([[path, size, 0o555 if mode & 0o100 else 0o444] for path, size, mode in entries])
+    descriptor = os.memfd_create("tree")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.writelines((body, contents))
+    return {"body_size": len(body), "num_files": len(entries)}, len(contents), descriptor
 
 
 def _close_unwanted(making: asyncio.Future[BoxClient]) -> None:

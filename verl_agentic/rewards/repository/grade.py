@@ -14,7 +14,7 @@ from verl_agentic.rewards.repository.poison import PoisonedTests, poison_halves
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
 from verl_agentic.rewards.repository.run_tests import LIMITS, TEST_S, TestRun, run_repository_tests, site_modules
 from verl_agentic.rewards.repository.tree_diffs import changed_by
-from verl_agentic.sandbox.interface import Backend, Limits, Runner
+from verl_agentic.sandbox.interface import Backend, Lender, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,22 +66,30 @@ class _Grader:
     """Runs of one grading."""
 
     def __init__(
-        self, task: RepoTask, store: TaskStore, runner: Runner | Backend, *, limits: Limits, test_s: float
+        self, task: RepoTask, store: TaskStore, runner: Backend | Lender, *, limits: Limits, test_s: float
     ) -> None:
         self.task, self.runner, self.limits, self.test_s = task, runner, limits, test_s
-        self.base = read_tree(store.base(task))
+        self.tree = store.base(task)
+        self.base = read_tree(self.tree)
         self.hidden = store.hidden_tests(task)
         self.site = store.site(task)
         self.wanted = (*task.fail_to_pass, *task.pass_to_pass)
+        # The other files of the suite, too: tests may depend on what runs before them.
+        suite = {path for path in task.targets if path in self.hidden and path.endswith(".py")}
+        self.targets = sorted(suite | {test.split("::")[0] for test in self.wanted})
         self.cpu_s = 0.0
 
     async def run(self, files: Mapping[str, bytes | None], tests: Mapping[str, bytes]) -> TestRun:
         """Runs tests on the base tree with changed files."""
-        kept = {path: content for path, content in self.base.items() if not is_test(path)}
-        tree = {path: content for path, content in {**kept, **files, **tests}.items() if content is not None}
-        targets = sorted({test.split("::")[0] for test in self.wanted})
+        visible = dict.fromkeys(filter(is_test, self.base))
         run = await run_repository_tests(
-            self.runner, tree=tree, site=self.site, targets=targets, limits=self.limits, test_s=self.test_s
+            self.runner,
+            tree=self.tree,
+            changed={**visible, **files, **tests},
+            site=self.site,
+            targets=self.targets,
+            limits=self.limits,
+            test_s=self.test_s,
         )
         self.cpu_s += run.cpu_s
         return run
@@ -118,7 +126,7 @@ async def grade(
     task: RepoTask,
     store: TaskStore,
     changed: Mapping[str, bytes | None],
-    runner: Runner | Backend,
+    runner: Backend | Lender,
     *,
     skipped: Mapping[str, str] | None = None,
     limits: Limits = LIMITS,

@@ -36,6 +36,8 @@ def main() -> None:
     _set_dumpable(0)  # closes memory and descriptors of this process to processes of the same user
     folder = os.getcwd()
     job["repo"], job["site"] = f"{folder}/repo", f"{folder}/site" if job["has_site"] else ""
+    for path in job["removed"]:
+        os.unlink(f"{job['repo']}/{path}")
     _prepare(job)
     import pytest  # pyright: ignore[reportMissingImports]  # of the site; before any code of the repository
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import hashlib
 import hmac
 import json
 import posixpath
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, Literal, get_args
 from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.code.patch_paths import is_harness, is_test
 from verl_agentic.rewards.repository.repo_task import read_tree
-from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits, Runner
+from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Lender, Limits, Sandbox, Tree
 
 TestOutcome = Literal["passed", "failed", "skipped", "xfailed", "xpassed", "error", "conflict"]
 LIMITS = Limits(wall_s=180.0, cpu_s=120, memory_mb=2048, processes=128, open_files=512)
@@ -53,9 +55,10 @@ class TestRun:
 
 
 async def run_repository_tests(
-    runner: Runner | Backend,
+    runner: Backend | Lender,
     *,
     tree: Mapping[str, bytes] | Path,
+    changed: Mapping[str, bytes | None] | None = None,
     site: Path | None,
     targets: Sequence[str],
     limits: Limits = LIMITS,
@@ -71,8 +74,9 @@ async def run_repository_tests(
     Use a backend that isolates. `local` is for trusted code only.
 
     Args:
-        runner: a pool, a sandbox or a started backend.
-        tree: the repository with its tests, or its folder.
+        runner: a pool or a started backend.
+        tree: the repository with its tests, or its folder, which must not change while it is used.
+        changed: path -> new content of files that differ from the tree; None for deleted ones.
         site: folder with pytest and the other requirements; None if the sandbox has them installed.
         targets: files or tests below the tree.
         limits: of the whole run; `output_bytes` is ignored.
@@ -84,8 +88,9 @@ async def run_repository_tests(
         SandboxError: the sandbox failed.
         ScoringError: the sandbox lacks Python or pytest.
     """
-    repository = dict(tree) if isinstance(tree, Mapping) else read_tree(tree)
-    installed = _site_files(site) if site is not None else {}
+    base = {} if isinstance(tree, Mapping) else _read_once(tree)
+    written: dict[str, bytes | None] = {**(tree if isinstance(tree, Mapping) else {}), **(changed or {})}
+    repository = {path for path in {**base, **written} if written.get(path, b"") is not None}
     if not targets:
         raise DataError("a run needs tests, got no targets; name files or tests of the tree")
     roots = source_roots(repository)
@@ -98,6 +103,7 @@ async def run_repository_tests(
         "roots": roots,
         "test_folders": sorted({posixpath.dirname(p) or "." for p in repository if p.endswith(".py") and is_test(p)}),
         "trusted": [path for path in repository if is_test(path) or is_harness(path)],
+        "removed": [path for path in base if path not in repository],
         "test_s": test_s,
         "wall_s": max(limits.wall_s - 2.0, 1.0),
     }
@@ -108,11 +114,13 @@ async def run_repository_tests(
         files={
             "grade/harness.py": _HARNESS,
             "grade/job.json": json.dumps(job).encode(),
-            **{f"repo/{path}": content for path, content in repository.items()},
-            **{f"site/{path}": content for path, content in installed.items()},
+            **{f"repo/{path}": content for path, content in written.items() if content is not None},
         },
     )
-    result = await _run(runner, command, replace(limits, output_bytes=_OUTPUT_BYTES))
+    trees = [] if isinstance(tree, Mapping) else [Tree(source=tree, at="repo")]
+    trees += [] if site is None else [Tree(source=site, at="site", read_only=True)]
+    async with _sandbox(runner, trees) as sandbox:
+        result = await sandbox.run(command, limits=replace(limits, output_bytes=_OUTPUT_BYTES))
     return _read(result, secret)
 
 
@@ -127,8 +135,8 @@ def site_modules(site: Path | None) -> frozenset[str]:
     """Returns the names of the modules in a folder of installed packages."""
     if site is None:
         return frozenset()
-    tops = {path.split("/")[0] for path in _site_files(site)}
-    return frozenset(name.split(".")[0] for name in tops if not name.endswith((".dist-info", ".egg-info", ".pth")))
+    names = (path.name for path in site.iterdir())
+    return frozenset(name.split(".")[0] for name in names if not name.endswith((".dist-info", ".egg-info", ".pth")))
 
 
 def _modules(tree: Iterable[str], roots: Iterable[str]) -> set[str]:
@@ -144,18 +152,21 @@ def _modules(tree: Iterable[str], roots: Iterable[str]) -> set[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _site_files(site: Path) -> dict[str, bytes]:
-    return read_tree(site, with_bytecode=True)
+def _read_once(tree: Path) -> dict[str, bytes]:
+    return read_tree(tree)
 
 
-async def _run(runner: Runner | Backend, command: Command, limits: Limits) -> CommandResult:
-    if not hasattr(runner, "create"):
-        return await runner.run(command, limits=limits)  # pyright: ignore[reportAttributeAccessIssue]
-    sandbox = await runner.create()  # pyright: ignore[reportAttributeAccessIssue]
+@contextlib.asynccontextmanager
+async def _sandbox(runner: Backend | Lender, trees: Sequence[Tree]) -> AsyncIterator[Sandbox]:
+    if isinstance(runner, Lender):
+        async with runner.lease(trees=trees) as sandbox:
+            yield sandbox
+        return
+    sandbox = await runner.create(trees=trees)
     try:
-        return await sandbox.run(command, limits=limits)
+        yield sandbox
     finally:
-        await sandbox.close()
+        await asyncio.shield(sandbox.close())
 
 
 def _read(result: CommandResult, secret: bytes) -> TestRun:

@@ -35,8 +35,12 @@ if TYPE_CHECKING:  # a container's Python may be one that cannot subscript it
 class Box:
     """The state of process 1."""
 
-    def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, proc: int | None = None) -> None:
-        """Takes the connection, the trainer's configuration, and a writable `/proc` if the visible one is read-only."""
+    def __init__(
+        self, connection: frames.Connection, setup: dict[str, Any], *, proc: int | None = None, shared: int = -1
+    ) -> None:
+        """Takes the connection, the trainer's configuration, a writable `/proc` if the visible one is read-only, and
+        the folder of shared trees, if there is one.
+        """
         self._connection = connection
         self._setup = setup
         self._station = child.Station(
@@ -64,7 +68,7 @@ class Box:
         self._num_sessions = 0
         self._num_snapshots = 0
         self._snapshots = -1
-        self._trees = BoxTrees(disk_mb=setup["disk_mb"])
+        self._trees = BoxTrees(disk_mb=setup["disk_mb"], shared=shared)
         child.prepare(setup["env"])
 
     def serve(self) -> None:
@@ -212,6 +216,9 @@ class Box:
         """Adds a tree that the box begins with. `keeps` says whether a reset restores it."""
         place = files.make_folders(self._station.work, request["at"], user=self._station.user)
         os.close(place)
+        if "shared" in request:
+            self._trees.mount(self._trees.share(request["at"], request["shared"]))
+            return {"problem": "", "keeps": True}, ()
         if not self._setup["may_mount"]:
             return {"problem": self._write(f"{self._station.work}/{request['at']}", request, blob)}, ()
         tree = self._trees.add(request["at"], is_read_only=request["read_only"], user=self._station.user)

@@ -33,8 +33,9 @@ class BoxTree(NamedTuple):
 class BoxTrees:
     """All trees of a box."""
 
-    def __init__(self, *, disk_mb: int) -> None:
-        self._disk_mb = disk_mb
+    def __init__(self, *, disk_mb: int, shared: int = -1) -> None:
+        """Takes the size of a layer for changes, and a descriptor of the folder of shared trees, if there is one."""
+        self._disk_mb, self._shared = disk_mb, shared
         self._trees: list[BoxTree] = []
         self._kept = -1
         self.has_overlays = True
@@ -51,6 +52,11 @@ class BoxTrees:
         _give(tree.lower, user)
         self._trees.append(tree)
         return tree
+
+    def share(self, at: str, number: int) -> BoxTree:
+        """Adds a shared tree, which is read-only."""
+        self._trees.append(BoxTree(f"/proc/self/fd/{self._shared}/{number}", "", at, True, None))
+        return self._trees[-1]
 
     def mount_all(self, *, is_snapshot: bool) -> None:
         """Mounts all trees into a new working folder; after a snapshot, which has the others, the read-only ones."""

@@ -85,14 +85,20 @@ def read(root: int | str, paths: list[str], *, limit: int) -> tuple[list[list[An
 
 
 def copy_tree(source: str, target: str) -> None:
-    """Copies folders, regular files and links with attributes. Raises OSError if it is too deep or space is missing."""
-    folders = [(source, target)]
+    """Copies folders, regular files and links with attributes; leaves out read-only mounts below the source.
+
+    Raises:
+        OSError: it is too deep, or space is missing.
+    """
+    folders, device = [(source, target)], os.stat(source).st_dev
     for folder, goal_folder in folders:  # grows while it is read
         os.makedirs(goal_folder, exist_ok=True)
         for entry in os.scandir(folder):
             goal = os.path.join(goal_folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
-                folders.append((entry.path, goal))
+                is_mount = entry.stat(follow_symlinks=False).st_dev != device
+                if not (is_mount and os.statvfs(entry.path).f_flag & os.ST_RDONLY):
+                    folders.append((entry.path, goal))
             elif entry.is_symlink():
                 os.symlink(os.readlink(entry.path), goal)
                 _copy_status(entry.path, goal)

@@ -24,6 +24,7 @@ _OPEN = 0o1777
 _LOCKED = {os.ST_NODEV: MS_NODEV, os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: _MS_NOATIME, os.ST_RELATIME: _MS_RELATIME}
 OWN_MOUNTS = ("/tmp", "/work", "/dev/shm")
 STAGE = "/stage"
+SHARED = "/trees"
 PROGRAMS = "/opt/bin"  # first in PATH: `python` is the interpreter that runs code
 
 
@@ -78,7 +79,7 @@ def build(base: str, *, interpreter: list[tuple[int, str]], hidden: list[str], g
     for name in ("python", "python3"):
         os.symlink(sys.executable, f"{base}{PROGRAMS}/{name}")
     _make_dev(base + "/dev")
-    for folder in ("/proc", STAGE, *OWN_MOUNTS):
+    for folder in ("/proc", STAGE, SHARED, *OWN_MOUNTS):
         os.makedirs(base + folder, exist_ok=True)
     # A new proc may only be mounted where a full one is visible. Each box covers this one.
     syscalls.mount("/proc", base + "/proc", None, MS_BIND | MS_REC)

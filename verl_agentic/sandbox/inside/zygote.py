@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import box, child, frames, rootfs, syscalls
+from . import box, child, frames, rootfs, shared_trees, syscalls
 from .syscalls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS
 
 _MAX_BOXES = 32_000  # pairs of users that a zygote has
@@ -96,7 +96,7 @@ def _serve(control: _socket.socket, config: dict[str, Any], kind: Kind) -> None:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake_read, 4096)
             _reap()
-        is_open = trainer not in ready and (control not in ready or _make_box(control, config, kind))
+        is_open = trainer not in ready and (control not in ready or _answer_one(control, config, kind))
     _end_boxes(kind.end)
 
 
@@ -118,12 +118,33 @@ def _end_boxes(end: signal.Signals) -> None:
             os.waitpid(pid, 0)
 
 
-def _make_box(control: _socket.socket, config: dict[str, Any], kind: Kind) -> bool:
-    """Makes a box for the descriptor of a request; False if the trainer has gone."""
+def _answer_one(control: _socket.socket, config: dict[str, Any], kind: Kind) -> bool:
+    """Makes a box, adds a shared tree or removes one; False if the trainer has gone."""
     text, ancillary, _, _ = control.recvmsg(4096, _socket.CMSG_SPACE(4))
     if not text:
         return False
-    connection = _socket.socket(fileno=int.from_bytes(ancillary[0][2][:4], sys.byteorder))
+    request = json.loads(text)
+    given = int.from_bytes(ancillary[0][2][:4], sys.byteorder) if ancillary else -1
+    if request["op"] == "box":
+        _make_box(control, given, config, kind)
+        return True
+    try:
+        if request["op"] == "add":
+            options = {name: request[name] for name in ("body_size", "num_files")}
+            answer = {"problem": shared_trees.add(request["number"], given, **options)}
+            os.close(given)
+        else:
+            shared_trees.remove(request["number"])
+            answer = {"problem": ""}
+    except OSError as error:
+        answer = {"problem": str(error)}
+    control.sendall(json.dumps(answer).encode() + b"\n")
+    return True
+
+
+def _make_box(control: _socket.socket, given: int, config: dict[str, Any], kind: Kind) -> None:
+    """Makes a box for a connection."""
+    connection = _socket.socket(fileno=given)
     gate_read, gate_write = os.pipe()
     zygote, number = os.pidfd_open(os.getpid()), next(_box_numbers)
     try:
@@ -141,7 +162,6 @@ def _make_box(control: _socket.socket, config: dict[str, Any], kind: Kind) -> bo
         connection.close()
         for descriptor in (gate_read, gate_write, zygote):
             os.close(descriptor)
-    return True
 
 
 def _map_users(pid: int, number: int, config: dict[str, Any]) -> None:
@@ -194,7 +214,8 @@ def _begin(number: int, setup: dict[str, Any]) -> None:
 
 def _build(trainer: frames.Connection, number: int, setup: dict[str, Any]) -> box.Box:
     syscalls.bound_capabilities()
-    return box.Box(trainer, setup, proc=rootfs.make_private(disk_mb=setup["disk_mb"]))
+    shared = shared_trees.open_covered()
+    return box.Box(trainer, setup, proc=rootfs.make_private(disk_mb=setup["disk_mb"]), shared=shared)
 
 
 _NAMESPACES = Kind(

@@ -1,0 +1,78 @@
+"""Read-only trees that all boxes of a zygote share. Each one is a mount below a folder that every box covers.
+
+So a large tree, such as installed packages, is sent and stored once, and a box binds it into its working folder.
+"""
+
+from __future__ import annotations
+
+import marshal
+import mmap
+import os
+
+from . import files, rootfs, syscalls
+from .syscalls import MS_BIND, MS_NODEV, MS_NOSUID, MS_RDONLY, MS_REMOUNT
+
+_MB, _MAX_PROBLEM = 2**20, 1000
+
+
+def add(number: int, descriptor: int, *, body_size: int, num_files: int) -> str:
+    """Mounts a tree under a number; returns why it could not be written, empty if it was.
+
+    Args:
+        descriptor: of a file in memory with the marshalled entries and the joined contents.
+        body_size: size of the entries.
+    """
+    place = _place(number)
+    os.mkdir(place, 0o755)
+    megabytes = os.fstat(descriptor).st_size // _MB + num_files // 128 + 1  # a file takes up to a page more
+    rootfs.mount_layer(place, disk_mb=megabytes)
+    problem = _written(place, descriptor, body_size)
+    if problem:
+        remove(number)
+    else:
+        syscalls.mount(None, place, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    return problem
+
+
+def remove(number: int) -> None:
+    """Unmounts a tree. Boxes that use it keep it."""
+    syscalls.umount(_place(number))
+
+
+def open_covered() -> int:
+    """Covers the trees in a box and returns a descriptor of their folder."""
+    descriptor = os.open(rootfs.SHARED, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    syscalls.mount("tmpfs", rootfs.SHARED, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k,mode=755")
+    return descriptor
+
+
+def _place(number: int) -> str:
+    return f"{rootfs.SHARED}/{number}"
+
+
+def _written(place: str, descriptor: int, body_size: int) -> str:
+    """Writes a tree in a forked process, so that its names never enter the heap that boxes inherit."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _write(place, descriptor, body_size, report=writing)
+    os.close(writing)
+    with open(reading, "rb") as report:
+        said = report.read()
+    _, status = os.waitpid(pid, 0)
+    return said.decode(errors="replace") or ("its process died" if status else "")
+
+
+def _write(place: str, descriptor: int, body_size: int, *, report: int) -> None:
+    """Never returns."""
+    status = 1
+    try:
+        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as blob:
+            view = memoryview(blob)
+            files.write(place, marshal.loads(view[:body_size]), view[body_size:], user=None)
+            status = 0
+            os._exit(0)
+    except BaseException as error:
+        os.write(report, f"{type(error).__name__}: {error}".encode(errors="replace")[:_MAX_PROBLEM])
+    finally:
+        os._exit(status)
