@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolEnv, Transcript
+from verl_agentic import (
+    Action,
+    ConfigError,
+    DelegateTool,
+    EnvRow,
+    Message,
+    Observation,
+    Reward,
+    StopReason,
+    ToolEnv,
+    Transcript,
+)
 from verl_agentic.data.swe.task_split import store_at
 from verl_agentic.rewards.code.patch_paths import touched_paths
 from verl_agentic.rewards.repository.accepted import changes
@@ -24,6 +35,7 @@ from .editor import EditorTool
 from .repo_box import RepoBox
 from .repo_tools import CommandTool, SearchTool, SubmitTool
 from .scaffold import Scaffold, load_scaffold
+from .search_helper import search_helper
 
 _SESSIONS = PoolConfig(size=256, warm=0)
 _TOOLS: dict[str, Any] = {
@@ -47,6 +59,7 @@ class SweEnv(ToolEnv):
         repo: RepoBox,
         pool: Any,
         grade_unfinished: bool,
+        helper: DelegateTool | None = None,
     ) -> None:
         self._task, self._store, self._scaffold, self._repo, self._pool = task, store, scaffold, repo, pool
         self._grade_unfinished = grade_unfinished
@@ -54,7 +67,7 @@ class SweEnv(ToolEnv):
         self._steps = self._without_call = 0
         self.report: GradeReport | None = None
         """The verdict, after `score`."""
-        super().__init__(row, self._parts, max_parallel_calls=1)
+        super().__init__(row, self._parts if helper is None else [*self._parts, helper], max_parallel_calls=1)
 
     async def start(self) -> tuple[Message, ...]:
         """Makes the repository and returns the prompt."""
@@ -133,6 +146,7 @@ def make_env(
     max_steps: int | None = None,
     command_timeout_s: float | None = None,
     grade_unfinished: bool = False,
+    helper_turns: int = 0,
     memory_mb: int = 1024,
     sandbox: str = "auto",
     at_least: str | None = None,
@@ -147,6 +161,8 @@ def make_env(
         max_steps: turns of an episode; None: the scaffold's.
         command_timeout_s: wall time of one command, in seconds; None: the scaffold's.
         grade_unfinished: also grade the files of an episode that ended without a submission.
+        helper_turns: if above 0, the policy also has the tool `delegate`: a sub-agent with the tools of `repo_search`
+            and this many turns. Needs a protocol that can call it, such as `chat`.
         memory_mb: memory of one command, in MiB.
         sandbox: backend: `auto`, `namespaces`, `docker` or `landlock`; `local` for trusted models only.
         at_least: weakest isolation that is allowed; by default `landlock` with `auto`.
@@ -157,6 +173,8 @@ def make_env(
     """
     if "task" not in row.extra or "store" not in row.extra:
         raise ConfigError(f"a row of swe has extra_info task and store, got {sorted(row.extra)}; use make_rows")
+    if helper_turns < 0:
+        raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
     given = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
     form = replace(load_scaffold(scaffold), **{name: value for name, value in given.items() if value is not None})
     task = RepoTask.from_json(row.extra["task"])
@@ -164,7 +182,16 @@ def make_env(
     limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
     boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS)
     repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
-    return SweEnv(row, task=task, store=store, scaffold=form, repo=repo, pool=boxes, grade_unfinished=grade_unfinished)
+    return SweEnv(
+        row,
+        task=task,
+        store=store,
+        scaffold=form,
+        repo=repo,
+        pool=boxes,
+        grade_unfinished=grade_unfinished,
+        helper=search_helper(repo, max_turns=helper_turns) if helper_turns else None,
+    )
 
 
 def _with_steps_left(observation: Observation, left: int) -> Observation:

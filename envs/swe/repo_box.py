@@ -44,9 +44,9 @@ class RepoBox:
             raise EnvError(f"the repository could not be made, got {begun.stderr[-300:]!r}; is git in the sandbox?")
         self.root = begun.stdout.strip().splitlines()[-1]
 
-    async def command(self, text: str, *, wall_s: float) -> CommandResult:
-        """Runs a command line in a new shell in the repository."""
-        return await self._run(["bash", "-c", f"cd {FOLDER} || exit\n{text}"], wall_s=wall_s)
+    async def command(self, text: str, *arguments: str, wall_s: float) -> CommandResult:
+        """Runs a command line in a new shell in the repository; `$1` is the first argument."""
+        return await self._run(["bash", "-c", f"cd {FOLDER} || exit\n{text}", "bash", *arguments], wall_s=wall_s)
 
     async def shell(self, text: str, *, wall_s: float) -> CommandResult:
         """Runs a command line in the shell of the episode; a new one is opened if it has ended."""

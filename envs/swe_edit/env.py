@@ -40,8 +40,8 @@ class SweEditEnv(ToolEnv):
 
         With `tests`, the outcome is 1 if all tests of the task pass in a fresh copy of the repository, else 0. `info`
         has the counts of tests (`GradeReport.info`), `details` the patch and the tests. With `similarity`, the outcome
-        is SWE-RL's similarity of the patch to the reference, from 0 to 1. An answer without edits, or with edits that do
-        not fit, has outcome 0 and `format_ok` 0.
+        is SWE-RL's similarity of the patch to the reference, from 0 to 1. An answer without edits, or with edits that
+        do not fit, has outcome 0 and `format_ok` 0.
         """
         if transcript.stop_reason is not StopReason.ANSWERED:
             return _BAD_FORM

@@ -1,4 +1,5 @@
-"""Bundled environments that use sub-agents and guidance, in the loop: search_qa with a helper, python_math guided."""
+"""Bundled environments that use sub-agents and guidance, in the loop: search_qa and swe with a helper, python_math
+guided."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.paths import recipes_dir
 from verl_agentic.types import Message, ToolCall
 
-LIMITS = EpisodeLimits(max_response_tokens=5_000, max_context_tokens=8_000, max_turns=4, max_retries=0)
+LIMITS = EpisodeLimits(max_response_tokens=9_000, max_context_tokens=12_000, max_turns=4, max_retries=0)
 
 
 async def play(chat: Any, row: EnvRow, make_env: Any, script: Any, *, guidance: bool = False) -> Episode:
@@ -93,6 +94,51 @@ def test_without_the_option_there_is_no_helper_and_a_wrong_one_is_refused() -> N
     assert [tool.name for tool in load_env("search_qa")(row, helper_turns=2).tools] == ["search", "delegate"]
     with pytest.raises(ConfigError, match="helper_turns must not be negative, got -1"):
         load_env("search_qa")(row, helper_turns=-1)
+
+
+def repair() -> EnvRow:
+    make_rows: Any = load_env_package("swe").make_rows
+    return next(row for row in make_rows(split="test", count=16, seed=0) if row.extra["task_id"] == "quill-02")
+
+
+async def test_a_search_agent_sees_the_repository_as_it_is_now_and_only_its_own_question(tiny_chat: Any) -> None:
+    row, asked, found = repair(), "Where does wrap compare with the width?", "quill/texts.py:25-26"
+    edit = {"old_str": "len(word) < width", "new_str": "len(word) <= width"}
+    search = [ToolCall("grep", {"pattern": f"word.*width|{number}", "path": "quill"}) for number in range(9)]
+    turns = [
+        call("str_replace_editor", command="str_replace", path="quill/texts.py", **edit),
+        call("delegate", task=asked),
+        call("submit"),
+        call("submit"),
+    ]
+    seen: list[Message] = []
+
+    def script(messages: Sequence[Message]) -> Message:
+        turn = sum(message.role == "assistant" for message in messages)
+        if "You find code" not in messages[0].content:
+            return turns[turn]
+        seen[:] = messages
+        return Message("assistant", "", tool_calls=tuple(search)) if turn == 0 else Message("assistant", found)
+
+    episode = await play(tiny_chat, row, functools.partial(load_env("swe"), helper_turns=2), script)
+    assert episode.reward.outcome == 1.0, episode.error
+    assert [message.role for message in seen] == ["system", "user", "assistant", *["tool"] * 9]
+    assert seen[1].content == asked and "2 turns" in seen[0].content
+    results = [message for message in seen if message.role == "tool"]
+    assert "len(line) + 1 + len(word) <= width" in results[0].content, "the change of its parent"
+    assert [message.error_kind for message in results] == [None] * 8 + ["too_many"]
+    answers = [message.content for message in episode.messages if message.role == "tool" and message.name == "delegate"]
+    assert answers == [found]
+    assert episode.numbers()["sub_agents"] == 1.0 and episode.num_side_rows == 1
+    assert [sum(rewards) for rewards in episode.token_rewards()] == [0.0, 1.0], "the outcome lies in its parent's row"
+    assert all(any(one.response_mask) for one in episode.trajectories)
+
+
+def test_a_coding_agent_has_a_helper_on_request_only() -> None:
+    names = [tool.name for tool in load_env("swe")(repair()).tools]
+    assert [tool.name for tool in load_env("swe")(repair(), helper_turns=4).tools] == [*names, "delegate"]
+    with pytest.raises(ConfigError, match="helper_turns must not be negative, got -1"):
+        load_env("swe")(repair(), helper_turns=-1)
 
 
 MATH = EnvRow(prompt=(Message("user", "What is 837*294?"),), ground_truth="246078")

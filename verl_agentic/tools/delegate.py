@@ -9,6 +9,10 @@ from verl_agentic.errors import AgenticError, ConfigError, DataError, EnvError
 from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import Message
 
+DESCRIPTION = (
+    "Gives a part of the work to a helper, who knows nothing but what you write, and returns the helper's answer."
+)
+
 
 class NoAnswerError(AgenticError, RuntimeError):
     """A sub-agent ended without an answer; the message gives the reason to the policy."""
@@ -17,13 +21,16 @@ class NoAnswerError(AgenticError, RuntimeError):
 class SubAgentRunner(Protocol):
     """Runs a task with a fresh copy of the policy; the loop passes it to the environment."""
 
-    async def __call__(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
+    async def __call__(
+        self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int, max_calls: int | None = None
+    ) -> str:
         """Returns the final answer, never empty; the turns become training rows of the episode.
 
         Args:
             prompt: of the sub-agent.
             tools: of the sub-agent.
             max_turns: of the sub-agent.
+            max_calls: of one of its turns; None: that of the episode.
 
         Raises:
             NoAnswerError: it ended without an answer; its turns are still training rows.
@@ -38,21 +45,39 @@ class DelegateTool:
     name = "delegate"
 
     def __init__(
-        self, tools: Sequence[Tool] = (), *, max_turns: int = 4, instructions: str = "", timeout_s: float = 300.0
+        self,
+        tools: Sequence[Tool] = (),
+        *,
+        max_turns: int = 4,
+        max_calls: int | None = None,
+        instructions: str = "",
+        description: str = DESCRIPTION,
+        timeout_s: float = 300.0,
     ) -> None:
-        """Takes the tools and turns of the sub-agents, a system message for them, and the deadline of one's work.
+        """Makes the tool.
+
+        Args:
+            tools: of the sub-agents.
+            max_turns: of a sub-agent.
+            max_calls: of one turn of a sub-agent; further calls get an error. None: the limit of the episode.
+            instructions: system message of the sub-agents.
+            description: of the tool, for the policy.
+            timeout_s: deadline of a sub-agent's work, in seconds.
 
         Raises:
-            ConfigError: a sub-agent could delegate, or has no turn.
+            ConfigError: a sub-agent could delegate, or has no turn or no call.
         """
         nested = [tool.name for tool in tools if isinstance(tool, DelegateTool)]
         if nested:
             raise ConfigError(f"a sub-agent cannot delegate, got the tool {nested[0]!r} among its tools; remove it")
         if max_turns < 1:
             raise ConfigError(f"max_turns of a sub-agent must be at least 1, got {max_turns!r}")
+        if max_calls is not None and max_calls < 1:
+            raise ConfigError(f"max_calls of a sub-agent must be at least 1, got {max_calls!r}")
         self.timeout_s = timeout_s
         self._tools = tools
-        self._max_turns = max_turns
+        self._max_turns, self._max_calls = max_turns, max_calls
+        self._description = description
         self._system = (Message("system", instructions),) if instructions else ()
         self._run: SubAgentRunner | None = None
 
@@ -67,8 +92,7 @@ class DelegateTool:
             "type": "function",
             "function": {
                 "name": self.name,
-                "description": "Gives a part of the work to a helper, who knows nothing but what you write, and "
-                "returns the helper's answer.",
+                "description": self._description,
                 "parameters": {
                     "type": "object",
                     "properties": {"task": {"type": "string", "description": "The whole task."}},
@@ -88,7 +112,7 @@ class DelegateTool:
             raise EnvError("delegate needs a loop that runs sub-agents, got none; use run_episode")
         prompt = (*self._system, Message("user", task, quoted=task))
         try:
-            answer = await self._run(prompt, tools=self._tools, max_turns=self._max_turns)
+            answer = await self._run(prompt, tools=self._tools, max_turns=self._max_turns, max_calls=self._max_calls)
             if not answer.strip():
                 raise NoAnswerError("it ended without one")
             return ToolResult(answer)

@@ -126,6 +126,8 @@ def test_a_sub_agent_that_could_delegate_is_refused_before_anything_is_played() 
         DelegateTool([DelegateTool()])
     with pytest.raises(ConfigError, match="max_turns of a sub-agent must be at least 1, got 0"):
         DelegateTool(max_turns=0)
+    with pytest.raises(ConfigError, match="max_calls of a sub-agent must be at least 1, got 0"):
+        DelegateTool(max_calls=0)
 
 
 async def test_a_nested_delegate_ends_the_run_instead_of_voiding_episodes() -> None:

@@ -130,10 +130,13 @@ class Attempt:
             row.check()
         return rows
 
-    async def delegate(self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int) -> str:
+    async def delegate(
+        self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int, max_calls: int | None = None
+    ) -> str:
         """Runs a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
         self.info["sub_agents"] += 1
-        limits = replace(self.setup.limits, max_turns=max_turns)
+        limits = self.setup.limits
+        limits = replace(limits, max_turns=max_turns, max_calls_per_turn=max_calls or limits.max_calls_per_turn)
         if limits.max_episode_tokens is not None:
             limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
         row = EnvRow(prompt=tuple(prompt))
