@@ -201,3 +201,13 @@ async def test_code_sees_no_tree_of_other_sandboxes_and_a_tree_stays_while_it_is
         assert seen == [f"{name} [] ['site']\n" for name in ("a", "b", "c", "a")]
     finally:
         await backend.close()
+
+
+async def test_a_read_only_tree_of_many_small_files_fits(backend: Backend, tmp_path: Path) -> None:
+    for number in range(127):  # each takes a third page
+        (tmp_path / f"{number}.py").write_bytes(b"#" * 8_200)
+    sandbox = await backend.create(trees=[Tree(source=tmp_path, at="site", read_only=True)])
+    try:
+        assert (await python(sandbox, "import os\nprint(len(os.listdir('site')))")).strip() == "127"
+    finally:
+        await sandbox.close()

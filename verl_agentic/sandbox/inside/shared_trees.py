@@ -13,6 +13,7 @@ from . import files, rootfs, syscalls
 from .syscalls import MS_BIND, MS_NODEV, MS_NOSUID, MS_RDONLY, MS_REMOUNT
 
 _MB, _MAX_PROBLEM = 2**20, 1000
+_FILE_BYTES = 8192  # a file takes up to a page more, and its folder may take one
 
 
 def add(number: int, descriptor: int, *, body_size: int, num_files: int) -> str:
@@ -24,7 +25,8 @@ def add(number: int, descriptor: int, *, body_size: int, num_files: int) -> str:
     """
     place = _place(number)
     os.mkdir(place, 0o755)
-    megabytes = os.fstat(descriptor).st_size // _MB + num_files // 128 + 1  # a file takes up to a page more
+    needed = os.fstat(descriptor).st_size + num_files * _FILE_BYTES
+    megabytes = needed // _MB + 1
     rootfs.mount_layer(place, disk_mb=megabytes)
     problem = _written(place, descriptor, body_size)
     if problem:
@@ -67,11 +69,9 @@ def _write(place: str, descriptor: int, body_size: int, *, report: int) -> None:
     """Never returns."""
     status = 1
     try:
-        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as blob:
-            view = memoryview(blob)
-            files.write(place, marshal.loads(view[:body_size]), view[body_size:], user=None)
-            status = 0
-            os._exit(0)
+        view = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))  # never closed: this process ends
+        files.write(place, marshal.loads(view[:body_size]), view[body_size:], user=None)
+        status = 0
     except BaseException as error:
         os.write(report, f"{type(error).__name__}: {error}".encode(errors="replace")[:_MAX_PROBLEM])
     finally:
