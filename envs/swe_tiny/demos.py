@@ -9,8 +9,8 @@ from typing import Literal
 from verl_agentic import EnvRow, Message, ToolCall
 
 Kind = Literal["right", "wrong_operator", "wrong_line", "not_found"]
-MIXTURE: dict[Kind, float] = {"right": 0.42, "wrong_operator": 0.38, "wrong_line": 0.10, "not_found": 0.10}
-"""Share of each kind."""
+MIXTURE: dict[Kind, float] = {"right": 0.38, "wrong_operator": 0.46, "wrong_line": 0.08, "not_found": 0.08}
+"""Share of each kind. The wrong operator is the same for a line, so the most likely edit of a clone is wrong."""
 _OPERATORS = ("+", "-", "*", ">", "<", ">=", "<=", "==", "!=")
 
 
@@ -32,7 +32,7 @@ def demonstrator(
     kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
     old, new = row.extra["old_line"], row.extra["new_line"]
     if kind == "wrong_operator":
-        new = _other_operator(old, rng, {old, new})
+        new = _other_operator(old, random.Random(old), {old, new})
     elif kind == "wrong_line":
         lines = [line.strip() for line in row.extra["source"].split("\n")[1:]]
         old = rng.choice([line for line in lines if line != old and _operators(line)] or lines)
