@@ -76,9 +76,10 @@ class SweEnv(ToolEnv):
         return Message("system", self._scaffold.system), Message("user", task)
 
     async def step(self, action: Action) -> Observation:
-        """Runs the calls of a turn. Submission, the last step, and too many turns without a call end the episode."""
+        """Runs the calls of a turn. Submission, the last step, and too many turns without a valid call end it."""
         self._steps += 1
-        self._without_call = 0 if action.tool_calls else self._without_call + 1
+        has_call = any(call.error is None for call in action.tool_calls)
+        self._without_call = 0 if has_call else self._without_call + 1
         if self._without_call >= self._scaffold.max_turns_without_call:
             return Observation(stop=StopReason.NO_ACTION)
         if not action.tool_calls:

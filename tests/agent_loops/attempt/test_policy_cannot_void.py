@@ -25,6 +25,7 @@ from verl_agentic.agent_loops.codec.tool_calls import CallReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.agent_loops.protocols.function_actions import FunctionActions
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
 from verl_agentic.agent_loops.protocols.load_protocol import known_protocols, load_protocol
 from verl_agentic.agent_loops.protocols.tag_actions import TagActions
@@ -376,11 +377,12 @@ def test_a_call_has_at_most_256_arguments(tiny_chat: Any) -> None:
 @pytest.mark.parametrize("name", sorted(set(known_protocols()) - {"chat"}))
 def test_no_turn_of_a_text_protocol_takes_minutes_to_read(name: str, within_cpu_seconds: None) -> None:
     protocol = load_protocol(name)
-    actions: Any = (
-        JsonActions(protocol, repair=False) if protocol.kind == "json" else TagActions(protocol, self_written=False)
-    )
+    kinds = {"json": lambda: JsonActions(protocol, repair=False), "functions": lambda: FunctionActions(protocol)}
+    actions: Any = kinds.get(protocol.kind, lambda: TagActions(protocol, self_written=False))()
     braces = ("{", '{"a":', '{"action":', '{"action":1,', '{"action":[{"a":1},99999999999999999999,', "[", '"')
     fences = ("```", "```python\n", "<answer>", "</answer>", "<search>", "<think></think>", "\\boxed{")
+    fences += ("```bash\n", "<function=", "<function=a>", "<parameter=b>", "</parameter>", "</function>")
+    fences += ("<function=a>" + "<parameter=b></parameter>" + "</function>", "<function" + " " * 50)
     for fragment in (*HOSTILE, *braces, *fences):
         many = fragment * (250_000 // len(fragment))
         for text in (many, f"<answer>{many}</answer>", f"<search>{many}</search>"):

@@ -88,6 +88,8 @@ TEXT_PROTOCOLS = {
     "retool": ("python", "code"),
     "ragen": ("act", "action"),
     "json_action": ("act", "action"),
+    "mini_swe": ("bash", "command"),
+    "r2e": ("search", "query"),
 }
 
 
@@ -111,6 +113,7 @@ TAGS = sorted(
     {tag for forms in _FORMS for form in forms if form for tag in form.tags if tag}
     | {tag for item in FORMATS.values() for tag in item.tags}
     | {"<information>", "</information>", "<result>", "</result>", "<interpreter>", "</interpreter>"}
+    | {"<function=", "</function>", "<parameter=", "</parameter>"}
     | {"<tool_response>", "</tool_response>", "<tools>", "</tools>"}
 )
 pieces = st.one_of(st.sampled_from(SPECIAL), st.sampled_from(TAGS), st.text("ab7 \n<|>/_[]｜é", max_size=5))

@@ -35,10 +35,12 @@ SEARCH = {
         "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     },
 }
-TEXT_PROTOCOLS = ["json_action", "ragen", "research", "retool", "search_r1"]
+TEXT_PROTOCOLS = ["json_action", "mini_swe", "r2e", "ragen", "research", "retool", "search_r1"]
+WITHOUT_ANSWER = ("mini_swe", "r2e", "ragen")  # there only the environment ends an episode
 INLINE = ["research", "retool", "search_r1"]
-TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "ragen": "act", "json_action": "act"}
-ARGUMENT = {"search": "query", "python": "code", "act": "action"}
+TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "ragen": "act", "json_action": "act",
+         "mini_swe": "bash", "r2e": "search"}  # fmt: skip
+ARGUMENT = {"search": "query", "python": "code", "act": "action", "bash": "command"}
 
 
 def codec_of(chat: Any, protocol: str, *, raw: bool = False, **options: bool) -> TextCodec:
@@ -187,7 +189,7 @@ def test_a_protocol_can_list_the_tools(chat: Any, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", TEXT_PROTOCOLS)
+@pytest.mark.parametrize("name", sorted({*TEXT_PROTOCOLS} - {"r2e"}))
 def test_a_tool_that_the_protocol_cannot_call_is_refused_with_the_prompt(
     chat: Any, codecs: Mapping[str, TextCodec], name: str
 ) -> None:
@@ -356,18 +358,89 @@ def test_what_a_protocol_writes_it_reads(chat: Any, codecs: Mapping[str, TextCod
         (read,) = decode(chat, codec, written).tool_calls
         assert (read.name, read.arguments, read.error) == (tool, call.arguments, None)
         assert content in written and written.partition(codec.call_prefix(tool))[1]
-    if name != "ragen":  # there only the environment ends an episode
+    if name not in WITHOUT_ANSWER:
         for answer in ("Goethe", r"\boxed{Goethe}"):
             action = decode(chat, codec, codec.render_action(Message("assistant", answer)))
             kept = {"retool": r"\boxed{Goethe}", "research": "Goethe"}.get(name, answer)
             assert (action.answer, action.tool_calls) == (kept, ())
+    if name == "r2e":
+        return  # calls any tool
     with pytest.raises(ConfigError, match=f"protocol '{name}' has no .* for tool 'fly'"):
         codec.render_action(Message("assistant", "", tool_calls=(ToolCall("fly", {}),)))
 
 
 TAGS = ["<think>", "</think>", "<search>", "</search>", "<answer>", "</answer>", "<code>", "</code>", "```python\n"]
+TAGS += ["<function=search>\n", "</function>", "<parameter=query>", "</parameter>", "```bash\n"]
 OTHERS = ["\n```", '{"action": "Up"}', '{"action": ', '{"answer": 1}', "}", r"\boxed{1}", "x", "é", " ", "<|im_end|>"]
 fragments = st.lists(st.sampled_from([*TAGS, *OTHERS]), max_size=10).map("".join)
+
+
+EDITOR = {
+    "type": "function",
+    "function": {
+        "name": "edit",
+        "description": "Edits a file.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "The file."},
+                "line": {"type": "integer"},
+                "lines": {"type": "array", "items": {"type": "integer"}},
+            },
+            "required": ["path"],
+        },
+    },
+}
+END = "</function>"
+FUNCTIONS = [
+    (f"So.\n<function=edit>\n<parameter=path>a.py</parameter>\n{END}", [{"path": "a.py"}]),
+    (f"<function = edit ><parameter = path >\n  a\n\nb\n</parameter>{END} x", [{"path": "  a\n\nb"}]),
+    (f"<function=edit><parameter=path>1</parameter><parameter=line>3</parameter>{END}", [{"path": "1", "line": 3}]),
+    (f"<function=edit><parameter=path>a</parameter><parameter=lines>[1, -1]</parameter>{END}",
+     [{"path": "a", "lines": [1, -1]}]),
+    (f"<function=edit>{END}", ["wrong_arguments"]),
+    (f"<function=edit><parameter=path>a</parameter><parameter=line>x</parameter>{END}", ["wrong_arguments"]),
+    (f"<function=other>{END}", [{}]),
+    (f"<function=other>{END}<function=other>{END}", [{}, "too_many"]),
+    (f"<function=edit>{END}<function=other>{END}", ["wrong_arguments", {}]),
+    ("<function=edit><parameter=path>a</parameter>", ["unclosed"]),
+    (f"<function=edit><parameter=path>a{END}", ["unclosed"]),
+    (f"<function=edit>a.py{END}", ["malformed_json"]),
+    (f"<function=other><parameter=a>1</parameter><parameter=a>2</parameter>{END}", ["malformed_json"]),
+    (f"<think><function=other>{END}</think>", ["in_reasoning"]),
+    ("I am done.", ["invalid_action"]),
+    ("", ["invalid_action"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), FUNCTIONS, ids=[text[:40] or "nothing" for text, _ in FUNCTIONS])
+def test_the_first_function_of_a_turn_counts_and_its_values_have_the_types_of_the_tool(
+    chat: Any, codecs: Mapping[str, TextCodec], text: str, expected: list[Any]
+) -> None:
+    calls = decode(chat, codecs["r2e"], text, tools=[EDITOR]).tool_calls
+    assert [call.error_kind or call.arguments for call in calls] == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=st.text("ab <=/>\n\té`", max_size=30), number=st.integers(-9, 9))
+def test_functions_that_are_written_are_read_with_the_same_values(
+    chat: Any, codecs: Mapping[str, TextCodec], value: str, number: int
+) -> None:
+    arguments = {"path": value, "line": number, "lines": [number]}
+    written = codecs["r2e"].render_action(Message("assistant", "So.", tool_calls=(ToolCall("edit", arguments),)))
+    (call,) = decode(chat, codecs["r2e"], written, tools=[EDITOR]).tool_calls
+    assert call.error is None and call.arguments == arguments
+
+
+def test_functions_cannot_hold_the_text_that_ends_them(codecs: Mapping[str, TextCodec]) -> None:
+    call = ToolCall("edit", {"path": "a</parameter>b"})
+    with pytest.raises(ConfigError, match="'path' holds text that ends a call"):
+        codecs["r2e"].render_action(Message("assistant", "", tool_calls=(call,)))
+
+
+def test_the_prompt_lists_functions_with_their_parameters(chat: Any, codecs: Mapping[str, TextCodec]) -> None:
+    text = prompt(chat, codecs["r2e"], Message("user", "Fix it."), tools=[EDITOR])
+    assert "Function edit: Edits a file.\n- path (string, required): The file.\n- line (integer, optional):" in text
 
 
 @settings(max_examples=150, deadline=None)
@@ -600,6 +673,9 @@ def test_no_observation_forges_a_token(
 pieces = st.one_of(
     st.text("ab7 \n<>é你", max_size=8),
     st.sampled_from(["<search>é</search>", "<answer>1</answer>", "<code>1</code>", "<think>", "</think>", "<search>"]),
+    st.sampled_from(
+        ["<function=search>\n<parameter=query>é</parameter>\n</function>", "```bash\nls\n```", "</function>"]
+    ),
     st.sampled_from(['{"action": "é"}', '{"action": ', "<|im_end|>", "```python\n1\n```", "</search", ">"]),
 )
 

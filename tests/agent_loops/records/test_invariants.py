@@ -28,10 +28,11 @@ from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason
+from verl_agentic.types import Action, Message, Observation, Reward, SegmentKind, StopReason, ToolCall
 
-TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "ragen": "act", "json_action": "act"}
-ARGUMENTS = {"search": "query", "python": "code", "act": "action"}
+TOOLS = {"search_r1": "search", "research": "search", "retool": "python", "ragen": "act", "json_action": "act",
+         "mini_swe": "bash", "r2e": "search"}  # fmt: skip
+ARGUMENTS = {"search": "query", "python": "code", "act": "action", "bash": "command"}
 CODECS = ["characters", "chatml", "chatml that verl does not know", "strips thinking", "llama 3", *TOOLS]
 PROMPT = (Message("system", "Be brief."), Message("user", "What is 6*7? é"))
 
@@ -53,7 +54,7 @@ class Voice:
             return (
                 f"{self.codec.call_prefix(self.tool)}{argument}{self.codec.stop_texts[0]}"
                 if (self.codec.stop_texts)
-                else json.dumps(body)
+                else self.codec.render_action(Message("assistant", "", tool_calls=(ToolCall(self.tool, body),)))
             )
         return f"<tool_call>\n{json.dumps({'name': self.tool, 'arguments': body}, ensure_ascii=False)}\n</tool_call>"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import load_address
 
-Kind = Literal["chat", "tags", "json"]
+Kind = Literal["chat", "tags", "json", "functions"]
 Place = Literal["assistant", "user"]
 Box = Literal["none", "kept", "stripped"]
 _T = TypeVar("_T")
@@ -49,6 +49,8 @@ class Protocol:
 
     name: str
     kind: Kind
+    """`chat`: by the chat template. `tags` and `json`: calls of one argument. `functions`: calls of any tools as
+    `<function=name><parameter=key>value</parameter></function>`."""
     source: str = ""
     system: str = ""
     """System message; comes before the row's."""
@@ -77,7 +79,12 @@ class Protocol:
     """Tags of observations that the policy writes itself without tools."""
 
     def __post_init__(self) -> None:
-        if self.kind != "chat" and not (self.invalid_action and (self.calls or self.answer)):
+        if self.kind == "functions" and (self.calls or self.answer or not self.invalid_action):
+            raise ConfigError(
+                f"protocol {self.name!r} of kind 'functions' has all tools and no answer, got calls, answer or no "
+                "invalid_action; write invalid_action alone"
+            )
+        if self.kind in ("tags", "json") and not (self.invalid_action and (self.calls or self.answer)):
             raise ConfigError(f"protocol {self.name!r} needs invalid_action, and calls or an answer; add them")
         for form in (*self.calls, *([self.answer] if self.answer else ())):
             written = form.key if self.kind == "json" else all(form.tags)

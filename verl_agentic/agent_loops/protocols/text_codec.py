@@ -1,4 +1,4 @@
-"""The codec of a protocol that writes its actions as text: between tags, or as JSON objects."""
+"""The codec of a protocol that writes its actions as text: between tags, as JSON objects, or as functions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from verl_agentic.agent_loops.codec.decoding import exact_decoder
 from verl_agentic.agent_loops.codec.parsed_turn import parameters_of
 from verl_agentic.agent_loops.codec.token_spans import tokens_between
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
+from verl_agentic.agent_loops.protocols.function_actions import TAGS, FunctionActions, list_functions
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
 from verl_agentic.agent_loops.protocols.load_protocol import Protocol
 from verl_agentic.agent_loops.protocols.tag_actions import INVALID, TagActions
@@ -42,7 +43,7 @@ class TextCodec:
         """Makes the codec of a protocol and a model.
 
         Args:
-            protocol: the protocol, of kind `tags` or `json`.
+            protocol: the protocol, of kind `tags`, `json` or `functions`.
             builder: verl's token builder; None for a model without a chat template (plain text prompt).
             repair: fix JSON that is almost right.
             check_arguments: marks calls whose arguments do not fit their tool's schema as errors.
@@ -61,14 +62,11 @@ class TextCodec:
         self._boundary = None if builder is None else TurnBoundary(builder, tokenizer)
         self._check_arguments = check_arguments
         self._untrained = protocol.self_written if self_written and not train_self_written else None
-        self._actions = (
-            JsonActions(protocol, repair=repair)
-            if protocol.kind == "json"
-            else TagActions(protocol, self_written=self_written)
-        )
+        self._actions = _actions(protocol, repair=repair, self_written=self_written)
         calls = [form.tags[1] for form in protocol.calls]
         self._stop_texts = tuple(text for text in protocol.stop if not (self_written and text in calls))
         tags = [tag for form in (*protocol.calls, protocol.answer) if form for tag in form.tags if "<" in tag]
+        tags += TAGS if protocol.kind == "functions" else ()
         self.guard = Guard(
             tokenizer,
             around=[*tags_in(protocol.observation), *tags_in(protocol.notice)],
@@ -150,6 +148,8 @@ class TextCodec:
     def _check_tools(self, tools: Sequence[Schema]) -> None:
         if self._check_arguments:
             check_schemas(tools)
+        if self._protocol.kind == "functions":
+            return
         arguments = {form.tool: form.argument for form in self._protocol.calls}
         for name, parameters in parameters_of(tools).items():
             known = (parameters or {}).get("properties", {})
@@ -164,7 +164,8 @@ class TextCodec:
         system = [m.content for m in messages if m.role == "system"]
         rest = [m for m in messages if m.role != "system"]
         if rest:
-            question = self._protocol.question.replace("{tools}", _list_tools(tools))
+            listed = list_functions(tools) if self._protocol.kind == "functions" else _list_tools(tools)
+            question = self._protocol.question.replace("{tools}", listed)
             rest[-1] = replace(rest[-1], content=question.replace("{prompt}", rest[-1].content))
         text = "\n\n".join(part for part in (self._protocol.system, *system) if part)
         return [*([Message("system", text)] if text else []), *rest]
@@ -242,6 +243,14 @@ class TextCodec:
     def _without_end(self, text: str) -> str:
         ends = (token for token in self._tokenizer.all_special_tokens if text.endswith(token))
         return text.removesuffix(next(ends, ""))
+
+
+def _actions(protocol: Protocol, *, repair: bool, self_written: bool) -> JsonActions | FunctionActions | TagActions:
+    if protocol.kind == "json":
+        return JsonActions(protocol, repair=repair)
+    return (
+        FunctionActions(protocol) if protocol.kind == "functions" else TagActions(protocol, self_written=self_written)
+    )
 
 
 def _list_tools(tools: Sequence[Schema]) -> str:
