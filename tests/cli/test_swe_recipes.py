@@ -29,23 +29,33 @@ RECIPES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.stem.en
 OWN = {"agent_rlvr": ["algorithm.adv_estimator=batch_baseline"]}
 
 
+OPTIONS = {"swe": {}, "swe_edit": {"localisation": "files"}}
+
+
 @pytest.fixture(scope="module")
-def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Returns the overrides that name rows and a model with the positions of a large one."""
-    folder = tmp_path_factory.mktemp("swe")
-    make_rows = load_env_package("swe").make_rows
-    assert make_rows is not None
-    for split in ("train", "test"):
-        rows = make_rows(split=split, count=16, seed=0)
-        write_rows(rows * 4, folder / f"{split}.jsonl")  # the sample has 16 tasks, a batch of SkyRL 64
-    texts = [text for row in rows for text in (row.prompt[1].content, *_patches(row.extra["task"]))]
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with rows, and a model with the positions of a large one."""
+    folder, texts = tmp_path_factory.mktemp("swe"), []
+    for env, options in OPTIONS.items():
+        make_rows = load_env_package(env).make_rows
+        assert make_rows is not None
+        for split in ("train", "test"):
+            rows = make_rows(split=split, count=16, seed=0, **options)
+            write_rows(rows * 4, folder / f"{env}-{split}.jsonl")  # the sample has 16 tasks, a batch of SkyRL 64
+            texts += [text for row in rows for text in (row.prompt[-1].content, *_patches(row.extra["task"]))]
     make_tiny_model(folder / "model", texts=texts * 2, token_share=0.03)
     path = folder / "model" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": 65_536}))
+    return folder
+
+
+def _arguments(folder: Path, name: str) -> list[str]:
+    env = "swe_edit" if name == "swe_rl" else "swe"
     return [
+        *("--config-dir", str(FOLDER), "--config-name", name),
         f"actor_rollout_ref.model.path={folder / 'model'}",
-        f"data.train_files={folder / 'train.jsonl'}",
-        f"data.val_files={folder / 'test.jsonl'}",
+        f"data.train_files={folder / f'{env}-train.jsonl'}",
+        f"data.val_files={folder / f'{env}-test.jsonl'}",
         f"trainer.default_local_dir={folder / 'out'}",
     ]
 
@@ -56,8 +66,8 @@ def _patches(task: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_preflight_passes(name: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["preflight", "--config-dir", str(FOLDER), "--config-name", name, *arguments, "--json"])
+def test_preflight_passes(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["preflight", *_arguments(folder, name), "--json"])
     report = json.loads(capsys.readouterr().out)
     assert code == 0, [check for check in report["checks"] if check["status"] == "fail"]
     solved = [check["found"] for check in report["checks"] if check["check"] == "reward"]
@@ -65,10 +75,8 @@ def test_preflight_passes(name: str, arguments: list[str], capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_step_on_a_cpu_is_right(
-    name: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = ["--config-dir", str(FOLDER), "--config-name", name, *arguments, *OWN.get(name, [])]
+def test_a_step_on_a_cpu_is_right(name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = [*_arguments(folder, name), *OWN.get(name, [])]
     code = main(["dryrun", *config, "--out", str(tmp_path), "--timeout", "500", "--json"])
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert code == 0, (report["stages"], (tmp_path / "main_ppo.log").read_text(errors="replace")[-4_000:])
@@ -77,15 +85,14 @@ def test_a_step_on_a_cpu_is_right(
     assert report["proof"]["due"] == report["proof"]["due_with_gradient"] > 0
 
 
-def test_a_step_of_rejection_sampling_runs_on_a_cpu(arguments: list[str], tmp_path: Path) -> None:
-    model = arguments[0].partition("=")[2]
+def test_a_step_of_rejection_sampling_runs_on_a_cpu(folder: Path, tmp_path: Path) -> None:
     row = {"input_ids": list(range(10, 40)), "loss_mask": [0] * 10 + [1] * 20}
     (tmp_path / "solved.jsonl").write_text(f"{json.dumps(row)}\n" * 8)
     written = yaml.safe_load((Path(verl_agentic.__file__).parent / "config" / "agentic" / "cpu_sft.yaml").read_text())
     cpu = [f"++{key}={json.dumps(value)}" for key, value in leaves(written) if key != "trainer.required"]
     cpu += ["engine.ulysses_sequence_parallel_size=1", "trainer.total_epochs=1"]
     command = ["-m", "verl.trainer.sft_trainer", "--config-dir", str(FOLDER), "--config-name", "swe_gym_sft"]
-    values = [f"model.path={model}", f"data.train_files={tmp_path / 'solved.jsonl'}"]
+    values = [f"model.path={folder / 'model'}", f"data.train_files={tmp_path / 'solved.jsonl'}"]
     out = f"trainer.default_local_dir={tmp_path / 'out'}"
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", *command, *values, out, *cpu],
