@@ -35,7 +35,7 @@ class _Element:
 
 
 def localise(
-    files: Mapping[str, str], issue: str, *, max_files: int = 3, max_elements: int = 4, around: int = 10
+    files: Mapping[str, str], issue: str, *, max_files: int = 3, max_elements: int = 8, around: int = 10
 ) -> Spans:
     """Returns the ranges of lines that an issue is probably about, by its words.
 

@@ -44,7 +44,7 @@ def make_rows(
     max_tests: int | None = None,
     localisation: str = "words",
     max_files: int = 3,
-    max_elements: int = 4,
+    max_elements: int = 8,
     around: int = 10,
 ) -> list[EnvRow]:
     """Returns `count` rows of different tasks; equal arguments give equal rows.

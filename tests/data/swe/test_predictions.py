@@ -13,6 +13,7 @@ from verl_agentic import EnvRow
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.cli import main
 from verl_agentic.data.datasets.collect import run_episodes, scripted
+from verl_agentic.data.evaluation.selection import SELECTED
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
 from verl_agentic.env_package import load_env_package
 from verl_agentic.rewards.repository.repo_task import RepoTask
@@ -68,6 +69,14 @@ def test_predictions_are_the_accepted_patches_of_one_attempt(
     assert changed_lines(first["model_patch"]) == changed_lines(tasks[0].patch)
     assert main([*command, *source, "--sample", "1"]) == 0
     assert all(json.loads(line)["model_patch"] for line in out.read_text().splitlines())
+    capsys.readouterr()
+    assert main([*command, *source, "--selected"]) == 2
+    assert "run verl-agentic evaluate with --select" in capsys.readouterr().err
+    chosen = [{"task_id": task.instance_id, "sample": sample} for task, sample in zip(tasks, (None, 1), strict=True)]
+    (tmp_path / "evaluation" / SELECTED).write_text("".join(json.dumps(line) + "\n" for line in chosen))
+    assert main([*command, *source, "--selected"]) == 0
+    (line,) = map(json.loads, out.read_text().splitlines())
+    assert line["instance_id"] == tasks[1].instance_id and line["model_patch"]
     capsys.readouterr()
     assert main([*command, *source, "--sample", "2"]) == 2
     assert "no attempt 2 at one of 2 tasks" in capsys.readouterr().err

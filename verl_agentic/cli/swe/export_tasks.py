@@ -21,9 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--patches", type=Path, metavar="FILE", help="take patches from this JSON object: instance id -> diff"
     )
     parser.add_argument("--evaluation", type=Path, metavar="DIR", help="take the patches of the episodes of this "
-                        "evaluation (verl-agentic evaluate --env swe)")  # fmt: skip
+                        "evaluation (verl-agentic evaluate --env swe or swe_edit)")  # fmt: skip
     parser.add_argument(
         "--sample", type=int, default=0, metavar="K", help="take attempt K of --evaluation (default %(default)s)"
+    )
+    parser.add_argument(
+        "--selected", action="store_true", help="take the attempts of --evaluation that evaluate --select has chosen"
     )
     parser.add_argument("--model", default="gold", help="name this model in predictions (default %(default)s)")
     parser.add_argument("--task-repo", type=Path, metavar="DIR", help="write a task repository here")
@@ -56,5 +59,6 @@ def _patches(args: argparse.Namespace, tasks: Sequence[RepoTask]) -> Mapping[str
     if args.patches is not None and args.evaluation is not None:
         raise ConfigError("patches have one source, got --patches and --evaluation; drop one")
     if args.evaluation is not None:
-        return evaluation_patches(args.evaluation, [task.instance_id for task in tasks], sample=args.sample)
+        sample = None if args.selected else args.sample
+        return evaluation_patches(args.evaluation, [task.instance_id for task in tasks], sample=sample)
     return read_patches(args.patches) if args.patches else {task.instance_id: task.patch for task in tasks}
