@@ -23,6 +23,7 @@ from repository.cheats import (
     _patched,
     _source,
 )
+from repository.newest_cheats import NEWEST
 
 _REPLACE_TESTS = (
     _GC
@@ -295,4 +296,4 @@ def truncate(name, n, s="-"):
         stopped_by="poison: a changed value is returned, too",
     ),
 }
-CHEATS = {**KNOWN, **OWN}
+CHEATS = {**KNOWN, **OWN, **NEWEST}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from verl_agentic.errors import DataError
@@ -15,6 +15,9 @@ from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_
 from verl_agentic.rewards.repository.run_tests import LIMITS, TEST_S, TestRun, run_repository_tests, site_modules
 from verl_agentic.rewards.repository.tree_diffs import changed_by
 from verl_agentic.sandbox.interface import Backend, Lender, Limits
+
+_MIN_GUESSES = 6
+"""Minimum number of guesses that code which forges at random must get right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,22 @@ class GradeReport:
         }
 
 
+@dataclass(frozen=True)
+class _PoisonRun:
+    """A run of poisoned tests."""
+
+    tests: PoisonedTests
+    wanted: Sequence[str]
+    """Tests that it is about, in addition to those that were added."""
+    targets: Sequence[str]
+    """Files that pytest runs."""
+
+    def suspects(self, run: TestRun) -> set[str]:
+        """Returns poisoned tests that passed and others that did not."""
+        tests = {*self.wanted, *self.tests.added}
+        return {test for test in tests if (test in run.passed) == (test in self.tests.poisoned)}
+
+
 class _Grader:
     """Runs of one grading."""
 
@@ -78,8 +97,11 @@ class _Grader:
         suite = {path for path in task.targets if path in self.hidden and path.endswith(".py")}
         self.targets = sorted(suite | {test.split("::")[0] for test in self.wanted})
         self.cpu_s = 0.0
+        self.retries = 1
 
-    async def run(self, files: Mapping[str, bytes | None], tests: Mapping[str, bytes]) -> TestRun:
+    async def run(
+        self, files: Mapping[str, bytes | None], tests: Mapping[str, bytes], *, targets: Sequence[str] = ()
+    ) -> TestRun:
         """Runs tests on the base tree with changed files."""
         visible = dict.fromkeys(filter(is_test, self.base))
         run = await run_repository_tests(
@@ -87,7 +109,7 @@ class _Grader:
             tree=self.tree,
             changed={**visible, **files, **tests},
             site=self.site,
-            targets=self.targets,
+            targets=targets or self.targets,
             limits=self.limits,
             test_s=self.test_s,
         )
@@ -96,23 +118,31 @@ class _Grader:
 
     async def forged(self, files: Mapping[str, bytes | None], rng: random.Random) -> tuple[str, ...]:
         """Returns the tests whose results a poisoned run contradicts."""
-        halves = poison_halves(self.hidden, (self.task.fail_to_pass, self.task.pass_to_pass), rng=rng)
-        found = await asyncio.gather(*(self._contradicted(files, half) for half in halves))
+        f2p, p2p = self.task.fail_to_pass, self.task.pass_to_pass
+        runs = [_PoisonRun(half, self.wanted, self.targets) for half in poison_halves(self.hidden, (f2p, p2p), rng=rng)]
+        # Code that forges at random must be right in each run, for each function of the tests to fix.
+        of_f2p = sorted({test.split("::")[0] for test in f2p})
+        for _ in range(_MIN_GUESSES - len({test.partition("[")[0] for test in f2p})):
+            half = rng.choice(poison_halves(self.hidden, (f2p,), rng=rng))
+            runs.append(_PoisonRun(half, f2p, of_f2p))
+        found = await asyncio.gather(*(self._contradicted(files, run) for run in runs))
         return tuple(sorted({test for tests in found for test in tests}))
 
-    async def _contradicted(self, files: Mapping[str, bytes | None], half: PoisonedTests) -> Iterable[str]:
-        suspects = self._suspects(await self.run(files, half.files), half)
-        if suspects and (reference := self._reference()) is not None:
-            # Poison that the reference solution passes, too, proves nothing.
-            suspects -= self._suspects(await self.run(reference, half.files), half)
-        if suspects and not suspects & half.poisoned:  # a test may be unstable
-            again = self._suspects(await self.run(files, half.files), half)
-            suspects = (suspects & again) | (again & half.poisoned)
-        return suspects
+    async def _contradicted(self, files: Mapping[str, bytes | None], poison: _PoisonRun) -> Iterable[str]:
+        async def run(files: Mapping[str, bytes | None]) -> TestRun:
+            return await self.run(files, poison.tests.files, targets=poison.targets)
 
-    def _suspects(self, run: TestRun, half: PoisonedTests) -> set[str]:
-        """Returns poisoned tests that passed and others that did not."""
-        return {test for test in self.wanted if (test in run.passed) == (test in half.poisoned)}
+        suspects = poison.suspects(await run(files))
+        if suspects and (reference := self._reference()) is not None:
+            # Poison that the reference solution passes, too, proves nothing. A run that hostile code starved does not
+            # count: it has not ended.
+            done = await run(reference)
+            suspects -= poison.suspects(done) if done.ended else set()
+        if suspects and not suspects & poison.tests.poisoned and self.retries:  # a test may be unstable
+            self.retries -= 1
+            again = poison.suspects(await run(files))
+            suspects = (suspects & again) | (again & poison.tests.poisoned)
+        return suspects
 
     def _reference(self) -> Mapping[str, bytes | None] | None:
         try:
@@ -139,6 +169,7 @@ async def grade(
     2. The tests run in a fresh sandbox. All tests of the task must pass in the call phase.
     3. If they do, the tests run twice more. In each run, a random half of them is poisoned (`poison`). A poisoned test
        that passes, or another one that fails, shows that results are forged. The reference solution confirms this.
+    4. If fewer than 6 functions had to be fixed, their files run more often, each poisoned or not at random.
 
     Use a backend that isolates: the code is hostile. A remaining attack decides for each test whether it is poisoned,
     and forges its result only if it is not. Against a changed expected value, this needs the right value. A task whose

@@ -51,6 +51,8 @@ class PoisonedTests:
     """All test files, changed ones included."""
     poisoned: frozenset[str]
     """Tests that must not pass."""
+    added: frozenset[str] = frozenset()
+    """Tests that exist only here, in files with tests that cannot be poisoned; some of them are poisoned."""
 
 
 def poison_halves(
@@ -58,8 +60,8 @@ def poison_halves(
 ) -> tuple[PoisonedTests, PoisonedTests]:
     """Returns two variants of test files. Each test is poisoned in one of them and unchanged in the other.
 
-    So every run has poisoned and unchanged tests, and a process that forges at random times gains nothing. Tests that
-    are not written as functions with these names are unchanged in both.
+    So every run has poisoned and unchanged tests. Tests that are not written as functions with these names are
+    unchanged in both; their files get additional tests, of which half are poisoned.
 
     Args:
         tests: path -> content of the test files.
@@ -79,7 +81,10 @@ def poison_halves(
         first = rng.randrange(2)
         for place, unit in enumerate(units):
             halves[(place + first) % 2].add(unit)
-    first_half, second_half = (_poisoned(tests, sources, unit_of, half, rng) for half in halves)
+    others = {test.split("::")[0] for group in groups for test in group if test not in unit_of}
+    first_half, second_half = (
+        _with_more(_poisoned(tests, sources, unit_of, half, rng), sorted(others & set(sources)), rng) for half in halves
+    )
     return first_half, second_half
 
 
@@ -106,6 +111,19 @@ def _poisoned(
             changed, done = source.content, {unit for unit in done if unit[0] != path}
         files[path] = changed
     return PoisonedTests(files=files, poisoned=frozenset(test for test, unit in unit_of.items() if unit in done))
+
+
+def _with_more(half: PoisonedTests, paths: Iterable[str], rng: random.Random) -> PoisonedTests:
+    """Returns a variant with two more tests in each of some files, one of which must not pass."""
+    files, poisoned, added = dict(half.files), set(half.poisoned), set[str]()
+    for path in paths:
+        names = [f"test_{_word(rng)}_{_word(rng)}" for _ in range(2)]
+        rng.shuffle(names)
+        claims = [f"def {name}():\n    {_claim(rng, is_true=name == min(names))}\n" for name in names]
+        files[path] += ("\n\n" + "\n\n".join(claims)).encode()
+        added |= {f"{path}::{name}" for name in names}
+        poisoned.add(f"{path}::{max(names)}")
+    return PoisonedTests(files=files, poisoned=frozenset(poisoned), added=frozenset(added))
 
 
 class TestSource:
@@ -153,7 +171,7 @@ class TestSource:
         for kind in ("value", "negated"):
             if edits := [edit for of, edit in found if of == kind]:
                 return [rng.choice(edits)]
-        return self._endings(function, _claim(rng, is_true=False))
+        return self._endings(function, self._wrong_claim(function, rng))
 
     def decoy(self, line: int, rng: random.Random) -> list[Edit]:
         """Returns an edit that looks like poison and changes nothing."""
@@ -215,6 +233,23 @@ class TestSource:
         if self._quote == '"' and text.startswith("'") and '"' not in text and "\\" not in text:
             text = f'"{text[1:-1]}"'
         return text.encode()
+
+    def _wrong_claim(self, function: ast.FunctionDef | ast.AsyncFunctionDef, rng: random.Random) -> str:
+        """Returns a false assertion, about a variable of the test if it has one: code cannot tell whether it is false.
+
+        The variable is surely set, by a call.
+        """
+        names = [
+            node.targets[0].id
+            for node in _reached(function.body)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.targets[0], ast.Name)
+        ]
+        if not names or any(True for _ in _own(function.body, ast.Delete | ast.Global | ast.Nonlocal)):
+            return _claim(rng, is_true=False)
+        value = unlikely_value(rng.choice(self._pool or [_word(rng), rng.randrange(9)]), rng)
+        return f"assert {rng.choice(names)} == {self._quoted(value).decode()}"
 
     def _endings(self, function: ast.FunctionDef | ast.AsyncFunctionDef, claim: str) -> list[Edit]:
         claim = claim.replace("'", self._quote)
@@ -287,7 +322,7 @@ def _constants(node: ast.Assert) -> Iterator[str | int]:
 def _claim(rng: random.Random, *, is_true: bool) -> str:
     """Returns an assertion that is true, or one that is false and looks the same."""
     first, second, wrong = rng.randrange(11, 90), rng.randrange(11, 90), 0 if is_true else rng.choice((-1, 1))
-    word = "".join(rng.choices("abcdefghiklmnoprstuw", k=rng.randrange(4, 9)))
+    word = _word(rng)
     return rng.choice(
         (
             f"assert {first} + {second} == {first + second + wrong}",
@@ -296,6 +331,10 @@ def _claim(rng: random.Random, *, is_true: bool) -> str:
             f"assert {word!r}.upper() == {(word if is_true else word[::-1] + 'q').upper()!r}",
         )
     )
+
+
+def _word(rng: random.Random) -> str:
+    return "".join(rng.choices("abcdefghiklmnoprstuw", k=rng.randrange(4, 9)))
 
 
 def _spliced(content: bytes, edits: Iterable[Edit]) -> bytes:

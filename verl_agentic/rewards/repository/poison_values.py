@@ -74,6 +74,6 @@ def _wrong_text(text: str, rng: random.Random) -> str:
     """Returns a text that begins like the right one, so that it stays plausible."""
     place = max(0, len(text) - 1 - rng.randrange(len(text) // 3 + 1))
     letter = rng.choice([one for one in string.ascii_lowercase if one != text[place : place + 1].lower()])
-    if len(text) > 1 and rng.random() < 0.3:
-        return text[:place] + text[place + 1 :]
+    if len(text) > 1 and rng.random() < 0.6:  # a part of the right one is as plausible as possible
+        return text[:place] + text[place + 1 :] if rng.random() < 0.4 else text[:place]
     return text[: place + rng.randrange(2)] + letter + text[place + 1 :]
