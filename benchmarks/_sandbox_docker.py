@@ -52,7 +52,7 @@ def measure(*, quick: bool) -> Iterator[tuple[str, str, float | None, str]]:
 
 async def _measure(*, rounds: int) -> dict[str, float]:
     progress("docker: warm container against docker exec")
-    backend = DockerBackend(DockerConfig(image=await asyncio.to_thread(_provide_image)))
+    backend = DockerBackend(DockerConfig(image=await asyncio.to_thread(provide_image)))
     await backend.start()
     try:
         warm, plain, by_sdk = await _warm_and_exec(backend, rounds=rounds)
@@ -72,7 +72,7 @@ async def _measure(*, rounds: int) -> dict[str, float]:
     }
 
 
-def _provide_image() -> str:
+def provide_image() -> str:
     """Makes an image of this machine's own Python when the engine has not got it; returns its name."""
     import docker
 

@@ -14,7 +14,7 @@ from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandb
 FOLDER = "testbed"
 _SITE = ".site"
 _MAX_BYTES, _MAX_FILES = 64 * 2**20, 20_000
-_BEGIN = (
+BEGIN = (
     "git init -q . && git add -A && git -c user.name=base -c user.email=base@localhost commit -q -m base "
     "&& git config user.name agent && git config user.email agent@localhost && pwd"
 )
@@ -39,7 +39,7 @@ class RepoBox:
         if self._site is not None:
             trees.append(Tree(source=self._site, at=_SITE, read_only=True))
         self._sandbox = await self._lease.enter_async_context(self._pool.lease(trees=trees))
-        begun = await self._run(["bash", "-c", f"cd {FOLDER} && {_BEGIN}"], wall_s=_START_S)
+        begun = await self._run(["bash", "-c", f"cd {FOLDER} && {BEGIN}"], wall_s=_START_S)
         if not begun.ok:
             raise EnvError(f"the repository could not be made, got {begun.stderr[-300:]!r}; is git in the sandbox?")
         self.root = begun.stdout.strip().splitlines()[-1]

@@ -90,3 +90,14 @@ def test_naive_graders_pay_for_cheats_and_ours_pays_for_none() -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
     assert (figures["paid"], figures["false_alarms"]) == (0, 0)
     assert figures["paid_naive"] == figures["cheats"] == 4 and figures["honest_tests"] == 13
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("namespaces")
+def test_episodes_on_repositories_with_faults_lose_no_verdict_and_leave_nothing() -> None:
+    printed, done = run("swe")
+    figures = printed["figures"]
+    assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target
+    assert (figures["episodes"], figures["lost"], figures["leftovers"]) == (9, 0, 0), done.stderr[-2_000:]
+    assert figures["setup_ms"] > 0 and figures["grade_solved_ms"] > figures["pytest_ms"]
+    assert ("setup_vs_docker" in printed.get("reasons", {})) == (printed["ratios"]["setup_vs_docker"] is None)
