@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from verl_agentic.errors import ConfigError
@@ -23,6 +24,12 @@ def envs_dir() -> Path:
 def recipes_dir() -> Path:
     """Returns the folder that holds one folder per recipe."""
     return _root() / "recipes"
+
+
+def cache_dir() -> Path:
+    """Returns the package's folder in the user's folder for caches; it may be missing."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "verl_agentic"
 
 
 def recipe_file(recipe: str, name: str) -> Path:

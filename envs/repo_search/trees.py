@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import getpass
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from verl_agentic import ConfigError, DataError, EnvRow
 from verl_agentic.data.swe.task_split import store_at
+from verl_agentic.paths import cache_dir
 from verl_agentic.rewards.repository.repo_task import TaskStore, tree_key
 
 _MAX_FILE_BYTES = 400_000
@@ -67,4 +66,4 @@ def package_key(name: str) -> str:
 
 
 def _packages() -> TaskStore:
-    return TaskStore(Path(tempfile.gettempdir()) / f"verl_agentic_{getpass.getuser()}_packages")
+    return TaskStore(cache_dir() / "packages")

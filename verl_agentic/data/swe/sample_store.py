@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from verl_agentic.errors import MissingDependencyError
+from verl_agentic.paths import cache_dir
 from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
 
 SAMPLE = "sample/quill"
@@ -38,8 +38,7 @@ def sample_store() -> TaskStore:
     except PackageNotFoundError as cause:
         raise MissingDependencyError(f"the sample tasks need pytest, got {cause}; run pip install pytest") from cause
     key = hashlib.sha256(b"\0".join([*versions, *(files[path] for path in sorted(files))])).hexdigest()[:16]
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(caches) / "verl_agentic" / f"swe_sample_{key}"
+    folder = cache_dir() / f"swe_sample_{key}"
     if not (folder / "tasks.jsonl").is_file():
         store = TaskStore(folder)
         _add_pytest(store)
