@@ -94,6 +94,15 @@ def test_a_cut_answer_and_an_edit_of_tests_score_0() -> None:
     assert (reward.outcome, reward.info["refused_files"]) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    "path", ["quill", "quill/texts.py/more.py", "../x.py", "/etc/x", "a\0b.py", "\ud800.py", "x" * 5_000]
+)
+def test_a_path_that_no_tree_can_hold_scores_0(path: str) -> None:
+    new = f"```\n### {path}\n<<<<<<< SEARCH\n\n=======\nx = 1\n>>>>>>> REPLACE\n```"
+    assert score(new).outcome == 0.0
+    assert chosen([new, new]) in (None, 0)
+
+
 def test_the_first_turn_is_the_last() -> None:
     async def run() -> tuple[StopReason | None, StopReason | None]:
         env = make_env(ROW)

@@ -104,3 +104,26 @@ def test_every_change_is_accepted_refused_or_equal_to_the_base_and_no_test_enter
     for path, content in change.items():
         assert path in found.files or path in found.refused or BASE.get(path) == content
     assert not any(is_test(path) or is_harness(path) or path in HIDDEN for path in found.files)
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({"smallkit": b""}, {"smallkit": "is a folder of the tree"}),
+        ({"smallkit/slugs.py/more.py": b""}, {"smallkit/slugs.py/more.py": "lies below a file"}),
+        ({"a": b"", "a/b.py": b""}, {"a": "is a folder of the tree", "a/b.py": "lies below a file"}),
+        ({"smallkit/slugs.py": None, "smallkit/slugs.py/more.py": b""}, {}),
+    ],
+)
+def test_files_that_no_tree_can_hold_together_are_refused(
+    changed: dict[str, bytes | None], refused: dict[str, str]
+) -> None:
+    found = accept(BASE, changed, protected=HIDDEN)
+    assert found.refused == refused
+    assert set(found.files) == set(changed) - set(refused)
+
+
+def test_a_folder_that_became_a_file_is_refused_if_a_file_of_it_is_kept() -> None:
+    base = {"kit/a.py": b"", "kit/conftest.py": b""}
+    found = accept(base, {"kit/a.py": None, "kit/conftest.py": None, "kit": b""})
+    assert found.files == {"kit/a.py": None} and set(found.refused) == {"kit", "kit/conftest.py"}

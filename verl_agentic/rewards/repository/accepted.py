@@ -46,8 +46,8 @@ def accept(
     """Returns the changed files that are taken over, and the reasons for the others.
 
     Refused: tests, configuration and start-up files, modules that shadow others, paths outside of the tree, paths that
-    differ from a known one only in case or Unicode form, files that are too large, and everything that is no regular
-    file.
+    differ from a known one only in case or Unicode form, files at the place of a folder or below a file, files that are
+    too large, and everything that is no regular file.
 
     Args:
         base: the base tree.
@@ -77,6 +77,9 @@ def accept(
             refused[path] = reason
         else:
             files[path] = content
+    for path, reason in _collisions(files, (*base, *hidden)).items():
+        refused[path] = reason
+        del files[path]
     return Accepted(files=files, refused=refused, flags=tuple(_flags(base, files)))
 
 
@@ -84,6 +87,23 @@ def changes(base: Mapping[str, bytes], final: Mapping[str, bytes]) -> dict[str, 
     """Returns the files of a final tree that differ from the base tree; None for deleted ones."""
     changed: dict[str, bytes | None] = {path: new for path, new in final.items() if base.get(path) != new}
     return changed | {path: None for path in base if path not in final}
+
+
+def _collisions(files: Mapping[str, bytes | None], others: Iterable[str]) -> dict[str, str]:
+    """Returns the files at the place of a folder of the final tree, and those below one of its files."""
+    kept = {path for path in others if path not in files} | {
+        path for path, content in files.items() if content is not None
+    }
+    folders = {folder for path in kept for folder in _folders(path)}
+    collisions = {path: "is a folder of the tree" for path in files if path in kept & folders}
+    below = {path: "lies below a file" for path in files if path in kept and not kept.isdisjoint(_folders(path))}
+    return collisions | below
+
+
+def _folders(path: str) -> list[str]:
+    """Returns all folders above a file."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
 def _wrong_path(path: str, known: Mapping[str, str]) -> str:
