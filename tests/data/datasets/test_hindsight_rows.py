@@ -13,6 +13,7 @@ from fakes import END, CharCodec, CharTokenizer, FakeEnv, decode, encode, episod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verl_agentic.agent_loops.policies.chat_messages import plain_text
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
 from verl_agentic.agent_loops.records.episode_samples import to_sample
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -23,7 +24,7 @@ from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 
 class Tokenizer(CharTokenizer):
@@ -101,6 +102,16 @@ async def test_a_failure_becomes_a_row_of_the_task_that_it_did_and_a_success_sta
     assert [decode(row["input_ids"]) for row in rows] == [
         f"[open]<system>shop<user>find {page}<assistant>" + answer.format(page) for page in "BC"
     ]
+
+
+async def test_turns_of_a_server_of_messages_get_the_form_of_the_codec(tmp_path: Path) -> None:
+    solved = await play("C", "call:C", "done")
+    calls = (ToolCall("C", {}),)
+    first = replace(solved.turns[0], text=plain_text(Message("assistant", solved.turns[0].content, tool_calls=calls)))
+    assert first.text != solved.turns[0].text.removesuffix("$")
+    sent = replace(solved, turns=(first, *solved.turns[1:]))
+    (counts, rows), (_, wanted) = await write([sent], tmp_path), await write([solved], tmp_path)
+    assert counts.left_out == 0 and rows == wanted
 
 
 async def test_the_mask_is_that_of_a_rollout_and_no_log_prob_of_the_old_prompt_is_left(tmp_path: Path) -> None:

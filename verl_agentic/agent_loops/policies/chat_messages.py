@@ -42,6 +42,12 @@ class _AnyTokenizer:
     )
 
 
+def plain_text(message: Message) -> str:
+    """Returns a turn as text without a template: the content, then a line of JSON per call."""
+    calls = [json.dumps({"name": c.name, "arguments": dict(c.arguments)}) for c in message.tool_calls]
+    return "\n".join([message.content, *calls] if message.content else calls)
+
+
 class ChatConversation:
     """The policy and the codec of one episode. The server's messages are not parsed again.
 
@@ -157,8 +163,7 @@ class ChatConversation:
         """Returns a turn as text; see `Codec.render_action`."""
         if self._codec is not None:
             return self._codec.render_action(message)
-        calls = [json.dumps({"name": c.name, "arguments": dict(c.arguments)}) for c in message.tool_calls]
-        return "\n".join([message.content, *calls] if message.content else calls)
+        return plain_text(message)
 
     def call_prefix(self, tool: str) -> str:
         """Returns nothing: turns of such a server cannot have forced text."""

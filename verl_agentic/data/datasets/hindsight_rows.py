@@ -13,6 +13,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policies.chat_messages import plain_text
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.datasets.collect import Script, run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
@@ -23,7 +24,7 @@ from verl_agentic.errors import DataError, EnvError, boundary
 from verl_agentic.rewards.groups.hindsight import relabelled
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.tools.tool import Tool
-from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL)
 # The stored run had its own budgets.
@@ -75,12 +76,12 @@ async def write_hindsight_rows(
             "answers are right or wrong, as in maths and code"
         )
     recorded: list[_Recorded] = []
+    end = tokenizer.decode([tokenizer.eos_token_id])
     for sample in samples:
         told = [one for one in relabelled([sample], package.describe, solved_at=solved_at) if _is_row(one, solved_at)]
         tools = await _tools(package, sample, config or {}) if told else ()
-        recorded += [_Recorded(one, tools) for one in told]
-    end = tokenizer.decode([tokenizer.eos_token_id])
-    episodes = await _play(recorded, codec=codec, tokenizer=tokenizer, end=end)
+        recorded += [_Recorded(one, tools, [_text(turn, end, codec) for turn in one.turns]) for one in told]
+    episodes = await _play(recorded, codec=codec, tokenizer=tokenizer)
     kept = [(env, episode) for env, episode in zip(recorded, episodes, strict=True) if env.is_told_by(episode, end)]
     write_sft([episode for _, episode in kept], path)
     num_relabelled = sum("relabelled" in env.sample.extra for env, _ in kept)
@@ -92,9 +93,10 @@ async def write_hindsight_rows(
 class _Recorded:
     """An environment that repeats recorded observations."""
 
-    def __init__(self, sample: Sample, tools: Sequence[Tool]) -> None:
+    def __init__(self, sample: Sample, tools: Sequence[Tool], texts: Sequence[str]) -> None:
         self.sample = sample
         self.tools = tools
+        self.texts = texts
         self._left = list(sample.turns)
 
     async def start(self) -> tuple[Message, ...]:
@@ -117,7 +119,8 @@ class _Recorded:
         """Returns whether the episode has the recorded text in each turn; `end` is the text of the end-of-turn
         token."""
         # Another protocol than the run's finds other calls in the same text.
-        said = [(turn.text.removesuffix(end), [call.name for call in turn.calls]) for turn in self.sample.turns]
+        calls = [[call.name for call in turn.calls] for turn in self.sample.turns]
+        said = list(zip(self.texts, calls, strict=True))
         told = [
             (action.text.removesuffix(end), [call.name for call in action.tool_calls]) for action in episode.actions
         ]
@@ -159,15 +162,23 @@ async def _tools(package: EnvPackage, sample: Sample, config: Mapping[str, Any])
             await env.close()
 
 
-async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any, end: str) -> list[Episode]:
-    def script(sample: Sample) -> Script:
-        texts = [turn.text.removesuffix(end) for turn in sample.turns]
-        return lambda messages: texts[sum(message.role == "assistant" for message in messages[len(sample.prompt) :])]
+def _text(turn: Turn, end: str, codec: Codec) -> str:
+    """Returns the turn's text; in the codec's form if a server of messages gave no text."""
+    calls = tuple(ToolCall(call.name, call.arguments) for call in turn.calls)
+    message = Message("assistant", turn.content, tool_calls=calls)
+    text = turn.text.removesuffix(end)
+    return codec.render_action(message) if calls and text == plain_text(message) else text
+
+
+async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any) -> list[Episode]:
+    def script(env: _Recorded) -> Script:
+        start = len(env.sample.prompt)
+        return lambda messages: env.texts[sum(message.role == "assistant" for message in messages[start:])]
 
     return await run_episodes(
         [EnvRow(prompt=env.sample.prompt, extra={_RECORDED: env}) for env in recorded],
         make_env=lambda row: row.extra[_RECORDED],
         setup_for=lambda index, row: scripted(
-            script(recorded[index].sample), codec=codec, tokenizer=tokenizer, limits=_LIMITS
+            script(recorded[index]), codec=codec, tokenizer=tokenizer, limits=_LIMITS
         ),
     )
