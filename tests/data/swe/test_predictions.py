@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from verl_agentic import EnvRow
+from verl_agentic import EnvRow, Message
+from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.cli import main
 from verl_agentic.data.datasets.collect import run_episodes, scripted
@@ -22,24 +24,23 @@ LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=40_000)
 
 
 def evaluated(folder: Path, tiny_chat: tuple[Any, Any]) -> list[EnvRow]:
-    """Writes an evaluation of two tasks: the first attempt at the second task does not submit."""
+    """Writes an evaluation of two tasks: the first attempt at the second task is not submitted."""
     package = load_env_package("swe")
     assert package.make_rows is not None and package.gold is not None
     gold, (tokenizer, codec) = package.gold, tiny_chat
     rows = package.make_rows(split="test", count=2, seed=0)
     plan = [(row, sample) for sample in range(2) for row in rows]
-    episodes = asyncio.run(
-        run_episodes(
-            [row for row, _ in plan],
-            make_env=package.make_env,
-            setup_for=lambda at, row: scripted(
-                (lambda messages: "I give up.") if at == 1 else gold(row),
-                codec=codec,
-                tokenizer=tokenizer,
-                limits=LIMITS,
-            ),
-        )
-    )
+
+    def setup_for(at: int, row: EnvRow) -> EpisodeSetup:
+        solve = gold(row)
+
+        def gives_up(messages: Sequence[Message]) -> Message | str:
+            return "I give up." if any(message.role == "assistant" for message in messages) else solve(messages)
+
+        return scripted(gives_up if at == 1 else solve, codec=codec, tokenizer=tokenizer, limits=LIMITS)
+
+    played = [row for row, _ in plan]
+    episodes = asyncio.run(run_episodes(played, make_env=package.make_env, setup_for=setup_for))
     lines = [
         {"key": str(at), STORED_SAMPLE: stored_episode(one, row, group=str(row.extra["task_id"]), session=sample)}
         for at, (one, (row, sample)) in enumerate(zip(episodes, plan, strict=True))
