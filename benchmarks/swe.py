@@ -41,7 +41,7 @@ from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from envs.swe.repo_box import BEGIN, FOLDER, RepoBox
 
-_AT_ONCE = 32
+_AT_ONCE, _ATTEMPTS = 32, 3
 _LIMITS = replace(LIMITS, wall_s=30.0, cpu_s=10)
 _TIMES = ("setup_ms", "reset_ms", "pytest_ms", "grade_overhead_ms", "grade_solved_ms")
 _FIGURES = (*_TIMES, "episodes", "lost", "leftovers")
@@ -159,14 +159,25 @@ async def _soak(pool: SandboxPool, task: RepoTask, store: TaskStore, *, episodes
     async def play(number: int) -> str | None:
         kind = _KINDS[number % len(_KINDS)]
         async with seats:
-            resolved = await _episode(pool, task, store, kind)
+            resolved = await _until_graded(pool, task, store, kind)
         return None if resolved == (kind in ("good", "killed")) else f"episode {number} ({kind}): resolved {resolved}"
 
     return [one for one in await asyncio.gather(*map(play, range(episodes))) if one is not None]
 
 
+async def _until_graded(pool: SandboxPool, task: RepoTask, store: TaskStore, kind: str) -> bool | None:
+    """Plays an episode; one whose sandbox dies is played again, as the episode loop does. None if all attempts fail."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return await _episode(pool, task, store, kind)
+        except SandboxError as cause:
+            progress(f"{kind}: once more, {cause}")
+            kind = "good" if kind == "killed" else kind
+    return None
+
+
 async def _episode(pool: SandboxPool, task: RepoTask, store: TaskStore, kind: str) -> bool:
-    """Plays an episode; one whose sandbox dies is played again, as the episode loop does."""
+    """Plays an episode. Raises SandboxError if its sandbox died."""
     base = read_tree(store.base(task))
     files = changed_by(base, task.patch) if kind in ("good", "killed") else _wrong(task, store)
     fault = _FAULTS.get(kind, "")
@@ -176,10 +187,6 @@ async def _episode(pool: SandboxPool, task: RepoTask, store: TaskStore, kind: st
         if kind == "killed":
             killed: Any = repo._sandbox
             killed._life.kill()
-            try:
-                await repo.taken()
-            except SandboxError:
-                return await _episode(pool, task, store, "good")
         for path, text in files.items():
             await repo.write(path, (text or b"") + fault.encode())
         taken = await repo.taken()

@@ -24,7 +24,7 @@ from verl_agentic.rewards.code.patch_paths import touched_paths
 from verl_agentic.rewards.repository.accepted import changes
 from verl_agentic.rewards.repository.attempts import attempts
 from verl_agentic.rewards.repository.grade import GradeReport, grade
-from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore, read_tree
+from verl_agentic.rewards.repository.repo_task import RepoTask, TaskStore
 from verl_agentic.rewards.repository.verdict_details import verdict_details
 from verl_agentic.sandbox.interface import REPOSITORY_LIMITS
 from verl_agentic.sandbox.pool_owner import PoolOwner, pool_of
@@ -41,6 +41,7 @@ _SESSIONS = PoolConfig(size=256, warm=0)
 _TOOLS: dict[str, Any] = {
     "command": CommandTool, "shell": CommandTool, "editor": EditorTool, "search": SearchTool, "submit": SubmitTool
 }  # fmt: skip
+_IMAGE_DISK_MB = 1024
 _NO_CALL = "Your turn has no tool call. Make a call, or submit your change."
 _ONE_CALL = "not run: only the first {count} calls of a turn are run"
 _MAX_HINTS = 5
@@ -105,12 +106,13 @@ class SweEnv(ToolEnv):
         (`GradeReport.info`) and of attempts to cheat (`attempts`). `details` has the patch, its files and the tests.
         """
         taken = await self._repo.taken()
-        base = read_tree(self._store.base(self._task))
+        base = self._repo.begin
         changed = changes(base, taken.files)
         if not (self.is_submitted or self._grade_unfinished):
             details = verdict_details(None, base=base, changed=changed)
             return Reward(0.0, info={"patch_applied": 0.0}, details=details)
-        self.report = await grade(self._task, self._store, changed, self._pool, skipped=taken.skipped)
+        of_image = base if self._repo.is_of_image else None
+        self.report = await grade(self._task, self._store, changed, self._pool, skipped=taken.skipped, base=of_image)
         commands = [line for tool in self._parts for line in getattr(tool, "commands", ())]
         info = {**self.report.info(), **attempts(self.report, commands)}
         details = verdict_details(self.report, base=base, changed=changed)
@@ -181,8 +183,14 @@ def make_env(
     task = RepoTask.from_json(row.extra["task"])
     store = store_at(row.extra["store"])
     limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
-    boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS)
-    repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
+    if task.image and not task.tests:
+        boxes = pool_of(
+            pool, "docker", at_least=at_least, config=_SESSIONS, disk_mb=_IMAGE_DISK_MB, memory_mb=memory_mb
+        )
+        repo = RepoBox(boxes, base=None, image=task.image, limits=limits)
+    else:
+        boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS)
+        repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
     return SweEnv(
         row,
         task=task,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from verl_agentic import ConfigError, EnvError
+from verl_agentic.rewards.repository.repo_task import read_tree
+from verl_agentic.rewards.repository.run_tests import IMAGE_ENV, IMAGE_FOLDER
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sandbox, SandboxSession, TakenTree, Tree
 
 FOLDER = "testbed"
@@ -24,25 +28,54 @@ _START_S = 60.0
 class RepoBox:
     """The sandbox of one episode, with the repository as a fresh git repository of one commit."""
 
-    def __init__(self, pool: Any, *, base: Path, site: Path | None, limits: Limits) -> None:
-        """Takes a pool that leases sandboxes, the base tree, and the folder of installed test requirements, if any."""
-        self._pool, self._base, self._site, self._limits = pool, base, site, limits
+    def __init__(
+        self, pool: Any, *, base: Path | None, site: Path | None = None, image: str = "", limits: Limits
+    ) -> None:
+        """Takes a pool that leases sandboxes.
+
+        Args:
+            pool: of the sandboxes.
+            base: the base tree; None for that of the image.
+            site: folder of installed test requirements, if any.
+            image: image with the repository in `/testbed` and its requirements, for the backend `docker`.
+            limits: of commands.
+        """
+        self._pool, self._base, self._site, self._image, self._limits = pool, base, site, image, limits
         self._lease = AsyncExitStack()
         self._sandbox: Sandbox | None = None
         self._shell: SandboxSession | None = None
         self.root = ""
         """Path of the repository inside."""
+        self.is_of_image = base is None
+        """True if the base tree is that of the image."""
+        self.begin: Mapping[str, bytes] = {}
+        """Files of the base tree, after `open`."""
 
     async def open(self) -> None:
         """Leases the sandbox and makes the repository. Raises EnvError if git fails."""
-        trees = [Tree(source=self._base, at=FOLDER)]
+        trees = [] if self._base is None else [Tree(source=self._base, at=FOLDER)]
         if self._site is not None:
             trees.append(Tree(source=self._site, at=_SITE, read_only=True))
-        self._sandbox = await self._lease.enter_async_context(self._pool.lease(trees=trees))
+        self._sandbox = await self._lease.enter_async_context(self._pool.lease(trees=trees, image=self._image or None))
+        if self._base is None:
+            await self._copy_from_image()
         begun = await self._run(["bash", "-c", f"cd {FOLDER} && {BEGIN}"], wall_s=_START_S)
         if not begun.ok:
             raise EnvError(f"the repository could not be made, got {begun.stderr[-300:]!r}; is git in the sandbox?")
         self.root = begun.stdout.strip().splitlines()[-1]
+        self.begin = (
+            (await self.taken()).files if self._base is None else await asyncio.to_thread(read_tree, self._base)
+        )
+
+    async def _copy_from_image(self) -> None:
+        """Copies the repository of the image without its history, which may have the solution."""
+        pack = f"tar -C {IMAGE_FOLDER} --exclude=./.git --exclude=./.venv -cf - ."
+        copy = f"mkdir {FOLDER} && {pack} | tar -C {FOLDER} -xf - && chmod -R u+rwX {FOLDER}"
+        done = await self._run(["bash", "-o", "pipefail", "-c", copy], wall_s=_START_S)
+        if not done.ok:
+            raise EnvError(
+                f"the image's {IMAGE_FOLDER} could not be copied, got {done.stderr[-300:]!r}; raise disk_mb?"
+            )
 
     async def command(self, text: str, *arguments: str, wall_s: float) -> CommandResult:
         """Runs a command line in a new shell in the repository; `$1` is the first argument."""
@@ -94,7 +127,7 @@ class RepoBox:
         folder = posixpath.dirname(self.root) if self.root else "."
         site = [] if self._site is None else [f"{folder}/{_SITE}"]
         paths = [f"{self.root}/src", self.root, *site] if self.root else site
-        return {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", **(IMAGE_ENV if self._image else {})}
 
     def _live(self) -> Sandbox:
         if self._sandbox is None:

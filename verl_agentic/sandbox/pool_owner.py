@@ -14,7 +14,9 @@ PoolOwner = Literal["process", "node"]
 _NODE_POOL = "verl_agentic.adapters.rollout.node_pool"
 
 
-def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: PoolConfig | None = None) -> Any:
+def pool_of(
+    owner: PoolOwner, backend: str, *, at_least: str | None, config: PoolConfig | None = None, **options: Any
+) -> Any:
     """Returns the pool of this process, or the one of this node, which needs Ray.
 
     Args:
@@ -22,12 +24,13 @@ def pool_of(owner: PoolOwner, backend: str, *, at_least: str | None, config: Poo
         backend: `auto`, `namespaces`, `docker`, `landlock`, `remote` or `local`.
         at_least: minimum isolation; None as in `backends.required`.
         config: size and bounds; None for the defaults.
+        options: of the backend; see `make_backend`.
 
     Raises:
         ConfigError: unknown owner.
     """
     if owner == "process":
-        return shared_pool(backend, at_least=at_least, config=config)
+        return shared_pool(backend, at_least=at_least, config=config, **options)
     if owner == "node":
-        return importlib.import_module(_NODE_POOL).NodePool(backend, at_least=at_least, config=config)
+        return importlib.import_module(_NODE_POOL).NodePool(backend, at_least=at_least, config=config, **options)
     raise ConfigError(f"pool must be 'process' or 'node', got {owner!r}")

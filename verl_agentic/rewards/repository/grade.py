@@ -85,17 +85,32 @@ class _Grader:
     """Runs of one grading."""
 
     def __init__(
-        self, task: RepoTask, store: TaskStore, runner: Backend | Lender, *, limits: Limits, test_s: float
+        self,
+        task: RepoTask,
+        store: TaskStore,
+        runner: Backend | Lender,
+        *,
+        limits: Limits,
+        test_s: float,
+        base: Mapping[str, bytes] | None,
     ) -> None:
         self.task, self.runner, self.limits, self.test_s = task, runner, limits, test_s
-        self.tree = store.base(task)
-        self.base = read_tree(self.tree)
-        self.hidden = store.hidden_tests(task)
-        self.site = store.site(task)
+        if task.image and base is not None:
+            self.tree, self.base, self.site = base, dict(base), None
+            tests = {
+                **{path: text for path, text in base.items() if is_test(path)},
+                **changed_by(self.base, task.test_patch),
+            }
+            self.hidden = {path: content for path, content in tests.items() if content is not None}
+        else:
+            self.tree = store.base(task)
+            self.base, self.site = read_tree(self.tree), store.site(task)
+            self.hidden = store.hidden_tests(task)
         self.wanted = (*task.fail_to_pass, *task.pass_to_pass)
         # The other files of the suite, too: tests may depend on what runs before them.
         suite = {path for path in task.targets if path in self.hidden and path.endswith(".py")}
         self.targets = sorted(suite | {test.split("::")[0] for test in self.wanted})
+        self.image = task.image if base is not None else ""
         self.cpu_s = 0.0
         self.retries = 1
 
@@ -109,6 +124,7 @@ class _Grader:
             tree=self.tree,
             changed={**visible, **files, **tests},
             site=self.site,
+            image=self.image,
             targets=targets or self.targets,
             limits=self.limits,
             test_s=self.test_s,
@@ -159,6 +175,7 @@ async def grade(
     runner: Backend | Lender,
     *,
     skipped: Mapping[str, str] | None = None,
+    base: Mapping[str, bytes] | None = None,
     limits: Limits = LIMITS,
     test_s: float = TEST_S,
     rng: random.Random | None = None,
@@ -179,6 +196,8 @@ async def grade(
     Args:
         changed: path -> new content, or None for a deleted file; unchanged files are ignored (`accepted.changes`).
         skipped: path -> reason, for files that could not be taken out of the policy's sandbox.
+        base: files of `/testbed` in the image of a task with an image, whose hidden tests are those files and
+            `test_patch`. None takes tree, tests and site of the store.
         limits: of one run.
         test_s: maximum wall time of one test, in seconds.
         rng: chooses the poison; by default unpredictable.
@@ -188,7 +207,7 @@ async def grade(
         SandboxError: a sandbox failed.
         ScoringError: the tests could not start.
     """
-    grader = await asyncio.to_thread(_Grader, task, store, runner, limits=limits, test_s=test_s)
+    grader = await asyncio.to_thread(_Grader, task, store, runner, limits=limits, test_s=test_s, base=base)
     chosen = accept(
         grader.base,
         changed,

@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
 import time
@@ -38,6 +39,8 @@ def main() -> None:
     _set_dumpable(0)  # closes memory and descriptors of this process to processes of the same user
     folder = os.getcwd()
     job["repo"], job["site"] = f"{folder}/repo", f"{folder}/site" if job["has_site"] else ""
+    if job["image_folder"]:
+        _copy_repository(job)
     for path in job["removed"]:
         os.unlink(f"{job['repo']}/{path}")
     _prepare(job)
@@ -235,6 +238,25 @@ def _child(job: dict[str, Any], pipe: int, token: str, done: frozenset[str]) -> 
     code = pytest.main(arguments, plugins=[reporter])
     reporter.send("end", "", str(int(code)))
     leave(0)
+
+
+def _copy_repository(job: dict[str, Any]) -> None:
+    """Copies the repository of the image, without git's folder and a virtual environment, and puts the changes over it.
+
+    Packages that are installed in place must not come from the image's folder.
+    """
+    source = job["image_folder"]
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if folder == source and name in (".git", ".venv")]
+
+    shutil.copytree(source, job["repo"], symlinks=True, ignore=left_out)
+    for folder, _, names in os.walk(job["repo"]):
+        for path in (folder, *(f"{folder}/{name}" for name in names if not os.path.islink(f"{folder}/{name}"))):
+            os.chmod(path, os.stat(path).st_mode | 0o600)
+    shutil.copytree("changed", job["repo"], dirs_exist_ok=True)
+    sys.path[:] = [path for path in sys.path if "site-packages" in path or not f"{path}/".startswith(f"{source}/")]
+    sys.meta_path[:] = [one for one in sys.meta_path if "__editable__" not in getattr(one, "__module__", "")]
 
 
 def _prepare(job: dict[str, Any]) -> None:

@@ -19,12 +19,17 @@ from typing import Any, Literal, get_args
 from verl_agentic.errors import DataError, ScoringError
 from verl_agentic.rewards.code.patch_paths import is_harness, is_test
 from verl_agentic.rewards.repository.repo_task import read_tree
+from verl_agentic.sandbox.box_client import DEFAULT_PATH
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Lender, Limits, Sandbox, Tree
 
 TestOutcome = Literal["passed", "failed", "skipped", "xfailed", "xpassed", "error", "conflict"]
 LIMITS = Limits(wall_s=180.0, cpu_s=120, memory_mb=2048, processes=128, open_files=512)
 """Limits of one run of a test suite."""
 TEST_S = 30.0
+IMAGE_FOLDER = "/testbed"
+"""Folder of the repository in images of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym."""
+IMAGE_ENV = {"PATH": f"/opt/miniconda3/envs/testbed/bin:{IMAGE_FOLDER}/.venv/bin:{DEFAULT_PATH}"}
+"""Environment that finds the Python of these images."""
 _OUTPUT_BYTES = 32 << 20
 _HARNESS = files("verl_agentic.rewards.repository").joinpath("pytest_harness.py").read_bytes()
 _OUTCOMES = frozenset(get_args(TestOutcome))
@@ -61,6 +66,7 @@ async def run_repository_tests(
     changed: Mapping[str, bytes | None] | None = None,
     site: Path | None,
     targets: Sequence[str],
+    image: str = "",
     limits: Limits = LIMITS,
     test_s: float = TEST_S,
     plugins: Sequence[str] = (),
@@ -79,6 +85,8 @@ async def run_repository_tests(
         changed: path -> new content of files that differ from the tree; None for deleted ones.
         site: folder with pytest and the other requirements; None if the sandbox has them installed.
         targets: files or tests below the tree.
+        image: image of a container with the repository in `IMAGE_FOLDER`; the tree is what that folder has, and is not
+            written again. Needs the backend `docker`.
         limits: of the whole run; `output_bytes` is ignored.
         test_s: maximum wall time of one test, in seconds. A slower test has failed; the others still run.
         plugins: modules of pytest plugins to load.
@@ -88,8 +96,9 @@ async def run_repository_tests(
         SandboxError: the sandbox failed.
         ScoringError: the sandbox lacks Python or pytest.
     """
-    base = {} if isinstance(tree, Mapping) else _read_once(tree)
-    written: dict[str, bytes | None] = {**(tree if isinstance(tree, Mapping) else {}), **(changed or {})}
+    base = dict(tree) if isinstance(tree, Mapping) else _read_once(tree)
+    is_sent = isinstance(tree, Mapping) and not image
+    written: dict[str, bytes | None] = {**(base if is_sent else {}), **(changed or {})}
     repository = {path for path in {**base, **written} if written.get(path, b"") is not None}
     if not targets:
         raise DataError("a run needs tests, got no targets; name files or tests of the tree")
@@ -103,23 +112,25 @@ async def run_repository_tests(
         "roots": roots,
         "test_folders": sorted({posixpath.dirname(p) or "." for p in repository if p.endswith(".py") and is_test(p)}),
         "trusted": [path for path in repository if is_test(path) or is_harness(path)],
-        "removed": [path for path in base if path not in repository],
+        "image_folder": IMAGE_FOLDER if image else "",
+        "removed": [] if is_sent else [path for path in base if path not in repository],
         "test_s": test_s,
         "wall_s": max(limits.wall_s - 2.0, 1.0),
     }
-    secret = secrets.token_bytes(32)
+    secret, place = secrets.token_bytes(32), "changed" if image else "repo"
     command = Command(
         argv=["python", "-I", "-B", "grade/harness.py", "grade/job.json"],
         stdin=secret,
+        env=IMAGE_ENV if image else {},
         files={
             "grade/harness.py": _HARNESS,
             "grade/job.json": json.dumps(job).encode(),
-            **{f"repo/{path}": content for path, content in written.items() if content is not None},
+            **{f"{place}/{path}": content for path, content in written.items() if content is not None},
         },
     )
-    trees = [] if isinstance(tree, Mapping) else [Tree(source=tree, at="repo")]
+    trees = [Tree(source=tree, at="repo")] if isinstance(tree, Path) else []
     trees += [] if site is None else [Tree(source=site, at="site", read_only=True)]
-    async with _sandbox(runner, trees) as sandbox:
+    async with _sandbox(runner, trees, image) as sandbox:
         result = await sandbox.run(command, limits=replace(limits, output_bytes=_OUTPUT_BYTES))
     return _read(result, secret)
 
@@ -157,12 +168,12 @@ def _read_once(tree: Path) -> dict[str, bytes]:
 
 
 @contextlib.asynccontextmanager
-async def _sandbox(runner: Backend | Lender, trees: Sequence[Tree]) -> AsyncIterator[Sandbox]:
+async def _sandbox(runner: Backend | Lender, trees: Sequence[Tree], image: str) -> AsyncIterator[Sandbox]:
     if isinstance(runner, Lender):
-        async with runner.lease(trees=trees) as sandbox:
+        async with runner.lease(trees=trees, image=image or None) as sandbox:
             yield sandbox
         return
-    sandbox = await runner.create(trees=trees)
+    sandbox = await runner.create(trees=trees, image=image or None)
     try:
         yield sandbox
     finally:
