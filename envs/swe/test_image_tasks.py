@@ -14,6 +14,7 @@ import pytest
 
 from verl_agentic import EnvRow
 from verl_agentic.data.swe.sample_store import sample_store
+from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.sandbox.docker.docker_backend import DockerConfig
 
 from .test_env import FIX, ROW, SUBMIT, TASK, bash, played
@@ -25,15 +26,20 @@ _BASE_IMAGE = os.environ.get("VERL_AGENTIC_DOCKER_IMAGE", "verl-agentic-test:lat
 def row() -> Iterator[EnvRow]:
     """The row of a task that names an image and has no files in the store."""
     docker = pytest.importorskip("docker")
+    from verl_agentic.sandbox.docker.docker_engine import Engine
+
     try:
-        client = docker.from_env()
-        base = client.images.get(_BASE_IMAGE)
-    except docker.errors.DockerException as cause:
+        Engine(None).close()
+    except SandboxUnavailableError as cause:
         if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") == "1":
             pytest.fail(str(cause))
-        pytest.skip(f"no Docker engine with {_BASE_IMAGE}: {cause}")
+        pytest.skip(f"no Docker engine to test with: {cause}")
+    client = docker.from_env()
+    if not client.images.list(_BASE_IMAGE):
+        client.close()
+        pytest.skip(f"the engine has no image {_BASE_IMAGE}; make it with .ci/docker_engine.sh image")
     if not client.images.list(DockerConfig().image):
-        base.tag(DockerConfig().image)  # that of sandboxes without an own one
+        client.images.get(_BASE_IMAGE).tag(DockerConfig().image)  # that of sandboxes without an own one
     task = replace(TASK, image="verl-agentic/swe.test:latest", kind="imported", base_commit="", tests="", site="")
     _make_image(client, task.image)
     yield replace(ROW, extra={**ROW.extra, "task": task.to_json()})
