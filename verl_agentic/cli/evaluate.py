@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--samples", type=int, default=1, metavar="K", help="run K episodes per row (default %(default)s)"
     )
-    rows.add_argument("--select", action="store_true", help="also let the environment choose one of the K episodes of "
+    rows.add_argument("--select", action="store_true", help="let the environment choose one of the K episodes of "
                       "each row without its score, such as by a majority vote")  # fmt: skip
     play = parser.add_argument_group("episodes")
     play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_env")
