@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from envs.swe.repo_box import BEGIN, FOLDER, RepoBox
 
 _AT_ONCE, _ATTEMPTS = 32, 3
-_LIMITS = replace(LIMITS, wall_s=30.0, cpu_s=10)
+_LIMITS = replace(LIMITS, cpu_s=10)
 _TIMES = ("setup_ms", "reset_ms", "pytest_ms", "grade_overhead_ms", "grade_solved_ms")
 _FIGURES = (*_TIMES, "episodes", "lost", "leftovers")
 _FAULTS: Mapping[str, str] = {
