@@ -41,7 +41,7 @@ _SESSIONS = PoolConfig(size=256, warm=0)
 _TOOLS: dict[str, Any] = {
     "command": CommandTool, "shell": CommandTool, "editor": EditorTool, "search": SearchTool, "submit": SubmitTool
 }  # fmt: skip
-_IMAGE_DISK_MB = 1024
+_DISK_MB, _IMAGE_DISK_MB = 256, 1024
 _NO_CALL = "Your turn has no tool call. Make a call, or submit your change."
 _ONE_CALL = "not run: only the first {count} calls of a turn are run"
 _MAX_HINTS = 5
@@ -151,6 +151,7 @@ def make_env(
     grade_unfinished: bool = False,
     helper_turns: int = 0,
     memory_mb: int = 1024,
+    disk_mb: int | None = None,
     sandbox: str = "auto",
     at_least: str | None = None,
     pool: PoolOwner = "process",
@@ -167,6 +168,8 @@ def make_env(
         helper_turns: if above 0, the policy also has the tool `delegate`: a sub-agent with the tools of `repo_search`
             and this many turns. Needs a protocol that can call it, such as `chat`.
         memory_mb: memory of one command, in MiB.
+        disk_mb: space for changed and new files, in MiB; None: 256, or 1024 for a task with an image. A repository that
+            is no image may have four times as much.
         sandbox: backend: `auto`, `namespaces`, `docker` or `landlock`; `local` for trusted models only.
         at_least: weakest isolation that is allowed; by default `landlock` with `auto`.
         pool: `process` for a pool per process, `node` for one pool per node.
@@ -178,18 +181,20 @@ def make_env(
         raise ConfigError(f"a row of swe has extra_info task and store, got {sorted(row.extra)}; use make_rows")
     if helper_turns < 0:
         raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
+    if disk_mb is not None and disk_mb < 1:
+        raise ConfigError(f"disk_mb must be at least 1, got {disk_mb!r}")
     given = {"max_steps": max_steps, "command_timeout_s": command_timeout_s}
     form = replace(load_scaffold(scaffold), **{name: value for name, value in given.items() if value is not None})
     task = RepoTask.from_json(row.extra["task"])
     store = store_at(row.extra["store"])
     limits = replace(REPOSITORY_LIMITS, wall_s=form.command_timeout_s, memory_mb=memory_mb)
-    if task.image and not task.tests:
-        boxes = pool_of(
-            pool, "docker", at_least=at_least, config=_SESSIONS, disk_mb=_IMAGE_DISK_MB, memory_mb=memory_mb
-        )
+    is_image = bool(task.image and not task.tests)
+    disk = disk_mb or (_IMAGE_DISK_MB if is_image else _DISK_MB)
+    if is_image:
+        boxes = pool_of(pool, "docker", at_least=at_least, config=_SESSIONS, disk_mb=disk, memory_mb=memory_mb)
         repo = RepoBox(boxes, base=None, image=task.image, limits=limits)
     else:
-        boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS)
+        boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS, disk_mb=disk)
         repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
     return SweEnv(
         row,

@@ -20,6 +20,7 @@ from .edits import changed_by_answer
 from .votes import choose
 
 RewardKind = Literal["tests", "similarity"]
+_DISK_MB = 256
 _BAD_FORM = Reward(0.0, info={"format_ok": 0.0})
 
 
@@ -95,6 +96,6 @@ def make_env(
         raise ConfigError(f"reward must be tests or similarity, got {reward!r}")
     if "task" not in row.extra or "store" not in row.extra:
         raise ConfigError(f"a row of swe_edit has extra_info task and store, got {sorted(row.extra)}; use make_rows")
-    boxes = pool_of(pool, sandbox, at_least=at_least, config=PoolConfig(size=256, warm=0))
+    boxes = pool_of(pool, sandbox, at_least=at_least, config=PoolConfig(size=256, warm=0), disk_mb=_DISK_MB)
     task = RepoTask.from_json(row.extra["task"])
     return SweEditEnv(row, task=task, store=store_at(row.extra["store"]), pool=boxes, reward=reward)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from verl_agentic.adapters.rollout.node_pool import NodePool
@@ -27,3 +29,13 @@ def test_that_of_a_node_needs_ray() -> None:
 def test_nobody_else_has_one() -> None:
     with pytest.raises(ConfigError, match="pool must be 'process' or 'node', got 'rack'"):
         pool_of("rack", "local", at_least="none")  # type: ignore[arg-type]
+
+
+def test_disk_space_goes_to_the_backends_that_limit_it() -> None:
+    limited: dict[str, Any] = {name: {"disk_mb": 256} for name in ("namespaces", "docker", "landlock")}
+    auto = pool_of("process", "auto", at_least="landlock", disk_mb=256)
+    assert auto is shared_pool("auto", at_least="landlock", **limited)
+    assert auto is not pool_of("process", "auto", at_least="landlock")
+    named = pool_of("process", "landlock", at_least="landlock", disk_mb=256)
+    assert named is shared_pool("landlock", at_least="landlock", disk_mb=256)
+    assert pool_of("process", "local", at_least="none", disk_mb=256) is shared_pool("local", at_least="none")
