@@ -24,7 +24,8 @@ RANK = Path(__file__).parents[2] / "rewards" / "scorer_components.py"
 
 
 def test_rows_of_every_environment_train_in_one_run(tmp_path: Path) -> None:
-    envs = known_envs()
+    # The prompts of swe_edit hold parts of files. tests/cli/test_swe_recipes.py trains on them.
+    envs = sorted({*known_envs()} - {"swe_edit"})
     rows = [row for env in envs for row in _rows(env, count=2, **_course_options(env))]
     # The longest prompts of all recipes.
     steps = _train(
