@@ -118,6 +118,7 @@ RUBRIC = {
     ],
     "timeout_s": 9.0,
     "mask_overlong": 16,
+    "mask_stops": ["max_turns"],
     "on_error": "stop",
 }
 _KL = {"actor_rollout_ref.actor.use_kl_loss": True, "actor_rollout_ref.actor.kl_loss_coef": 0.0}
