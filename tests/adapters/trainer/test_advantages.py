@@ -411,7 +411,7 @@ def test_verls_registry_knows_our_estimators() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"adv_estimator": "dr_grpo", "credit": {"clipping": 1}}, "unknown keys in algorithm.credit.*clipping"),
+        ({"adv_estimator": "dr_grpo", "credit": {"clipping": 1}}, "unknown keys in agentic.credit.*clipping"),
         ({"adv_estimator": "grpo", "credit": {"clip": -1}}, r"clip must be a number \(above 0\)"),
         ({"adv_estimator": "dr_grpo", "credit": {"options": {"std": 1}}}, "'dr_grpo' has no options .*std"),
         ({"adv_estimator": "grpo", "credit": {"options": {"std": 1}}}, "are for estimators of ours.* 'grpo'"),
