@@ -80,3 +80,11 @@ def test_files_have_kinds_and_version_lines_are_no_source_change() -> None:
     old = {"a.py": b"__version__ = '1'\nx = 1\n", "b.py": b"x = 1\n"}
     new = {"a.py": b"__version__ = '2'\nx = 1\n", "b.py": b"x = 2\n"}
     assert source_changes(old, new) == {"b.py": ("x = 1\n", "x = 2\n")}
+
+
+def test_a_version_beside_a_change_is_that_of_the_new_release() -> None:
+    old = {"a.py": b"__version__ = '1'\nVERSION = (1,\n0)\nx = 1\n"}
+    new = {"a.py": b"__version__ = '2'\nVERSION = (2, 0)\nx = 2\n"}
+    before, after = source_changes(old, new)["a.py"]
+    assert before == "__version__ = '2'\nVERSION = (1,\n0)\nx = 1\n"  # half an assignment is not replaced
+    assert after == new["a.py"].decode()

@@ -22,6 +22,10 @@ _META = re.compile(r"(^|/)(PKG-INFO$|[^/]+\.egg-info/|\.)")
 _VERSION_LINE = re.compile(
     r"version|copyright|release|__date__|__author__|^\s*$|commit_id|^\s*\(?\d+, ?\d+|^\d|\bdate\b", re.I
 )
+_VERSION_ASSIGNMENT = re.compile(
+    r"""^(__(?:version|version_info|date|copyright)__|VERSION|version_info) *= *(?:"[^"\n]*"|'[^'\n]*'|\([\d, ]+\)) *$""",
+    re.M,
+)
 
 
 def kind_of(path: str) -> Kind:
@@ -60,7 +64,8 @@ def source_root(files: Mapping[str, bytes]) -> str:
 def source_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str, tuple[str | None, str | None]]:
     """Returns path -> (old text, new text) of source files; None for a missing file.
 
-    Files that differ in lines about versions, dates or copyright only are left out, and files that are not UTF-8.
+    Files that differ in lines about versions, dates or copyright only are left out, and files that are not UTF-8. The
+    old texts have the version of the new ones.
     """
     changes: dict[str, tuple[str | None, str | None]] = {}
     for path in sorted({*old, *new}):
@@ -72,13 +77,21 @@ def source_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[s
             continue
         before, after = sides
         if not is_version_only(before or "", after or ""):
-            changes[path] = (before, after)
+            changes[path] = (_with_version_of(before, after), after)
     return changes
 
 
 def is_version_only(old: str, new: str) -> bool:
     """Returns whether all changed lines are about versions, dates or copyright, or are empty."""
     return all(map(_VERSION_LINE.search, changed_lines(old, new)))
+
+
+def _with_version_of(old: str | None, new: str | None) -> str | None:
+    """Returns the old text with the assignments of versions and dates that the new text has."""
+    if old is None or new is None:
+        return old
+    now = {found[1]: found[0] for found in _VERSION_ASSIGNMENT.finditer(new)}
+    return _VERSION_ASSIGNMENT.sub(lambda found: now.get(found[1], found[0]), old)
 
 
 def changed_lines(old: str, new: str) -> list[str]:

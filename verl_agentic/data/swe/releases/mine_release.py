@@ -50,12 +50,12 @@ def make_pair(old: Release, new: Release) -> Pair:
     """Returns the trees of a task from two releases.
 
     The configuration and all files that are no sources, tests or documents are those of the new release in all trees.
-    Sources that differ in version lines only are those of the new release too.
+    Sources that differ in version lines only are those of the new release too, and so are assignments of versions.
     """
     texts = source_changes(old.files, new.files)
     kept = {path: content for path, content in new.files.items() if kind_of(path) not in ("test", "docs")}
     shown = {path: content for path, content in old.files.items() if kind_of(path) in ("test", "docs")}
-    undone = {path: old.files.get(path) for path in texts}
+    undone = {path: None if before is None else before.encode() for path, (before, _) in texts.items()}
     return Pair(
         base=with_changes({**kept, **shown}, undone),
         solution={path: new.files.get(path) for path in texts},
