@@ -153,6 +153,7 @@ def make_env(
     memory_mb: int = 1024,
     disk_mb: int | None = None,
     sandbox: str = "auto",
+    image: str | None = None,
     at_least: str | None = None,
     pool: PoolOwner = "process",
 ) -> SweEnv:
@@ -171,6 +172,8 @@ def make_env(
         disk_mb: space for changed and new files, in MiB; None: 256, or 1024 for a task with an image. A repository that
             is no image may have four times as much.
         sandbox: backend: `auto`, `namespaces`, `docker` or `landlock`; `local` for trusted models only.
+        image: image of the backend `docker` for tasks without an image of their own, with Python, bash, tar and git;
+            None: the backend's default, which lacks git.
         at_least: weakest isolation that is allowed; by default `landlock` with `auto`.
         pool: `process` for a pool per process, `node` for one pool per node.
 
@@ -194,7 +197,9 @@ def make_env(
         boxes = pool_of(pool, "docker", at_least=at_least, config=_SESSIONS, disk_mb=disk, memory_mb=memory_mb)
         repo = RepoBox(boxes, base=None, image=task.image, limits=limits)
     else:
-        boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS, disk_mb=disk)
+        chosen = {} if image is None else {"image": image}
+        options = {"docker": chosen} if sandbox == "auto" else chosen
+        boxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS, disk_mb=disk, **options)
         repo = RepoBox(boxes, base=store.base(task), site=store.site(task), limits=limits)
     return SweEnv(
         row,

@@ -61,7 +61,10 @@ class RepoBox:
             await self._copy_from_image()
         begun = await self._run(["bash", "-c", f"cd {FOLDER} && {BEGIN}"], wall_s=_START_S)
         if not begun.ok:
-            raise EnvError(f"the repository could not be made, got {begun.stderr[-300:]!r}; is git in the sandbox?")
+            raise EnvError(
+                f"the repository could not be made, got {begun.stderr[-300:]!r}; if git is missing in a container, set "
+                "env_config.image to an image that has it"
+            )
         self.root = begun.stdout.strip().splitlines()[-1]
         self.begin = (
             (await self.taken()).files if self._base is None else await asyncio.to_thread(read_tree, self._base)

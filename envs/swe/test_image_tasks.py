@@ -78,6 +78,15 @@ def _tar(folders: dict[str, Path], packages: str) -> bytes:
     return packed.getvalue()
 
 
+def test_a_task_of_the_store_is_solved_in_a_container_of_the_chosen_image(row: EnvRow) -> None:
+    look = bash("test -f /.dockerenv && git log --oneline | wc -l")
+    seen, reward, env = played([look, FIX, *SUBMIT], sandbox="docker", image=_BASE_IMAGE)
+    assert (reward.outcome, env.report and env.report.forged) == (1.0, ())
+    assert seen[0].messages[0].content.strip().startswith("1")
+    _, reward, _ = played(SUBMIT, sandbox="docker", image=_BASE_IMAGE)
+    assert reward.outcome == 0.0
+
+
 def test_the_fix_of_a_task_in_an_image_is_paid_and_the_wrong_code_is_not(row: EnvRow) -> None:
     look = bash("ls .git/solution; python -c 'import quill; print(quill.__file__)'; python -m pytest --version")
     seen, reward, env = played([look, FIX, *SUBMIT], row=row)
