@@ -146,6 +146,16 @@ def test_configurations_without_the_root_stay_as_they_are() -> None:
                 "trainer.v1.sampler.custom_sampler.name=GatedReplayBuffer (agentic.sampling.replay)",
             ],
         ),
+        ({"sampling": {"gates": []}}, {}, []),
+        (
+            {"sampling": {"gates": [], "keep_surplus": 1}},
+            {},
+            [
+                "trainer.v1.sampler.custom_sampler.path=pkg://verl_agentic.adapters.replay_buffer.gated_buffer "
+                "(agentic.sampling.keep_surplus)",
+                "trainer.v1.sampler.custom_sampler.name=GatedReplayBuffer (agentic.sampling.keep_surplus)",
+            ],
+        ),
         ({"sampling": {"gates": ["mine"]}}, {"trainer__v1__sampler__custom_sampler__path": "mine.py"}, []),
         ({"credit": {"clip": 5}}, {}, []),
         ({"policy_loss": {"per_session": False}}, {}, []),

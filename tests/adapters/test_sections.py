@@ -127,7 +127,7 @@ _SDPO = {f"{LOSS}.loss_mode": "sdpo", "actor_rollout_ref.actor.strategy": "fsdp2
 SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     AGENTIC: [(EPISODES, {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.rollout.calculate_log_probs": True})],
     "data.curriculum": [(CURRICULUM, {})],
-    f"{SAMPLER}.sampler_kwargs": [(GATES, _GATED), ({"poll_interval_s": 0.1}, {})],
+    f"{SAMPLER}.sampler_kwargs": [(GATES, _GATED), ({"poll_interval_s": 0.1}, {}), ({"gates": []}, {})],
     "algorithm.credit": [
         ({"clip": 5.0, "by_source": True, "options": {"gamma": 0.9, "lam": 0.5, "whiten": False}},
          {**OURS, "algorithm.adv_estimator": "turn_gae"}),

@@ -26,7 +26,7 @@ def sampler_options(sampler: Any) -> None:
     if "gated_buffer" in str(custom.get("path")):
         read_settings(GateOptions, written, section=_SECTION)
     elif not custom.get("path"):
-        read_settings(BufferOptions, written, section=_SECTION)
+        read_settings(BufferOptions, _without_empty_gates(written), section=_SECTION)
     poll_interval_s(written)
 
 
@@ -45,12 +45,20 @@ def choose_buffer(config: Any) -> Iterator[tuple[str, Any, str]]:
 
     sampler = OmegaConf.select(config, _SAMPLER) or {}
     written, custom = plain(sampler.get("sampler_kwargs")), sampler.get("custom_sampler") or {}
+    written = _without_empty_gates(written)
     known = {f.name for f in fields(GateOptions)} - {f.name for f in fields(BufferOptions)}
     given = [key for key in written if key in known] if isinstance(written, Mapping) else []
     if given and not custom.get("path"):
         module = "pkg://verl_agentic.adapters.replay_buffer.gated_buffer"
         yield f"{_SAMPLER}.custom_sampler.path", module, f"{_SECTION}.{given[0]}"
         yield f"{_SAMPLER}.custom_sampler.name", "GatedReplayBuffer", f"{_SECTION}.{given[0]}"
+
+
+def _without_empty_gates(written: Any) -> Any:
+    """Returns the options without `gates: []`, which is verl's own buffer unless another option needs ours."""
+    if not isinstance(written, Mapping) or written.get("gates") != []:
+        return written
+    return {key: value for key, value in written.items() if key != "gates"}
 
 
 FEATURES = Features(

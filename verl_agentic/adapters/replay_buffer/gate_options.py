@@ -27,7 +27,7 @@ class GateOptions(BufferOptions):
         factory=partial(to_gates, ["void_groups", "zero_variance"], name="gates"), read=to_gates
     )
     """Gates in the order in which they judge: names or `{name: ..., option: ...}`. Gates that see all candidates judge
-    after gates that see one group. Without this key: `[void_groups, zero_variance]`."""
+    after gates that see one group. `[]` drops no group. Without this key: `[void_groups, zero_variance]`."""
     keep_surplus: int = setting(0, min=0)
     """Sync trainer only: useful groups beyond the batch are kept for the next step, up to this lag in weight versions.
     0 discards them, as verl does. Their rows keep the log-probs of the weights that sampled them
