@@ -16,6 +16,7 @@ GROUPS = {
         "doctor": "check that a run would start here and show what the plugin registers",
     },
     "Before a run": {
+        "recipes": "list published systems, methods and scales, and write the config of a combination",
         "env": "list, create and validate environments",
         "swe": "make, check, import and export tasks that fix repositories",
         "prepare": "write the rows of an environment for verl, or check existing rows",

@@ -22,6 +22,7 @@ from verl_agentic.diagnostics.dryrun.events import (
 from verl_agentic.diagnostics.dryrun.step_report import FirstError, Report, build_report
 
 _PROBE = "verl_agentic.adapters.dryrun.step_probe"
+_EVENTS, _METRICS = "events", "metrics.jsonl"
 _GRACE_S = 5.0
 """Time that a failed run has to report more."""
 
@@ -39,12 +40,8 @@ def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable
         timeout_s: limit of the run.
         on_events: called as events come, to show progress.
     """
-    folder = out / "events"
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.jsonl"):
-        stale.unlink()
-    events, log, metrics = Events(folder), out / "main_ppo.log", out / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)
+    environment = probe_environment(plan, out)
+    events, log = Events(out / _EVENTS), out / "main_ppo.log"
     deadline, ended_well, too_long = time.monotonic() + timeout_s, False, False
 
     def watch() -> None:
@@ -65,7 +62,7 @@ def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable
             run_child(
                 [*command, "--config-name", path.stem],
                 log=log,
-                environment=_environment(folder, metrics, plan),
+                environment={**CPU_ENVIRONMENT, "HYDRA_FULL_ERROR": "1", **environment},
                 meter=meter,
                 on_poll=watch,
             )
@@ -76,16 +73,45 @@ def launch(plan: DryrunPlan, out: Path, *, timeout_s: float, on_events: Callable
             too_long = True
         finally:
             meter.stop()
-    events.refresh()
-    report = build_report(
-        events,
-        completions=read_completions(folder),
-        metrics=_metrics(metrics),
-        expected=plan.expected,
-        log=log.read_text(errors="replace"),
-        ended_well=ended_well or too_long,
-    )
+    report = report_of(plan, out, log=log.read_text(errors="replace"), ended_well=ended_well or too_long)
     return _overdue(report, timeout_s) if too_long and report.error is None else report
+
+
+def probe_environment(plan: DryrunPlan, out: Path) -> dict[str, str]:
+    """Returns the environment variables of a watched run, and makes its empty folder of events."""
+    folder, metrics = out / _EVENTS, out / _METRICS
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in (*folder.glob("*.jsonl"), metrics):
+        stale.unlink(missing_ok=True)
+    modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
+    return {
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+        "VERL_USE_EXTERNAL_MODULES": ",".join([*modules, _PROBE]),
+        FOLDER_VARIABLE: str(folder),
+        MODEL_VARIABLE: str(plan.model.folder),
+        TEMPERATURE_VARIABLE: str(plan.translation.get("actor_rollout_ref.rollout.temperature") or 1.0),
+    }
+
+
+def report_of(plan: DryrunPlan, out: Path, *, log: str, ended_well: bool) -> Report:
+    """Returns the report of a run that has ended.
+
+    Args:
+        plan: of the run.
+        out: its folder.
+        log: its output.
+        ended_well: whether it reached its end.
+    """
+    events = Events(out / _EVENTS)
+    events.refresh()
+    return build_report(
+        events,
+        completions=read_completions(events.folder),
+        metrics=_metrics(out / _METRICS),
+        expected=plan.expected,
+        log=log,
+        ended_well=ended_well,
+    )
 
 
 def _overdue(report: Report, timeout_s: float) -> Report:
@@ -96,19 +122,6 @@ def _overdue(report: Report, timeout_s: float) -> Report:
     stage.fail(message)
     report.error = FirstError(stage=stage.name, type="TimeoutError", message=message)
     return report
-
-
-def _environment(folder: Path, metrics: Path, plan: DryrunPlan) -> dict[str, str]:
-    modules = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
-    return {
-        **CPU_ENVIRONMENT,
-        "HYDRA_FULL_ERROR": "1",
-        "VERL_FILE_LOGGER_PATH": str(metrics),
-        "VERL_USE_EXTERNAL_MODULES": ",".join([*modules, _PROBE]),
-        FOLDER_VARIABLE: str(folder),
-        MODEL_VARIABLE: str(plan.model.folder),
-        TEMPERATURE_VARIABLE: str(plan.translation.get("actor_rollout_ref.rollout.temperature") or 1.0),
-    }
 
 
 def _metrics(path: Path) -> dict[str, float]:

@@ -1,0 +1,205 @@
+"""Writes docs/recipes.md, docs/methods.md and docs/recipe_values.md from the config groups of recipes.
+
+python docs/site/recipes_page.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from verl_agentic.config.recipe_groups import GROUPS, Recipe, load_recipe, recipe_names
+
+DOCS = Path(__file__).resolve().parents[1]
+_SYSTEMS = "../verl_agentic/config/agentic/system"
+_ACTOR = "actor_rollout_ref.actor"
+_RECIPES = """# Recipes
+
+For people with GPUs and a paper in mind: the configuration of a published system, of a method and of a scale, each in
+one line. `python docs/site/recipes_page.py` generates the tables from the YAML files.
+
+```bash
+verl-agentic recipes                                    # all systems, methods and scales
+verl-agentic recipes search_r1 --method dapo            # config, commands, values with their sources, README
+verl-agentic recipes search_r1 --method dapo --write my_run.yaml
+```
+
+```yaml
+# my_run.yaml
+hydra: {searchpath: [pkg://verl_agentic.config]}
+defaults:
+  - ppo_trainer
+  - agentic/plugin
+  - agentic/system: search_r1
+  - agentic/method: dapo
+  - agentic/scale: qwen2_5_7b_8gpu
+  - _self_
+data: {train_files: data/search_qa/train.parquet, val_files: data/search_qa/test.parquet}
+trainer: {default_local_dir: runs/my_run}
+```
+
+```bash
+verl-agentic prepare search_qa
+verl-agentic preflight --config-dir . --config-name my_run
+verl-agentic dryrun --config-dir . --config-name my_run
+python -m verl.trainer.main_ppo --config-dir . --config-name my_run
+```
+
+## Combine
+
+| group | sets |
+|---|---|
+| `agentic/system` | environment, protocol, limits, reward; batch size, group size, lengths, learning rate, steps |
+| `agentic/method` | estimator, loss, clip, KL, entropy, critic, gates, replay, branching: [Methods](methods.md) |
+| `agentic/scale` | model, rollout engine, FSDP2 or Megatron, parallel sizes, offload, token budgets, GPUs |
+
+The groups set different keys, so every system goes with every method and scale. Your own keys come after them: in
+`my_run.yaml`, or on the command line. Each group is optional. Your own environment with `agentic/method: gspo` and
+`agentic/scale: qwen3_8b_8gpu` is a config of a few lines.
+
+Three things do not follow from a name:
+
+- **A scale bounds lengths.** An episode has at most `ppo_max_token_len_per_gpu` times
+  `ulysses_sequence_parallel_size` tokens. `preflight` refuses longer ones.
+- **Methods need a group size or a critic.** Methods that compare siblings need `rollout.n` of at least 2. A critic
+  needs memory. `preflight` reports both.
+- **Megatron knows fewer keys.** `scale: qwen3_8b_8gpu_megatron` cannot be combined with options of FSDP's optimizer or
+  critic.
+
+**Sources.** Every value has its source as the comment on its line: a section of the paper, a file of the authors' code,
+an example of verl, or `ours`, where no source has a value. Where sources differ, the comment says which one is taken.
+[Values of the recipes](recipe_values.md) lists all of them.
+
+**Status.** For every system, `make test-recipes` runs preflight and one training step of its own config on a CPU, with
+a tiny model, in its own environment, with its own protocol and reward. **None of them was run by us on GPUs.** The
+README of a system says where it differs from its paper.
+
+"""
+_METHODS = """# Methods
+
+For people who choose a training method: each one is a file of `agentic/method` that sets every half of the method.
+`python docs/site/recipes_page.py` generates this page from the YAML files. [Credit](credit.md) explains estimators
+and losses, [Sampling](sampling.md) gates, [Recipes](recipes.md) how to combine.
+
+"""
+_VALUES = """# Values of the recipes
+
+For people who ask where a number of a recipe comes from: all values of systems and scales, with their sources.
+`python docs/site/recipes_page.py` generates this page from the YAML files. [Methods](methods.md) has those of methods.
+
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Returns file -> text."""
+    of = {group: [load_recipe(group, name) for name in recipe_names(group)] for group in GROUPS}
+    texts = {
+        "recipes.md": [_RECIPES, *_overview(of)],
+        "methods.md": [_METHODS, *_comparison(of["method"]), *_sections(of["method"], level="##")],
+        "recipe_values.md": [
+            _VALUES,
+            *(line for group in ("system", "scale") for line in (f"## {group.title()}s\n", *_sections(of[group]))),
+        ],
+    }
+    return {DOCS / name: re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n" for name, parts in texts.items()}
+
+
+def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
+    yield "## Systems\n"
+    yield from _table(
+        ["`agentic/system`", "in short", "environment", "method", "scale"],
+        (
+            [
+                f"[{recipe.name}]({_SYSTEMS}/{recipe.name}.md)",
+                f"**{recipe.title}**: {recipe.summary}",
+                *(f"`{name}`" for name in (recipe.value("agentic.env"), recipe.noted("method"), recipe.noted("scale"))),
+            ]
+            for recipe in of["system"]
+        ),
+    )
+    for group in ("method", "scale"):
+        yield f"\n## {group.title()}s\n"
+        rows = ([f"`{recipe.name}`", f"**{recipe.title}**: {recipe.summary}"] for recipe in of[group])
+        yield from _table([f"`agentic/{group}`", "in short"], rows)
+
+
+def _comparison(methods: list[Recipe]) -> Iterator[str]:
+    """Yields the table of all methods side by side."""
+    yield from _table(
+        ["method", "estimator", "loss", "clip", "aggregation", "KL", "critic", "gates"],
+        (
+            [
+                f"[{method.name}](#{method.name})",
+                f"`{method.value('algorithm.adv_estimator')}`",
+                f"`{method.value(f'{_ACTOR}.policy_loss.loss_mode')}`",
+                f"{method.value(f'{_ACTOR}.clip_ratio_low'):g}, {method.value(f'{_ACTOR}.clip_ratio_high'):g}",
+                str(method.value(f"{_ACTOR}.loss_agg_mode")),
+                _kl(method),
+                "yes" if method.value("critic.enable") else "",
+                _gates(method),
+            ]
+            for method in methods
+        ),
+    )
+    yield ""
+
+
+def _kl(method: Recipe) -> str:
+    if method.value(f"{_ACTOR}.use_kl_loss"):
+        return f"loss, {_number(method.value(f'{_ACTOR}.kl_loss_coef'))}"
+    if method.value("algorithm.use_kl_in_reward"):
+        return f"reward, {_number(method.value('algorithm.kl_ctrl.kl_coef'))}"
+    return ""
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else "verl's default"
+
+
+def _gates(method: Recipe) -> str:
+    listed = method.value("agentic.sampling.gates")
+    entries = [value.value for value in method.values if value.key.startswith("agentic.sampling.gates[")]
+    gates = [*(listed or []), *entries]
+    return ", ".join(gate if isinstance(gate, str) else gate["name"] for gate in gates)
+
+
+def _sections(recipes: Iterable[Recipe], *, level: str = "###") -> Iterator[str]:
+    for recipe in recipes:
+        yield f"{level} {recipe.name}\n\n**{recipe.title}**: {recipe.summary}\n"
+        yield from (f"- {key}: {_linked(value)}" for key, value in recipe.header)
+        yield ""
+        yield from _table(
+            ["key", "value", "source"],
+            (
+                [
+                    f"`{value.key}`",
+                    f"`{value.text}`",
+                    _source(value.source, "" if value.recipe == recipe.name else value.recipe),
+                ]
+                for value in recipe.values
+            ),
+        )
+        yield ""
+
+
+def _source(text: str, inherited: str) -> str:
+    return f"`{inherited}`: {text}" if inherited else text
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        # A | inside of a cell would end it.
+        yield f"| {' | '.join(_linked(cell).replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def _linked(text: str) -> str:
+    """Returns a text with its addresses as links."""
+    return re.sub(r"(?<![(<])(https?://[^\s),;]*[^\s),;.])", r"<\1>", text)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,163 @@
+"""`verl-agentic recipes`: lists systems, methods and scales, and writes the config of a combination."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from verl_agentic.config.recipe_groups import Recipe
+
+_NAME = "my_run"
+_BASE = "agentic/plugin"
+_WIDTH = 200
+"""Columns of tables that go to a file or a pipe."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("system", nargs="?", help="show this system: its config, commands, values and README")
+    parser.add_argument("--method", metavar="NAME", help="take this method (default: that of the system's authors)")
+    parser.add_argument("--scale", metavar="NAME", help="take this scale (default: the one nearest to the authors')")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the config to this file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the lists, or a combination; returns 0.
+
+    Raises:
+        ConfigError: a name is unknown, or the file exists.
+    """
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    chosen = _chosen(args)
+    if not chosen:
+        _list(console)
+        return 0
+    path = args.write or Path(f"{_NAME}.yaml")
+    text = my_run(chosen, name=path.stem)
+    if args.write is None:
+        print(text)
+    else:
+        _write(path, text)
+    print("\n".join(commands(chosen, path)))
+    for recipe in chosen:
+        console.print(_values(recipe))
+    if readme := next((recipe.readme for recipe in chosen), ""):
+        print(f"\n{readme}")
+    return 0
+
+
+def _chosen(args: argparse.Namespace) -> list[Recipe]:
+    """Returns system, method and scale of a command line; the last two are the system's if they are not named."""
+    from verl_agentic.config.recipe_groups import load_recipe
+
+    system = load_recipe("system", args.system) if args.system else None
+    names = {"method": args.method, "scale": args.scale}
+    if system is not None:
+        names = {group: name or system.noted(group) for group, name in names.items()}
+    others = [load_recipe(group, name) for group, name in names.items() if name]
+    return [system, *others] if system else others
+
+
+def my_run(chosen: list[Recipe], *, name: str) -> str:
+    """Returns the YAML of a run that combines files of the groups."""
+    system = next((recipe for recipe in chosen if recipe.group == "system"), None)
+    groups = [f"agentic/{recipe.group}: {recipe.name}" for recipe in chosen]
+    data = _data_folder(system)
+    title = " · ".join(recipe.title for recipe in chosen)
+    lines = [
+        f"# {title}",
+        "hydra:",
+        "  searchpath: [pkg://verl_agentic.config]",
+        "",
+        "defaults:",
+        *(f"  - {entry}" for entry in ("ppo_trainer", _base(chosen), *groups, "_self_")),
+        "",
+        "agentic:",
+        "  log:",
+        "    dir: ${trainer.default_local_dir}",
+        "",
+        "data:",
+        f"  train_files: {data / 'train.parquet'}",
+        f"  val_files: {data / 'test.parquet'}",
+        "",
+        "trainer:",
+        f"  experiment_name: {name}",
+        f"  default_local_dir: runs/{name}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def commands(chosen: list[Recipe], path: Path) -> list[str]:
+    """Returns the commands of a run: rows, checks, training."""
+    system = next((recipe for recipe in chosen if recipe.group == "system"), None)
+    config = f"--config-dir {path.parent} --config-name {path.stem}"
+    environment = "VERL_PLATFORM=cpu " if _base(chosen) != _BASE else ""
+    return [
+        *([_prepare(system)] if system else []),
+        f"{environment}verl-agentic preflight {config}",
+        f"verl-agentic dryrun {config}",
+        f"{environment}python -m verl.trainer.main_ppo {config}",
+    ]
+
+
+def _base(chosen: list[Recipe]) -> str:
+    return next((recipe.noted("base") for recipe in chosen if recipe.noted("base")), _BASE)
+
+
+def _prepare(system: Recipe) -> str:
+    return system.noted("prepare") or f"verl-agentic prepare {system.value('agentic.env')}"
+
+
+def _data_folder(system: Recipe | None) -> Path:
+    """Returns the folder that the command `prepare` writes to."""
+    if system is None:
+        return Path("data")
+    words = _prepare(system).split()
+    named = words[words.index("--out") + 1] if "--out" in words else f"data/{words[words.index('prepare') + 1]}"
+    return Path(named)
+
+
+def _write(path: Path, text: str) -> None:
+    from verl_agentic.errors import ConfigError
+
+    if path.exists():
+        raise ConfigError(f"--write needs a new file, got {path}, which exists; name another, or remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(f"wrote {path}")
+
+
+def _list(console: Console) -> None:
+    """Prints one line for each file of each group."""
+    from rich.table import Table
+
+    from verl_agentic.config.recipe_groups import GROUPS, load_recipe, recipe_names
+
+    for group in GROUPS:
+        table = Table(title=f"agentic/{group}", title_justify="left", box=None, pad_edge=False)
+        table.add_column("name", no_wrap=True, style="bold")
+        table.add_column("")
+        for name in recipe_names(group):
+            recipe = load_recipe(group, name)
+            table.add_row(name, f"{recipe.title}: {recipe.summary}")
+        console.print(table, "")
+    console.print("verl-agentic recipes SYSTEM [--method NAME] [--scale NAME] [--write FILE] shows a combination")
+
+
+def _values(recipe: Recipe) -> object:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"\nagentic/{recipe.group}: {recipe.name}", title_justify="left", box=None, pad_edge=False)
+    for column in ("key", "value", "source"):
+        table.add_column(column)
+    for value in recipe.values:
+        table.add_row(*map(Text, (value.key, value.text, value.source)))
+    return table
