@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from verl_agentic.config.recipe_groups import GROUPS, SourcedValue, load_recipe, recipe_names
 
 pytest.importorskip("verl")
-NAMES = {group: recipe_names(group) for group in GROUPS}
+OTHERS = [name for name in recipe_names("system") if load_recipe("system", name).noted("trainer")]
+NAMES = {group: [name for name in recipe_names(group) if name not in OTHERS] for group in GROUPS}
 MEGATRON = [name for name in NAMES["scale"] if name.endswith("_megatron")]
 # Every file at least once, and every system with Megatron, whose sections have fewer keys.
 COMBINATIONS = [
@@ -28,15 +29,15 @@ def composed(folder: Path, *names: str) -> DictConfig:
     chosen = {group: name for group, name in zip(GROUPS, names, strict=True) if name}
     base = next((load_recipe(*pair).noted("base") for pair in chosen.items() if load_recipe(*pair).noted("base")), "")
     groups = [f"agentic/{group}: {name}" for group, name in chosen.items()]
-    (folder / "my_run.yaml").write_text(
-        f"defaults: [ppo_trainer, {base or 'agentic/plugin'}, {', '.join(groups)}, _self_]\n"
-    )
+    trainer = next((load_recipe(*pair).noted("trainer") for pair in chosen.items()), "")
+    start = trainer or f"ppo_trainer, {base or 'agentic/plugin'}"
+    (folder / "my_run.yaml").write_text(f"defaults: [{start}, {', '.join(groups)}, _self_]\n")
     search = "hydra.searchpath=[pkg://verl.trainer.config,pkg://verl_agentic.config]"
     with initialize_config_dir(str(folder), version_base=None):
         return compose("my_run", overrides=[search])
 
 
-@pytest.mark.parametrize("names", sorted(set(COMBINATIONS)), ids="-".join)
+@pytest.mark.parametrize("names", [*sorted(set(COMBINATIONS)), *((name, "", "") for name in OTHERS)], ids="-".join)
 def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: Path) -> None:
     config = OmegaConf.to_container(composed(tmp_path, *names), resolve=False)
     values = [

@@ -60,7 +60,8 @@ def test_every_method_sets_all_halves_of_a_method(recipe: Recipe) -> None:
 @pytest.mark.parametrize("recipe", OF["system"], ids=id_of)
 def test_every_system_names_its_paper_method_and_scale_and_has_a_readme(recipe: Recipe) -> None:
     assert recipe.noted("paper") or recipe.noted("code")
-    assert recipe.noted("method") in recipe_names("method") and recipe.noted("scale") in recipe_names("scale")
+    if not recipe.noted("trainer"):  # one of verl's other trainers has neither
+        assert recipe.noted("method") in recipe_names("method") and recipe.noted("scale") in recipe_names("scale")
     assert "Not run by us on GPUs." in " ".join(recipe.readme.split())
     assert 15 <= len(recipe.readme.splitlines()) <= 60
 
@@ -70,7 +71,7 @@ def test_no_two_groups_set_the_same_key(groups: tuple[str, str]) -> None:
     found = {
         (one.name, other.name): both
         for one, other in itertools.product(*(OF[group] for group in groups))
-        if (both := contradictions(one, other))
+        if not one.noted("trainer") and (both := contradictions(one, other))
     }
     assert not found
 

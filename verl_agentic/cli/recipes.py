@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,51 +57,49 @@ def run(args: argparse.Namespace) -> int:
 def _chosen(args: argparse.Namespace) -> list[Recipe]:
     """Returns system, method and scale of a command line; the last two are the system's if they are not named."""
     from verl_agentic.config.recipe_groups import load_recipe
+    from verl_agentic.errors import ConfigError
 
     system = load_recipe("system", args.system) if args.system else None
     names = {"method": args.method, "scale": args.scale}
     if system is not None:
+        if system.noted("trainer") and any(names.values()):
+            raise ConfigError(
+                f"{system.name} runs {system.noted('trainer')}, which takes no method and no scale, got "
+                f"{[name for name in names.values() if name]}; leave them out"
+            )
         names = {group: name or system.noted(group) for group, name in names.items()}
     others = [load_recipe(group, name) for group, name in names.items() if name]
     return [system, *others] if system else others
 
 
 def my_run(chosen: list[Recipe], *, name: str) -> str:
-    """Returns the YAML of a run that combines files of the groups."""
-    system = next((recipe for recipe in chosen if recipe.group == "system"), None)
-    groups = [f"agentic/{recipe.group}: {recipe.name}" for recipe in chosen]
-    data = _data_folder(system)
-    title = " · ".join(recipe.title for recipe in chosen)
-    lines = [
-        f"# {title}",
-        "hydra:",
-        "  searchpath: [pkg://verl_agentic.config]",
-        "",
-        "defaults:",
-        *(f"  - {entry}" for entry in ("ppo_trainer", _base(chosen), *groups, "_self_")),
-        "",
-        "agentic:",
-        "  log:",
-        "    dir: ${trainer.default_local_dir}",
-        "",
-        "data:",
-        f"  train_files: {data / 'train.parquet'}",
-        f"  val_files: {data / 'test.parquet'}",
-        "",
-        "trainer:",
-        f"  experiment_name: {name}",
-        f"  default_local_dir: runs/{name}",
-    ]
-    return "\n".join([*lines, ""])
+    """Returns the YAML of a run that combines files of the groups; its last keys are those of the README."""
+    import yaml
+
+    example = next((_block(recipe, "yaml") for recipe in chosen), "")
+    own = {key: value for key, value in (yaml.safe_load(example) or {}).items() if key not in ("hydra", "defaults")}
+    groups = [{f"agentic/{recipe.group}": recipe.name} for recipe in chosen]
+    trainer = next((recipe.noted("trainer") for recipe in chosen), "")
+    start = [trainer] if trainer else ["ppo_trainer", _base(chosen)]
+    config = {"hydra": {"searchpath": ["pkg://verl_agentic.config"]}, "defaults": [*start, *groups, "_self_"], **own}
+    config.setdefault("data", {"train_files": "data/train.parquet", "val_files": "data/test.parquet"})
+    if not trainer:
+        config["agentic"] = {**own.get("agentic", {}), "log": {"dir": "${trainer.default_local_dir}"}}
+    names = {"experiment_name": name, "default_local_dir": f"runs/{name}"}
+    config["trainer"] = {**names, **own.get("trainer", {})}
+    title = ", ".join(recipe.title for recipe in chosen)
+    return f"# {title}\n{yaml.safe_dump(config, sort_keys=False, width=120)}"
 
 
 def commands(chosen: list[Recipe], path: Path) -> list[str]:
     """Returns the commands of a run: rows, checks, training."""
-    system = next((recipe for recipe in chosen if recipe.group == "system"), None)
     config = f"--config-dir {path.parent} --config-name {path.stem}"
+    if chosen[0].noted("trainer"):
+        return _block(chosen[0], "bash").replace(f"--config-dir . --config-name {_NAME}", config).splitlines()
     environment = "VERL_PLATFORM=cpu " if _base(chosen) != _BASE else ""
+    preparation = _block(chosen[0], "bash").partition("verl-agentic preflight")[0]
     return [
-        *([_prepare(system)] if system else []),
+        *preparation.splitlines(),
         f"{environment}verl-agentic preflight {config}",
         f"verl-agentic dryrun {config}",
         f"{environment}python -m verl.trainer.main_ppo {config}",
@@ -111,17 +110,10 @@ def _base(chosen: list[Recipe]) -> str:
     return next((recipe.noted("base") for recipe in chosen if recipe.noted("base")), _BASE)
 
 
-def _prepare(system: Recipe) -> str:
-    return system.noted("prepare") or f"verl-agentic prepare {system.value('agentic.env')}"
-
-
-def _data_folder(system: Recipe | None) -> Path:
-    """Returns the folder that the command `prepare` writes to."""
-    if system is None:
-        return Path("data")
-    words = _prepare(system).split()
-    named = words[words.index("--out") + 1] if "--out" in words else f"data/{words[words.index('prepare') + 1]}"
-    return Path(named)
+def _block(recipe: Recipe, language: str) -> str:
+    """Returns the first block of code in a language of the README; empty if there is none."""
+    found = re.search(rf"^```{language}\n(.*?)^```", recipe.readme, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,106 @@
+"""`verl-agentic recipes`: lists, shows and writes combinations of the groups."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from verl_agentic.cli import main
+from verl_agentic.config.recipe_groups import GROUPS, load_recipe, recipe_names
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["recipes", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def config_in(text: str) -> dict:
+    """Returns the config at the start of what is shown."""
+    return yaml.safe_load(text[: text.index("\n\n")])
+
+
+def test_every_file_of_every_group_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [" ".join(line.split()) for line in shown(capsys).splitlines()]
+    for group in GROUPS:
+        for name in recipe_names(group):
+            recipe = load_recipe(group, name)
+            assert f"{name} {recipe.title}: {recipe.summary}" in lines
+
+
+def test_a_system_comes_with_its_authors_method_and_the_nearest_scale(capsys: pytest.CaptureFixture[str]) -> None:
+    system, text = load_recipe("system", "search_r1"), shown(capsys, "search_r1")
+    assert config_in(text)["defaults"] == [
+        *("ppo_trainer", "agentic/plugin", {"agentic/system": "search_r1"}),
+        *({"agentic/method": system.noted("method")}, {"agentic/scale": system.noted("scale")}, "_self_"),
+    ]
+    assert system.readme in text
+    for value in system.values:
+        assert re.search(rf"{re.escape(value.key)} +{re.escape(value.text)} +{re.escape(value.source)}", text)
+
+
+def test_method_and_scale_are_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "search_r1", "--method", "gspo", "--scale", "cpu_tiny")
+    assert config_in(text)["defaults"][1:-1] == [
+        *("agentic/cpu", {"agentic/system": "search_r1"}, {"agentic/method": "gspo"}, {"agentic/scale": "cpu_tiny"})
+    ]
+    assert "VERL_PLATFORM=cpu python -m verl.trainer.main_ppo --config-dir . --config-name my_run" in text
+    assert "agentic/system" not in (alone := shown(capsys, "--method", "gspo")) and "agentic/method: gspo" in alone
+
+
+@pytest.mark.parametrize("name", recipe_names("system"))
+def test_the_rows_are_those_that_the_commands_make(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, name)
+    readme = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
+    files = {key: file for key, file in config_in(text)["data"].items() if key.endswith("_files")}
+    assert files and files == {key: file for key, file in readme["data"].items() if key.endswith("_files")}
+    commands = text[: text.index("--config-name my_run")].replace("\\\n", " ")
+    prepared = [shlex.split(line, comments=True) for line in re.findall(r"^verl-agentic prepare.*", commands, re.M)]
+    folders = [words[words.index("--out") + 1] if "--out" in words else f"data/{words[2]}" for words in prepared]
+    for file in files.values():
+        assert str(Path(file).parent) in folders or file in commands[commands.index("trainer:") :]
+
+
+@pytest.mark.parametrize("name", recipe_names("system"))
+def test_the_config_of_a_readme_is_the_one_of_the_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, name)
+    readme = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
+    config = config_in(text)
+    assert readme.pop("defaults") == config["defaults"] and readme.pop("hydra") == config["hydra"]
+    for section, values in readme.items():
+        assert config[section].items() >= values.items()
+
+
+def test_a_system_of_another_trainer_takes_no_method(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "swe_gym")
+    assert config_in(text)["defaults"] == ["sft_trainer_engine", {"agentic/system": "swe_gym"}, "_self_"]
+    assert "verl.trainer.sft_trainer --config-dir . --config-name my_run" in text and "preflight" not in text
+    assert main(["recipes", "swe_gym", "--method", "dapo"]) == 2
+    assert "swe_gym runs sft_trainer_engine, which takes no method" in capsys.readouterr().err
+
+
+def test_a_config_is_written_to_a_new_file_and_named_in_the_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new" / "search.yaml"
+    text = shown(capsys, "search_r1", "--write", str(path))
+    assert f"python -m verl.trainer.main_ppo --config-dir {path.parent} --config-name search" in text.splitlines()
+    assert yaml.safe_load(path.read_text())["trainer"]["default_local_dir"] == "runs/search"
+    assert main(["recipes", "search_r1", "--write", str(path)]) == 2
+    assert "--write needs a new file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serch_r1"], "unknown system, got 'serch_r1'; use one of"),
+        (["--method", "grpo"], "unknown method, got 'grpo'; use one of "),
+        (["search_r1", "--scale", "7b"], "unknown scale, got '7b'; use one of cpu_tiny"),
+    ],
+)
+def test_errors_name_the_known_ones(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", *arguments]) == 2
+    assert said in capsys.readouterr().err
