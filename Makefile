@@ -3,6 +3,7 @@
 # make test         install, build the wheel, run the tests against it from another folder (WORKERS=n side by side)
 # make test-fast    the same without the tests that start runs of verl or processes that import it
 # make test-nightly all tests, benchmarks and studies too, with new random examples
+# make test-recipes preflight and one training step of every published system, on two cores in 15 minutes
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make check        lint, format, types, import contracts
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly wheel-env check docs bench bench-accept install clean
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env check docs bench bench-accept install clean
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -52,16 +53,21 @@ wheel-env: install
 	$(BIN)/python -m pip --python build/env/bin/python install --quiet --no-deps --ignore-installed build/wheel/*.whl
 	mkdir -p build/elsewhere
 
-test: MARKS := not nightly
-test-fast: MARKS := not slow and not nightly
+test: MARKS := not nightly and not recipes
+test-fast: MARKS := not slow and not nightly and not recipes
 test-nightly: MARKS := slow or not slow
 test-nightly: export HYPOTHESIS_PROFILE := default
 # With it in the environment, every process compiles every test again.
-test test-fast test-nightly: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-nightly test-recipes: export PYTHONDONTWRITEBYTECODE :=
 # A file's tests stay in one process; files keep their order, the long ones first.
 test test-fast test-nightly: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(MARKS)' $(PYTEST_ARGS)
+
+# Two processes, each with a cluster of its own.
+test-recipes: wheel-env
+	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/recipes \
+		-n 2 --dist loadgroup --durations 5 $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check .

@@ -27,6 +27,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "recipes").glob("*/README.md")),
+    *sorted((ROOT / "verl_agentic" / "config" / "agentic" / "system").glob("*.md")),
 ]
 
 
@@ -131,6 +132,12 @@ def test_the_page_of_papers_is_current() -> None:
     assert (ROOT / "docs" / "papers.md").read_text() == written, "run python docs/site/papers_page.py"
 
 
+def test_the_pages_of_recipes_are_current() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "site" / "recipes_page.py"))["pages"]()
+    stale = [path.name for path, text in pages.items() if path.read_text() != text]
+    assert len(pages) == 3 and not stale, "run python docs/site/recipes_page.py"
+
+
 def test_every_registered_method_with_a_paper_is_on_the_page_of_papers() -> None:
     text = (ROOT / "docs" / "papers.md").read_text()
     folders = (
@@ -165,7 +172,7 @@ BANNED = (
     r"|plays|played|told"
 )
 """Words for which the style guide of docs/contributing.md has others."""
-OTHERS = ("changelog", "configuration", "contributing", "extending", "papers", "results", "verl")
+OTHERS = ("changelog", "configuration", "contributing", "extending", "papers", "recipe_values", "results", "verl")
 GUIDES = [page for page in PAGES if page.parent.name == "docs" and page.stem not in OTHERS]
 
 

@@ -1,8 +1,8 @@
 """Runs `main_ppo` for several configurations, one after the other, in one Ray cluster.
 
-python one_cluster.py JOBS.json: a list of `{"config": FILE, "environment": {...}, "ended": FILE, "timeout_s": 300}`.
-Each run has its own workers with its own environment variables. They are forked from one warm process, so that verl is
-imported once and Ray is started once. A run that fails does not stop the others.
+python one_cluster.py JOBS.json: a list of `{"config": FILE, "environment": {...}, "ended": FILE}`. Each run has workers
+with environment variables of its own. They are forked from one warm process, so that verl is imported once and Ray is
+started once. A run that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -22,38 +22,49 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from verl_agentic.adapters.dryrun import step_probe
+from verl_agentic.adapters.dryrun.step_probe import write_error
+
+_RUN_S, _END_S = 300, 30
 
 
-def run(job: dict[str, Any]) -> None:
+def run(config: Any, environment: dict[str, str]) -> None:
     """Runs one configuration as `main_ppo` does."""
-    config: Any = OmegaConf.load(job["config"])
-    config.pop("hydra", None)
     auto_set_device(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    runtime_env = OmegaConf.to_container(OmegaConf.create(get_ppo_ray_runtime_env(config)))
-    runtime_env["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
+    variables: Any = OmegaConf.to_container(OmegaConf.create(get_ppo_ray_runtime_env(config)["env_vars"]))
+    variables["TRANSFER_QUEUE_ENABLE"] = "1"
     if not ray.is_initialized():
         options: Any = OmegaConf.to_container(config.ray_kwargs.ray_init)
-        ray.init(**{**options, "runtime_env": runtime_env})
-    # Workers inherit the environment of the actor that starts them.
-    own = {"env_vars": {**runtime_env["env_vars"], **job["environment"]}}
-    runner = TaskRunnerV1.options(runtime_env=own).remote()
+        ray.init(**{**options, "runtime_env": {"env_vars": variables}})
+    # Actors inherit the environment of the actor that makes them.
+    runner = TaskRunnerV1.options(runtime_env={"env_vars": {**variables, **environment}}).remote()
     try:
-        ray.get(runner.run.remote(config), timeout=job["timeout_s"])
+        ray.get(runner.run.remote(config), timeout=_RUN_S)
     finally:
-        ray.kill(runner)  # and with it all actors that it owns
+        ray.kill(runner)  # its actors end with it
+        _wait_for_placement_groups()
+
+
+def _wait_for_placement_groups() -> None:
+    """Waits until those of the last run are removed: the next run's have the same names."""
+    deadline = time.monotonic() + _END_S
+    while any(group["state"] != "REMOVED" for group in ray.util.placement_group_table().values()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the workers of a run have not ended within {_END_S} s")
+        time.sleep(0.1)
 
 
 def main() -> None:
-    """Runs all jobs, and writes for each whether it ended well."""
+    """Runs all jobs; writes for each the time it took, and its error if it failed."""
     for job in json.loads(Path(sys.argv[1]).read_text()):
         os.environ.update(job["environment"])
         started, error = time.monotonic(), ""
         try:
-            run(job)
+            config: Any = OmegaConf.load(job["config"])
+            del config["hydra"]
+            run(config, job["environment"])
         except Exception as cause:
-            step_probe.write_error("", cause)
+            write_error("", cause)
             error = f"{type(cause).__name__}: {cause}"
         Path(job["ended"]).write_text(json.dumps({"error": error, "seconds": time.monotonic() - started}))
 

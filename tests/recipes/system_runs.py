@@ -1,0 +1,180 @@
+"""Runs of systems: their configs, with rows that their own commands make, and one step of each in shared clusters."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from judges import judging, preferring
+
+from verl_agentic.cli.dryrun.launch import probe_environment, report_of
+from verl_agentic.cli.dryrun.plan import DryrunPlan, Options, make_plan
+from verl_agentic.cli.options.key_values import parse_key_values
+from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
+from verl_agentic.config.recipe_groups import Recipe, load_recipe, recipe_names
+from verl_agentic.data.rows import write_rows
+from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.diagnostics.dryrun.step_report import Report
+from verl_agentic.env import EnvRow
+from verl_agentic.env_package import load_env_package
+from verl_agentic.rewards.repository.repo_task import RepoTask
+from verl_agentic.types import Message
+
+_TASKS = 16
+_POSITIONS = 131_072
+_JUDGE = "http://127.0.0.1:8001/v1"
+"""The endpoint that systems with a judge have; the tests serve one elsewhere."""
+_LABEL = "[[[SPLIT]]]".join(["alpha beta", "[[['alpha', 'beta']]]", "{'key_points': []}"])
+OWN: Mapping[str, Sequence[str]] = {
+    # The solution is not guided and the sampled attempts are. No group has two outcomes, so the test compares them.
+    "agent_rlvr": ["algorithm.adv_estimator=batch_baseline"],
+}
+"""Changes that a step of a random model needs to have a signal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a system."""
+
+    plan: DryrunPlan
+    report: Report
+    seconds: float
+
+
+class Runs:
+    """Runs of the systems of one cluster."""
+
+    def __init__(self, folder: Path, systems: Sequence[Recipe], judge: str) -> None:
+        """Writes config and rows of each system, and one model whose tokenizer knows their texts."""
+        self._folder, self._judge = folder, judge
+        self._steps: dict[str, Step] = {}
+        self._systems = {system.name: system for system in systems}
+        texts: list[str] = []
+        for system in systems:
+            self._out(system.name).mkdir(parents=True)
+            for split in ("train", "test"):
+                rows = _rows(system, split)
+                texts += _texts(rows)
+                # A batch may be larger than the number of tasks.
+                copies = -(-int(system.value("data.train_batch_size")) // len(rows))
+                write_rows(rows * copies, folder / system.name / f"{split}.jsonl")
+            (folder / system.name / "run.yaml").write_text(self._written(system))
+        make_tiny_model(folder / "model", texts=sorted(set(texts)) * 2, token_share=0.03)
+        path = folder / "model" / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": _POSITIONS}))
+
+    def config(self, name: str) -> list[str]:
+        """Returns the arguments that name the config of a system."""
+        return ["--config-dir", str(self._folder / name), "--config-name", "run"]
+
+    def step(self, name: str) -> Step:
+        """Returns the step of a system; the first call runs those of all systems, one after the other."""
+        if not self._steps:
+            plans = {system: self._plan(system) for system in self._systems}
+            log = self._folder / "main_ppo.log"
+            self._run(plans, log)
+            self._steps = {system: self._ended(system, plan, log) for system, plan in plans.items()}
+        return self._steps[name]
+
+    def _plan(self, name: str) -> DryrunPlan:
+        overrides = list(OWN.get(name, []))
+        return make_plan(
+            Options(config_dir=self._folder / name, config_name="run", overrides=overrides, out=self._out(name))
+        )
+
+    def _run(self, plans: Mapping[str, DryrunPlan], log: Path) -> None:
+        meter = MemoryMeter()
+        # Ray's sockets do not fit into the long paths of pytest's folders.
+        with tempfile.TemporaryDirectory(prefix="va", ignore_cleanup_errors=True) as ray_folder:
+            jobs = [
+                {
+                    "config": str(plan.write(self._out(name), ray_folder=ray_folder)),
+                    "environment": probe_environment(plan, self._out(name)),
+                    "ended": str(self._out(name) / "ended.json"),
+                }
+                for name, plan in plans.items()
+            ]
+            path = self._folder / "jobs.json"
+            path.write_text(json.dumps(jobs))
+            command = [sys.executable, str(Path(__file__).with_name("one_cluster.py")), str(path)]
+            try:
+                environment = {**CPU_ENVIRONMENT, **jobs[0]["environment"]}
+                run_child(command, log=log, environment=environment, meter=meter)
+            except ChildFailedError:
+                pass  # the systems that were not run say so
+            finally:
+                meter.stop()
+
+    def _ended(self, name: str, plan: DryrunPlan, log: Path) -> Step:
+        path = self._out(name) / "ended.json"
+        ended = json.loads(path.read_text()) if path.is_file() else {"error": "not run", "seconds": 0.0}
+        text = log.read_text(errors="replace") if ended["error"] == "not run" else ended["error"]
+        report = report_of(plan, self._out(name), log=text, ended_well=not ended["error"])
+        return Step(plan=plan, report=report, seconds=ended["seconds"])
+
+    def _out(self, name: str) -> Path:
+        return self._folder / name / "out"
+
+    def _written(self, system: Recipe) -> str:
+        """Returns the config of the README with files of the tests, and a judge of the tests."""
+        config = yaml.safe_load(_block(system, "yaml"))
+        folder = self._folder / system.name
+        files = {"train_files": str(folder / "train.jsonl"), "val_files": str(folder / "test.jsonl")}
+        config.setdefault("actor_rollout_ref", {}).setdefault("model", {})["path"] = str(self._folder / "model")
+        config["data"] = {**config.get("data", {}), **files}
+        config["trainer"] = {**config.get("trainer", {}), "default_local_dir": str(folder / "checkpoints")}
+        components = [value.value for value in system.values if value.key.startswith("agentic.rubric.components")]
+        if _JUDGE in json.dumps(components):
+            written = json.loads(json.dumps(components).replace(_JUDGE, self._judge))
+            config.setdefault("agentic", {})["rubric"] = {"components": written}
+        return yaml.safe_dump(config, sort_keys=False)
+
+
+@contextmanager
+def judged_runs(folder: Path, systems: Sequence[Recipe]) -> Iterator[Runs]:
+    """Yields runs, and serves their judge until the block ends; it prefers the longer answer."""
+    with judging(preferring(lambda a, b: "tie" if len(a) == len(b) else "A" if len(a) > len(b) else "B")) as judge:
+        yield Runs(folder, systems, judge.url)
+
+
+def _rows(system: Recipe, split: str) -> list[EnvRow]:
+    """Returns the rows that the README's command makes, fewer of them; those of tasks are the bundled ones."""
+    command = re.findall(r"^verl-agentic prepare (?:.*\\\n)*.*", _block(system, "bash"), re.MULTILINE)
+    if not command:  # rows of verl, without an environment
+        prompts = [(Message("user", f"Explain alpha and beta to reader {number}."),) for number in range(_TASKS)]
+        return [EnvRow(prompt=prompt, ground_truth=_LABEL, data_source=system.name) for prompt in prompts]
+    words = shlex.split(command[-1].replace("\\\n", " "), comments=True)
+    given = [words[place + 1] for place, word in enumerate(words) if word == "--option"]
+    options = parse_key_values([option for option in given if not option.startswith("tasks=")], option="--option")
+    make_rows = load_env_package(words[2]).make_rows
+    assert make_rows is not None
+    return list(make_rows(split=split, count=_TASKS, seed=0, **options))
+
+
+def _texts(rows: Sequence[EnvRow]) -> Iterator[str]:
+    """Yields the texts that a tokenizer has to shorten: prompts and long solutions."""
+    for row in rows:
+        yield from (message.content for message in row.prompt)
+        if "task" in row.extra:
+            patch = RepoTask.from_json(row.extra["task"]).patch
+            yield from (patch, json.dumps(patch))
+
+
+def _block(system: Recipe, language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", system.readme, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"the README of {system.name} has no block of {language}"
+    return found[1]
+
+
+def trained_systems() -> list[Recipe]:
+    """Returns the systems that `main_ppo` trains."""
+    systems = [load_recipe("system", name) for name in recipe_names("system")]
+    return [system for system in systems if not system.noted("trainer")]
