@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from verl_agentic.config.recipe_groups import GROUPS, SourcedValue, load_recipe, recipe_names
 
 pytest.importorskip("verl")
-OTHERS = [name for name in recipe_names("system") if load_recipe("system", name).noted("trainer")]
-NAMES = {group: [name for name in recipe_names(group) if name not in OTHERS] for group in GROUPS}
+SFT = [name for name in recipe_names("system") if load_recipe("system", name).noted("trainer")]
+NAMES = {group: [name for name in recipe_names(group) if name not in SFT] for group in GROUPS}
 MEGATRON = [name for name in NAMES["scale"] if name.endswith("_megatron")]
 # Every file at least once, and every system with Megatron, whose sections have fewer keys.
 COMBINATIONS = [
@@ -29,20 +30,32 @@ def composed(folder: Path, *names: str) -> DictConfig:
     chosen = {group: name for group, name in zip(GROUPS, names, strict=True) if name}
     base = next((load_recipe(*pair).noted("base") for pair in chosen.items() if load_recipe(*pair).noted("base")), "")
     groups = [f"agentic/{group}: {name}" for group, name in chosen.items()]
-    trainer = next((load_recipe(*pair).noted("trainer") for pair in chosen.items()), "")
-    start = trainer or f"ppo_trainer, {base or 'agentic/plugin'}"
-    (folder / "my_run.yaml").write_text(f"defaults: [{start}, {', '.join(groups)}, _self_]\n")
+    return defaults_composed(folder, "ppo_trainer", base or "agentic/plugin", *groups)
+
+
+def defaults_composed(folder: Path, *defaults: str) -> DictConfig:
+    (folder / "my_run.yaml").write_text(f"defaults: [{', '.join(defaults)}, _self_]\n")
     search = "hydra.searchpath=[pkg://verl.trainer.config,pkg://verl_agentic.config]"
     with initialize_config_dir(str(folder), version_base=None):
         return compose("my_run", overrides=[search])
 
 
-@pytest.mark.parametrize("names", [*sorted(set(COMBINATIONS)), *((name, "", "") for name in OTHERS)], ids="-".join)
+@pytest.mark.parametrize("names", sorted(set(COMBINATIONS)), ids="-".join)
 def test_a_run_gets_every_value_of_its_groups(names: tuple[str, ...], tmp_path: Path) -> None:
-    config = OmegaConf.to_container(composed(tmp_path, *names), resolve=False)
     values = [
         value for group, name in zip(GROUPS, names, strict=True) if name for value in load_recipe(group, name).values
     ]
+    _check(composed(tmp_path, *names), values)
+
+
+@pytest.mark.parametrize("name", SFT)
+def test_a_system_of_supervised_training_composes_with_its_trainer(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe("system", name)
+    _check(defaults_composed(tmp_path, recipe.noted("trainer"), f"agentic/system: {name}"), recipe.values)
+
+
+def _check(composed: DictConfig, values: Sequence[SourcedValue]) -> None:
+    config = OmegaConf.to_container(composed, resolve=False)
     assert {value.key: _at(config, value) for value in values} == {value.key: value.value for value in values}
 
 

@@ -60,7 +60,7 @@ def test_every_method_sets_all_halves_of_a_method(recipe: Recipe) -> None:
 @pytest.mark.parametrize("recipe", OF["system"], ids=id_of)
 def test_every_system_names_its_paper_method_and_scale_and_has_a_readme(recipe: Recipe) -> None:
     assert recipe.noted("paper") or recipe.noted("code")
-    if not recipe.noted("trainer"):  # one of verl's other trainers has neither
+    if not recipe.noted("trainer"):  # supervised training has no method, and its sizes are those of another trainer
         assert recipe.noted("method") in recipe_names("method") and recipe.noted("scale") in recipe_names("scale")
     assert "Not run by us on GPUs." in " ".join(recipe.readme.split())
     assert 15 <= len(recipe.readme.splitlines()) <= 60
