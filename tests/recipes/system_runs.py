@@ -56,39 +56,59 @@ class Runs:
         """Writes config and rows of each system, and one model whose tokenizer knows their texts."""
         self._folder, self._judge = folder, judge
         self._steps: dict[str, Step] = {}
-        self._systems = {system.name: system for system in systems}
+        self._refused: dict[str, Exception] = {}
+        """Systems without rows, whose errors stop no other."""
+        self._names = [system.name for system in systems]
         texts: list[str] = []
         for system in systems:
             self._out(system.name).mkdir(parents=True)
-            for split in ("train", "test"):
-                rows = _rows(system, split)
-                texts += _texts(rows)
-                # A batch may be larger than the number of tasks.
-                copies = -(-int(system.value("data.train_batch_size")) // len(rows))
-                write_rows(rows * copies, folder / system.name / f"{split}.jsonl")
             (folder / system.name / "run.yaml").write_text(self._written(system))
+            try:
+                texts += _texts(self._write_rows(system))
+            except Exception as refused:
+                self._refused[system.name] = refused
         make_tiny_model(folder / "model", texts=sorted(set(texts)) * 2, token_share=0.03)
         path = folder / "model" / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": _POSITIONS}))
 
     def config(self, name: str) -> list[str]:
-        """Returns the arguments that name the config of a system."""
+        """Returns the arguments that name the config of a system. Raises the error of its rows."""
+        if name in self._refused:
+            raise self._refused[name]
         return ["--config-dir", str(self._folder / name), "--config-name", "run"]
 
     def step(self, name: str) -> Step:
         """Returns the step of a system; the first call runs those of all systems, one after the other."""
         if not self._steps:
-            plans = {system: self._plan(system) for system in self._systems}
-            log = self._folder / "main_ppo.log"
+            plans, log = dict(self._plans()), self._folder / "main_ppo.log"
             self._run(plans, log)
             self._steps = {system: self._ended(system, plan, log) for system, plan in plans.items()}
+        self.config(name)
         return self._steps[name]
 
-    def _plan(self, name: str) -> DryrunPlan:
-        overrides = list(OWN.get(name, []))
-        return make_plan(
-            Options(config_dir=self._folder / name, config_name="run", overrides=overrides, out=self._out(name))
-        )
+    def _plans(self) -> Iterator[tuple[str, DryrunPlan]]:
+        for name in self._names:
+            folder, overrides = self._folder / name, list(OWN.get(name, []))
+            if name not in self._refused:
+                try:
+                    yield (
+                        name,
+                        make_plan(
+                            Options(config_dir=folder, config_name="run", overrides=overrides, out=self._out(name))
+                        ),
+                    )
+                except Exception as refused:
+                    self._refused[name] = refused
+
+    def _write_rows(self, system: Recipe) -> list[EnvRow]:
+        """Writes the rows of a system, and returns them; a batch may be larger than the number of tasks."""
+        written: list[EnvRow] = []
+        for split in ("train", "test"):
+            rows = _rows(system, split)
+            copies = -(-int(system.value("data.train_batch_size")) // len(rows))
+            write_rows(rows * copies, self._folder / system.name / f"{split}.jsonl")
+            written += rows
+        return written
 
     def _run(self, plans: Mapping[str, DryrunPlan], log: Path) -> None:
         meter = MemoryMeter()
