@@ -23,7 +23,8 @@ _VERSION_LINE = re.compile(
     r"version|copyright|release|__date__|__author__|^\s*$|commit_id|^\s*\(?\d+, ?\d+|^\d|\bdate\b", re.I
 )
 _VERSION_ASSIGNMENT = re.compile(
-    r"""^(__(?:version|version_info|date|copyright)__|VERSION|version_info) *= *(?:"[^"\n]*"|'[^'\n]*'|\([\d, ]+\)) *$""",
+    r"^(__(?:version|version_info|date|copyright)__|VERSION|version_info) *= *"
+    r"""(?:"[^"\n]*"|'[^'\n]*'|\([\d, ]+\)) *$""",
     re.M,
 )
 
