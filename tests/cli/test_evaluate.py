@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from openai_server import choice, refuse, serving
+from openai_server import Server, choice, refuse, serving
 from services import Service, answering
 
 from verl_agentic.cli import main
 from verl_agentic.data.evaluation import evaluation_log
 from verl_agentic.data.rows import write_rows
+from verl_agentic.data.tiny_model import make_tiny_model
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import DataError, PolicyError
 from verl_agentic.inference.http_server import Served, make_app
@@ -116,19 +117,62 @@ def test_tokens_go_in_and_out_and_the_record_has_them_as_they_were_sampled(
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
 
 
-def test_messages_do_as_well_with_ids_that_say_they_are_approximate(
+def test_messages_do_as_well_and_their_ids_are_exact_with_the_tokenizer_of_the_server(
     evaluate: Callable[..., dict[str, Any]], tiny_model: Path, tmp_path: Path
 ) -> None:
     summary = evaluate("--count", "3")
     assert (summary["mode"], summary["success"]["mean"], summary["token_ids"]) == ("chat", 1.0, ["approximate"])
-    with_tokenizer = evaluate(
+    messages = evaluate(
         "--count", "3", "--mode", "chat", "--tokenizer", str(tiny_model), "--out", str(tmp_path / "second")
     )
-    assert (with_tokenizer["success"]["mean"], with_tokenizer["token_ids"]) == (1.0, ["approximate"])
-    exact = evaluate("--count", "3", "--tokenizer", str(tiny_model), "--out", str(tmp_path / "third"))
-    # What the template would write is what was sampled, here: only the server's ids of the calls are shorter or longer.
-    assert with_tokenizer["model_tokens"]["mean"] == pytest.approx(exact["model_tokens"]["mean"], rel=0.1)
-    assert {r["token_ids"] for r in records(tmp_path / "second")} == {"approximate"}
+    tokens = evaluate("--count", "3", "--tokenizer", str(tiny_model), "--out", str(tmp_path / "third"))
+    assert messages["success"]["mean"] == 1.0 and messages["token_ids"] == tokens["token_ids"] == ["exact"]
+    by_messages, by_tokens = (
+        {record["key"]: record["trajectories"][0] for record in records(tmp_path / name)}
+        for name in ("second", "third")
+    )
+    assert by_messages.keys() == by_tokens.keys()
+    for key, row in by_messages.items():
+        for name in ("prompt_ids", "response_ids", "response_mask"):
+            assert row[name] == by_tokens[key][name]
+
+
+def test_ids_of_another_tokenizer_are_left_alone(evaluate: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "other", texts=["Hi user", "assistant"])
+    summary = evaluate("--count", "2", "--mode", "chat", "--tokenizer", str(tmp_path / "other"))
+    assert (summary["success"]["mean"], summary["token_ids"]) == (1.0, ["approximate"])
+
+
+def _last_request(server: Server, *arguments: str, models: dict[str, Any], refusals: Sequence[Any], out: Path) -> Any:
+    """Evaluates one episode with messages; the server refuses some requests before it answers."""
+    given = ["evaluate", "--env", "python_math", "--endpoint", server.url, "--model", "m", "--count", "1",
+             "--mode", "chat", "--json", "--retries", "0", "--out", str(out), *arguments]  # fmt: skip
+    said = choice(message={"content": r"\boxed{1}"})
+    server.answers = [{"data": [{"id": "m", **models}]}, *refusals, said, said]
+    assert main(given) == 0
+    assert not server.answers
+    return server.bodies[-1]
+
+
+def test_a_server_that_refuses_to_give_ids_is_asked_without(tiny_model: Path, tmp_path: Path) -> None:
+    ids = refuse(400, "Unrecognized request argument supplied: return_token_ids")
+    length = refuse(400, "Unsupported parameter: use 'max_completion_tokens' instead")
+    with serving() as server:
+        for number, refusals in enumerate(([], [ids], [ids, length], [length, ids])):
+            last = _last_request(
+                server, "--tokenizer", str(tiny_model), models={}, refusals=refusals, out=tmp_path / str(number)
+            )
+            assert "return_token_ids" not in last
+            assert ("max_completion_tokens" in last) == (length in refusals)
+
+
+def test_the_context_is_that_of_the_model_unless_a_shorter_one_is_chosen(tmp_path: Path) -> None:
+    with serving() as server:
+        options: dict[str, Any] = {"models": {"max_model_len": 131_072}, "refusals": ()}
+        limits = ("--limit", "max_response_tokens=100000")
+        assert _last_request(server, *limits, **options, out=tmp_path / "a")["max_tokens"] == 100_000
+        limits = (*limits, "--limit", "max_context_tokens=4000")
+        assert 0 < _last_request(server, *limits, **options, out=tmp_path / "b")["max_tokens"] < 4_000
 
 
 def test_the_environment_may_choose_one_of_several_answers(
@@ -317,10 +361,10 @@ def test_the_name_of_the_length_and_the_models_context_are_found_out(tmp_path: P
         arguments += ["--out", str(tmp_path)]
         said = choice(message={"content": r"\boxed{1}"})
         refusal = refuse(400, "Unsupported parameter: use 'max_completion_tokens' instead")
-        server.answers = [{"data": [{"id": "m", "max_model_len": 300}]}, refusal, said]
+        server.answers = [{"data": [{"id": "m", "max_model_len": 300}]}, refusal, said, said]
         assert main(arguments) == 0
-        assert server.bodies[1]["max_completion_tokens"] <= 300 and "max_tokens" not in server.bodies[1]
-        assert server.bodies[1]["reasoning_effort"] == "low"
+        assert server.bodies[2]["max_completion_tokens"] <= 300 and "max_tokens" not in server.bodies[2]
+        assert server.bodies[2]["reasoning_effort"] == "low"
 
 
 @pytest.mark.parametrize(

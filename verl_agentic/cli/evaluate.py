@@ -303,15 +303,23 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         tokenizer, codec = load_codec(args.tokenizer, tool_format=args.tool_format, protocol=args.protocol)
     if args.protocol != "chat" and _mode(args) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
+    given = parse_key_values(args.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,
-        parse_key_values(args.limit, option="--limit"),
+        given,
         section="limits",
         max_response_tokens=_MAX_RESPONSE_TOKENS,
         max_context_tokens=_MAX_CONTEXT_TOKENS,
     )
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.sampling_seed)
-    return BackendConfig(endpoint=endpoint, limits=limits, sampling=sampling, tokenizer=tokenizer, codec=codec)
+    return BackendConfig(
+        endpoint=endpoint,
+        limits=limits,
+        sampling=sampling,
+        tokenizer=tokenizer,
+        codec=codec,
+        has_default_context="max_context_tokens" not in given,
+    )
 
 
 @contextlib.contextmanager

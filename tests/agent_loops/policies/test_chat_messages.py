@@ -231,3 +231,60 @@ async def test_new_messages_are_counted_without_a_codec(server: Server) -> None:
         conversation = ChatConversation(endpoint, sampling=Sampling())
         edit = await conversation.encode_context(ROW.prompt, [Message("tool", "abcdefgh")], stream=[1], tools=[])
         assert isinstance(edit, ContextTokens) and (edit.removed, len(edit.token_ids)) == (0, 4)  # "tool\nabcdefgh\n"
+
+
+def with_ids(answer: dict[str, Any], token_ids: list[int], prompt_ids: list[int]) -> dict[str, Any]:
+    """Returns an answer with the ids that vLLM gives on request."""
+    (said,) = answer["choices"]
+    return {**answer, "choices": [{**said, "token_ids": token_ids}], "prompt_token_ids": prompt_ids}
+
+
+async def _ids_of(server: Server, tiny_chat: Any, **options: Any) -> tuple[Episode, ChatConversation, list[list[int]]]:
+    """Plays a call and an answer; the server says that it has read and sampled what the template would write."""
+    tokenizer, codec = tiny_chat
+    prompts: list[list[int]] = []
+    async with connected(server, []) as endpoint:
+        conversation = ChatConversation(
+            endpoint, sampling=Sampling(), tokenizer=tokenizer, codec=codec, asks_for_ids=True
+        )
+        generate = conversation.generate
+
+        async def answered(prompt_ids: Any, **arguments: Any) -> Any:
+            prompts.append(list(prompt_ids))
+            call = says("I add.", ("add", '{"a": 1, "b": 2}')) if len(prompts) == 1 else says("3")
+            text = 'I add.\n<tool_call>\n{"name":"add","arguments":{"a":1,"b":2}}\n</tool_call>'
+            sampled = [*tokenizer.encode(text if len(prompts) == 1 else "3"), tokenizer.eos_token_id]
+            server.answers = [with_ids(call, sampled, list(prompt_ids)) | options.get("changed", {})]
+            return await generate(prompt_ids, **arguments)
+
+        conversation.generate = answered  # type: ignore[method-assign]
+        setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=tokenizer, limits=LIMITS)
+        episode = await run_episode(ROW, make_env=AddEnv, setup=setup, request_id="r")
+    return episode, conversation, prompts
+
+
+async def test_the_ids_that_a_server_gives_are_recorded_as_they_were_sampled(server: Server, tiny_chat: Any) -> None:
+    episode, conversation, prompts = await _ids_of(server, tiny_chat)
+    assert conversation.id_source == "exact" and episode.reward.outcome == 1.0
+    assert all(body["return_token_ids"] is True for body in server.bodies)
+    (row,) = episode.trajectories
+    sampled = [i for i, m in zip(row.response_ids, row.response_mask, strict=True) if m]
+    # The template writes a space behind each colon; the policy did not.
+    assert '{"name":"add","arguments":{"a":1,"b":2}}' in tiny_chat[0].decode(sampled)
+    assert row.token_ids[: len(prompts[1])] == prompts[1]
+
+
+async def test_a_prompt_that_the_server_reads_differently_is_told(server: Server, tiny_chat: Any) -> None:
+    _, conversation, _ = await _ids_of(server, tiny_chat, changed={"prompt_token_ids": [1, 2, 3]})
+    assert conversation.id_source == "sampled"
+
+
+async def test_ids_are_approximate_where_the_server_gives_none(server: Server, tiny_chat: Any) -> None:
+    said = choice(message={"role": "assistant", "content": "3"})
+    episode, conversation, _ = await _ids_of(server, tiny_chat, changed=said)
+    assert conversation.id_source == "approximate" and episode.stop_reason.value == "answered"
+
+
+async def test_ids_are_asked_for_only_with_the_tokenizer_of_the_server(server: Server) -> None:
+    await play(server, says("3"))
+    assert "return_token_ids" not in server.bodies[0]

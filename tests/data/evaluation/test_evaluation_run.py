@@ -26,7 +26,7 @@ ROWS = [EnvRow(prompt=(Message("user", f"q{i}"),), ground_truth="42", extra={"ta
 
 def backend(text: str) -> PolicyBackend:
     policy = ScriptedPolicy(lambda messages: text, encode=encode, end_ids=[END])
-    return PolicyBackend(setup=episode_setup(policy), usage={"requests": 1, "completion_tokens": 5}, has_exact_ids=True)
+    return PolicyBackend(setup=episode_setup(policy), usage={"requests": 1, "completion_tokens": 5})
 
 
 def says_42_where(is_right: Callable[[EvaluationAttempt], bool]) -> Callable[[EvaluationAttempt], PolicyBackend]:
@@ -166,7 +166,7 @@ async def test_what_no_retry_can_help_ends_the_siblings_too(tmp_path: Path) -> N
             return ""
 
         policy = ScriptedPolicy(text, encode=encode, end_ids=[END])
-        return PolicyBackend(setup=episode_setup(policy), usage={}, has_exact_ids=True)
+        return PolicyBackend(setup=episode_setup(policy), usage={})
 
     with pytest.raises(ConfigError, match="no such thing"):
         await asyncio.wait_for(run(tmp_path, forever, make_env=make), 5)

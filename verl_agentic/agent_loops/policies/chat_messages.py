@@ -1,7 +1,8 @@
 """A server of the chat API as a policy: messages and tools in, a message with tool calls out.
 
-The loop needs tokens, which such a server does not return. So ids are computed afterwards, with the local tokenizer or
-from bytes. They approximate the length of a turn and are not the sampled ids.
+The loop needs tokens. vLLM returns those of a chat on request (`return_token_ids`). Other servers do not: then ids are
+computed afterwards, with the local tokenizer or from bytes. Those approximate the length of a turn and are not the
+sampled ids.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from verl_agentic.agent_loops.codec.clipping import TextTokenizer
 from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
@@ -24,10 +25,21 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
     reason_of,
 )
 from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
-from verl_agentic.agent_loops.policies.completions import Endpoint, Sampling, finish_of, first_choice, usage_of
+from verl_agentic.agent_loops.policies.completions import (
+    Endpoint,
+    Sampling,
+    finish_of,
+    first_choice,
+    token_ids_of,
+    usage_of,
+)
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.errors import PolicyError
 from verl_agentic.types import Action, Message, ToolCall
+
+IdSource = Literal["exact", "sampled", "approximate"]
+"""`exact`: all ids are the server's. `sampled`: those of turns are, and its prompts differ from those encoded here.
+`approximate`: all ids were encoded here."""
 
 
 class _AnyTokenizer:
@@ -62,6 +74,7 @@ class ChatConversation:
         sampling: Sampling,
         tokenizer: TextTokenizer | None = None,
         codec: Codec | None = None,
+        asks_for_ids: bool = False,
         max_tokens_field: str = "max_tokens",
     ) -> None:
         """Makes the two ends of an episode.
@@ -70,13 +83,16 @@ class ChatConversation:
             sampling: how turns are sampled.
             tokenizer: gives counts and ids of the record; None: four bytes per token.
             codec: of the tokenizer, with the chat protocol.
+            asks_for_ids: ask the server for the ids that it reads and samples; needs its own tokenizer.
             max_tokens_field: the server's name of the maximum answer length.
         """
         self._endpoint = endpoint
         self._sampling = sampling
         self.tokenizer: TextTokenizer = tokenizer or ByteTokenizer()
         self._codec = codec
+        self._asks_for_ids = asks_for_ids
         self._max_tokens_field = max_tokens_field
+        self._sources: set[IdSource] = set()
         self._guard: Guard = getattr(codec, "guard", None) or Guard(_AnyTokenizer())
         self._tools: list[dict[str, Any]] = []
         self._said: dict[tuple[int, ...], Message] = {}
@@ -99,15 +115,29 @@ class ChatConversation:
         }
         if self._tools:
             body["tools"] = self._guard.tools(self._tools)
+        if self._asks_for_ids:
+            body["return_token_ids"] = True
         # The server renders these with its own template, and encodes special tokens in them.
         answer = await self._endpoint.post("/chat/completions", body)
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
         said = self._read(choice.get("message"), number=len(self._said))
-        # The local count may exceed the server's. Then the record is cut, the message is not.
-        token_ids = [*self._encode(self.render_action(said)), int(self.tokenizer.eos_token_id)][:max_tokens]
+        token_ids = token_ids_of(choice) if self._asks_for_ids else None
+        if token_ids is None:
+            self._sources.add("approximate")
+            # The local count may exceed the server's. Then the record is cut, the message is not.
+            token_ids = [*self._encode(self.render_action(said)), int(self.tokenizer.eos_token_id)][:max_tokens]
+        else:
+            self._sources.add("exact" if answer.get("prompt_token_ids") == list(prompt_ids) else "sampled")
         self._said[tuple(token_ids)] = said
         return Completion(token_ids=token_ids, log_probs=None, finish_reason=finish_of(choice))
+
+    @property
+    def id_source(self) -> IdSource:
+        """The source of all ids so far."""
+        worst_first: tuple[IdSource, ...] = ("approximate", "sampled", "exact")
+        found = self._sources or {"exact" if self._asks_for_ids else "approximate"}
+        return next(source for source in worst_first if source in found)
 
     def _read(self, message: Any, *, number: int) -> Message:
         """Returns the message of an answer. Raises PolicyError if it has no message."""
@@ -170,7 +200,7 @@ class ChatConversation:
         return ""
 
     async def encode_prompt(self, messages: Sequence[Message], tools: Sequence[Schema]) -> list[int]:
-        """Returns approximate ids of the prompt, and keeps the tools for requests."""
+        """Returns ids of the prompt, encoded here, and keeps the tools for requests."""
         self._tools = [dict(tool) for tool in tools]
         if self._codec is not None:
             return await self._codec.encode_prompt(messages, tools)
@@ -179,7 +209,7 @@ class ChatConversation:
     async def encode_context(
         self, previous: Sequence[Message], new: Sequence[Message], *, stream: Sequence[int], tools: Sequence[Schema]
     ) -> ContextTokens:
-        """Returns approximate ids of new messages; see `Codec.encode_context`."""
+        """Returns ids of new messages, encoded here; see `Codec.encode_context`."""
         if self._codec is not None:
             return await self._codec.encode_context(previous, new, stream=stream, tools=tools)
         return ContextTokens(0, self._encode(_text_of(new)))

@@ -178,8 +178,8 @@ class CompletionsPolicy:
         answer = await self._endpoint.post("/completions", body)
         self.usage.update(usage_of(answer))
         choice = first_choice(answer)
-        token_ids = choice.get("token_ids")
-        if not isinstance(token_ids, list) or not all(isinstance(token, int) for token in token_ids):
+        token_ids = token_ids_of(choice)
+        if token_ids is None:
             raise ConfigError(
                 "the server gives no token ids with return_token_ids, got the fields "
                 f"{sorted(choice)}; use one that does, or speak messages with it (--mode chat)"
@@ -197,6 +197,14 @@ def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise PolicyError(f"an answer must have a choice, got {str(answer)[:200]}")
     return choices[0]
+
+
+def token_ids_of(choice: Mapping[str, Any]) -> list[int] | None:
+    """Returns the sampled ids of an answer to a request with `return_token_ids`; None if the server gives none."""
+    token_ids = choice.get("token_ids")
+    if not isinstance(token_ids, list) or not all(isinstance(token, int) for token in token_ids):
+        return None
+    return token_ids
 
 
 def finish_of(choice: Mapping[str, Any]) -> FinishReason:

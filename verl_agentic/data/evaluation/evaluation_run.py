@@ -11,6 +11,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
+from verl_agentic.agent_loops.policies.chat_messages import IdSource
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
@@ -35,8 +36,8 @@ class PolicyBackend:
     setup: EpisodeSetup
     usage: Mapping[str, int]
     """Tokens as the server counts them; grows during the episode."""
-    has_exact_ids: bool
-    """False if the ids of the record were encoded from text, not sampled."""
+    id_source: Callable[[], IdSource] = lambda: "exact"
+    """Returns the source of the ids of the record, after the episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,7 @@ def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend
         "void": episode.is_void,
         "stop_reason": episode.stop_reason.value,
         "error": episode.error,
-        "token_ids": "exact" if backend.has_exact_ids else "approximate",
+        "token_ids": backend.id_source(),
         "usage": dict(backend.usage),
         "wall_s": round(wall_s, 3),
         "numbers": episode.numbers(),

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.byte_tokenizer import ByteTokenizer
 from verl_agentic.agent_loops.policies.chat_messages import ChatConversation
 from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, Sampling
 from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend
@@ -32,6 +31,8 @@ class BackendConfig:
     """The model's tokenizer, or None."""
     codec: Codec | None = None
     """Made from the tokenizer."""
+    has_default_context: bool = False
+    """Whether `limits.max_context_tokens` is a default, in whose place comes the model's, if the server reports it."""
 
 
 async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAttempt], PolicyBackend]:
@@ -48,16 +49,16 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
     if mode == "completions":
         await _speak_tokens(config)
         return lambda attempt: _token_backend(config, attempt)
-    field = await _max_tokens_field(config.endpoint)
-    return lambda attempt: _message_backend(config, attempt, field)
+    wire = await _chat_wire(config)
+    return lambda attempt: _message_backend(config, attempt, wire)
 
 
 async def _limits_of(config: BackendConfig) -> EpisodeLimits:
-    """Returns the limits, with a context no longer than the model's, if the server reports it."""
+    """Returns the limits, with the context of the model, if the server reports it and no shorter one was chosen."""
     listed = await config.endpoint.models()
     longest = listed.get(config.endpoint.config.model, {}).get("max_model_len")
     limits = config.limits
-    if not isinstance(longest, int) or longest >= limits.max_context_tokens:
+    if not isinstance(longest, int) or (longest >= limits.max_context_tokens and not config.has_default_context):
         return limits
     response = min(limits.max_response_tokens, longest)
     return replace(limits, max_context_tokens=longest, max_response_tokens=response)
@@ -69,16 +70,45 @@ async def _speak_tokens(config: BackendConfig) -> None:
     await policy.generate(prompt_ids, messages=(), max_tokens=1, request_id="check")
 
 
-async def _max_tokens_field(endpoint: Endpoint) -> str:
-    """Returns the server's name of the maximum length; OpenAI's newer models refuse the older name."""
-    conversation = ChatConversation(endpoint, sampling=Sampling())
-    try:
-        await conversation.generate((), messages=(Message("user", _GREETING),), max_tokens=1, request_id="check")
-    except PolicyError as error:
-        if "max_completion_tokens" not in str(error):
-            raise
-        return "max_completion_tokens"
-    return "max_tokens"
+@dataclass(frozen=True, kw_only=True)
+class _ChatWire:
+    """Fields of requests that differ between servers of the chat API."""
+
+    asks_for_ids: bool
+    max_tokens_field: str = "max_tokens"
+    """OpenAI's newer models refuse the older name."""
+
+
+async def _chat_wire(config: BackendConfig) -> _ChatWire:
+    """Returns the fields that the server accepts; ids are asked for if it has the same tokenizer and template."""
+    wire = _ChatWire(asks_for_ids=config.codec is not None)
+    greeting = (Message("user", _GREETING),)
+    while True:
+        conversation = _conversation(config, Sampling(), wire)
+        prompt_ids = await conversation.encode_prompt(greeting, ())
+        try:
+            await conversation.generate(prompt_ids, messages=greeting, max_tokens=1, request_id="check")
+        except PolicyError as error:
+            newer = "max_completion_tokens"
+            if newer in str(error) and wire.max_tokens_field != newer:
+                wire = replace(wire, max_tokens_field=newer)
+            elif wire.asks_for_ids:
+                wire = replace(wire, asks_for_ids=False)
+            else:
+                raise
+        else:
+            return replace(wire, asks_for_ids=wire.asks_for_ids and conversation.id_source == "exact")
+
+
+def _conversation(config: BackendConfig, sampling: Sampling, wire: _ChatWire) -> ChatConversation:
+    return ChatConversation(
+        config.endpoint,
+        sampling=sampling,
+        tokenizer=config.tokenizer,
+        codec=config.codec,
+        asks_for_ids=wire.asks_for_ids,
+        max_tokens_field=wire.max_tokens_field,
+    )
 
 
 def _token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyBackend:
@@ -90,20 +120,15 @@ def _token_backend(config: BackendConfig, attempt: EvaluationAttempt) -> PolicyB
         stop_token_ids=config.codec.stop_token_ids,
     )
     setup = EpisodeSetup(policy=policy, codec=config.codec, tokenizer=config.tokenizer, limits=config.limits)
-    return PolicyBackend(setup=setup, usage=policy.usage, has_exact_ids=True)
+    return PolicyBackend(setup=setup, usage=policy.usage)
 
 
-def _message_backend(config: BackendConfig, attempt: EvaluationAttempt, max_tokens_field: str) -> PolicyBackend:
-    tokenizer = config.tokenizer or ByteTokenizer()
-    conversation = ChatConversation(
-        config.endpoint,
-        sampling=_sampling_of(config, attempt),
-        tokenizer=tokenizer,
-        codec=config.codec,
-        max_tokens_field=max_tokens_field,
+def _message_backend(config: BackendConfig, attempt: EvaluationAttempt, wire: _ChatWire) -> PolicyBackend:
+    conversation = _conversation(config, _sampling_of(config, attempt), wire)
+    setup = EpisodeSetup(
+        policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=config.limits
     )
-    setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=tokenizer, limits=config.limits)
-    return PolicyBackend(setup=setup, usage=conversation.usage, has_exact_ids=False)
+    return PolicyBackend(setup=setup, usage=conversation.usage, id_source=lambda: conversation.id_source)
 
 
 def _sampling_of(config: BackendConfig, attempt: EvaluationAttempt) -> Sampling:
