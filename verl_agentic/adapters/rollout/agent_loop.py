@@ -40,7 +40,7 @@ from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, LoopSettings
-from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.agent_loops.protocols.factory import make_codec
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.records.episode_log import EpisodeHeader, EpisodeLog
@@ -77,7 +77,13 @@ class ServerPolicy:
     """verl's rollout servers as a policy."""
 
     def __init__(
-        self, client: Any, *, sampling_params: Mapping[str, Any], codec: Codec, end_ids: Sequence[int] = ()
+        self,
+        client: Any,
+        *,
+        sampling_params: Mapping[str, Any],
+        codec: Codec,
+        end_ids: Sequence[int] = (),
+        engine: str = "",
     ) -> None:
         self._client = client
         self._end_ids = {*end_ids, *codec.stop_token_ids}
@@ -85,8 +91,11 @@ class ServerPolicy:
         if codec.stop_token_ids:
             self._sampling_params["stop_token_ids"] = list(codec.stop_token_ids)
         if codec.stop_texts:
-            # The text was sampled: without it, the policy would never learn to write it.
-            self._sampling_params.update(stop=list(codec.stop_texts), include_stop_str_in_output=True)
+            self._sampling_params["stop"] = list(codec.stop_texts)
+            # The text was sampled: without it, the policy would never learn to write it. SGLang never drops it, and
+            # refuses the field.
+            if engine != "sglang":
+                self._sampling_params["include_stop_str_in_output"] = True
 
     @property
     def temperature(self) -> float:
@@ -102,19 +111,24 @@ class ServerPolicy:
             prompt_ids=list(prompt_ids),
             sampling_params={**self._sampling_params, "max_tokens": max_tokens},
         )
-        if output.stop_reason in ("aborted", "abort"):
-            finish = "aborted"
-        else:
-            # verl's servers say "completed" for both; a full budget that ends on no end token is a cut.
-            is_cut = len(output.token_ids) >= max_tokens and output.token_ids[-1] not in self._end_ids
-            finish = output.extra_fields.get("finish_reason") or ("length" if is_cut else "stop")
         return Completion(
             token_ids=output.token_ids,
             log_probs=output.log_probs,
-            finish_reason=finish,
+            finish_reason=self._finish_reason(output, max_tokens),
             min_weights_version=output.extra_fields.get("min_global_steps"),
             max_weights_version=output.extra_fields.get("max_global_steps"),
         )
+
+    def _finish_reason(self, output: Any, max_tokens: int) -> FinishReason:
+        if output.stop_reason in ("aborted", "abort"):
+            return "aborted"
+        if output.extra_fields.get("finish_reason"):
+            return output.extra_fields["finish_reason"]
+        # vLLM's server says "completed" for a turn that ended and for one that was cut. SGLang's, and verl's client of
+        # partial rollouts, say "length" for every full budget. SGLang cuts earlier where the context is full.
+        is_full = output.stop_reason == "length" or len(output.token_ids) >= max_tokens
+        has_ended = bool(output.token_ids) and output.token_ids[-1] in self._end_ids
+        return "length" if is_full and not has_ended else "stop"
 
 
 @register("env_agent")
@@ -247,6 +261,7 @@ class EnvAgentLoop(AgentLoopBase):
                 sampling_params=params,
                 codec=self._codec,
                 end_ids=[cast("Any", self.tokenizer).eos_token_id],
+                engine=str(self.rollout_config.get("name")),
             ),
             codec=self._codec,
             tokenizer=cast("Any", self.tokenizer),

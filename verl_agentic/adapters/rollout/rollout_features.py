@@ -85,8 +85,19 @@ def choose_agent_loop(config: Any) -> Iterator[tuple[str, Any, str]]:
         yield key, "env_agent", f"{AGENTIC}.env"
 
 
+def choose_tokenizer(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields that SGLang loads a tokenizer, which it needs to find stop texts and verl leaves out by default."""
+    key = f"{ROLLOUT}.skip_tokenizer_init"
+    protocol = OmegaConf.select(config, f"{AGENTIC}.protocol")
+    if protocol and has(config, f"{ROLLOUT}.name", "sglang") and has(config, key, True):
+        from verl_agentic.agent_loops.protocols.load_protocol import load_protocol
+
+        if load_protocol(protocol).stop:
+            yield key, False, f"{AGENTIC}.protocol"
+
+
 FEATURES = Features(
-    choices=(choose_agent_loop,),
+    choices=(choose_agent_loop, choose_tokenizer),
     needs_trainer=(f"{AGENTIC}.guidance",),  # who was guided is a number that verl's own trainers do not pass on
     checks=(warn_of_truncation,),
     adapters=(
