@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
 from verl_agentic.diagnostics.preflight.checks.batch_sizes import batch_sizes, data_parallel, padded_samples
+from verl_agentic.diagnostics.preflight.checks.context_length import context_length
 from verl_agentic.diagnostics.preflight.checks.dead_knobs import KNOBS, dead_knobs
 from verl_agentic.diagnostics.preflight.checks.discount import discount
 from verl_agentic.diagnostics.preflight.checks.dynamic_sampling import dynamic_sampling
@@ -17,6 +19,7 @@ from verl_agentic.diagnostics.preflight.checks.estimator import estimator
 from verl_agentic.diagnostics.preflight.checks.holdout import holdout
 from verl_agentic.diagnostics.preflight.checks.loggers import loggers
 from verl_agentic.diagnostics.preflight.checks.reward import reward
+from verl_agentic.diagnostics.preflight.checks.rollout_engine import rollout_engine
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
 from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
 from verl_agentic.diagnostics.preflight.derived import derived_numbers
@@ -301,6 +304,84 @@ def test_derived_numbers_are_those_of_a_hand_calculation() -> None:
     }
     ahead = {**values, "trainer.v1.trainer_mode": "colocate_async", "trainer.v1.colocate_async.num_warmup_batches": 1.5}
     assert {n.name: n.value for n in derived_numbers(planned(ahead))}["sandboxes at the peak"] == 120  # 12 x 2.5 x 4
+
+
+VLLM_ON_CPU = {"trainer.device": "cpu", f"{ROLLOUT}.name": "vllm"}
+TIED = Model(max_tokens=None, kv_bytes_per_token=None, tied_parameters=2**20 * 30)
+
+
+@pytest.mark.parametrize(
+    ("version", "on_cpu", "on_gpu"),
+    [
+        ("0.17.1", "fail", "fail"),
+        ("0.24.0", "fail", "ok"),
+        ("0.27.1", "warn", "ok"),
+        ("0.28.0", "ok", "ok"),
+        ("0.28.0+cpu", "ok", "ok"),
+        ("0.31.0", "warn", "ok"),
+        ("0.32.0", "fail", "ok"),
+    ],
+)
+def test_a_version_of_vllm_is_judged_for_its_platform(version: str, on_cpu: str, on_gpu: str) -> None:
+    packages = {"vllm": version}
+    assert statuses(rollout_engine(planned(VLLM_ON_CPU, packages=packages))) == [on_cpu]
+    assert statuses(rollout_engine(planned({f"{ROLLOUT}.name": "vllm"}, packages=packages))) == [on_gpu]
+    assert statuses(rollout_engine(planned({f"{ROLLOUT}.name": "agentic"}, packages=packages))) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("version", "bucket_mb", "dtype", "expected"),
+    [
+        ("0.30.0", 119, "fp32", "fail"),
+        ("0.30.0", 120, "fp32", "ok"),
+        ("0.29.0", 119, "fp32", "fail"),
+        ("0.28.0", 119, "fp32", "ok"),
+        ("0.30.0", 60, "bfloat16", "ok"),
+        ("0.30.0", 59, "bfloat16", "fail"),
+    ],
+)
+def test_tied_weights_must_fit_into_one_bucket(version: str, bucket_mb: int, dtype: str, expected: str) -> None:
+    values = {
+        f"{ROLLOUT}.name": "vllm",
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": bucket_mb,
+        f"{ACTOR}.fsdp_config.model_dtype": dtype,
+    }
+    (verdict,) = rollout_engine(planned(values, packages={"vllm": version}, model=TIED))
+    assert verdict.status == expected
+    if expected == "fail":  # the advice works
+        advised = int(verdict.advice.split("megabytes=")[1].split(",")[0])
+        values[f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes"] = advised
+        assert statuses(rollout_engine(planned(values, packages={"vllm": version}, model=TIED))) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "found"),
+    [
+        ({}, {"has_experts": True}, "a model with experts"),
+        ({}, {"quantisation": "awq"}, "got awq"),
+        ({f"{ROLLOUT}.quantization": "fp8"}, {}, "got fp8"),
+        ({f"{ROLLOUT}.free_cache_engine": True}, {}, f"got {ROLLOUT}.free_cache_engine=True"),
+        ({f"{ROLLOUT}.enable_sleep_mode": True}, {}, "cannot sleep"),
+        ({f"{ROLLOUT}.tensor_model_parallel_size": 2}, {}, "tensor_model_parallel_size=2"),
+    ],
+)
+def test_what_the_cpu_build_of_vllm_cannot_do_is_refused_on_a_cpu(
+    settings: dict[str, Any], facts: dict[str, Any], found: str
+) -> None:
+    model = Model(max_tokens=None, kv_bytes_per_token=None, **facts)
+    (refused,) = rollout_engine(planned({**VLLM_ON_CPU, **settings}, model=model))
+    assert refused.status == "fail" and found in refused.found and refused.advice
+    assert statuses(rollout_engine(planned({f"{ROLLOUT}.name": "vllm", **settings}, model=model))) == ["ok"]
+
+
+def test_sglang_needs_a_position_more_than_prompt_and_response() -> None:
+    values = {f"{ROLLOUT}.prompt_length": 100, f"{ROLLOUT}.response_length": 300}
+    for name, longest, expected in (("sglang", 400, "fail"), ("sglang", 401, "ok"), ("vllm", 400, "ok")):
+        run = planned({**values, f"{ROLLOUT}.name": name, f"{ROLLOUT}.enable_chunked_prefill": True})
+        run = replace(run, model=Model(max_tokens=longest, kv_bytes_per_token=None))
+        assert statuses(context_length(run)) == [expected]
+        served = planned({**values, f"{ROLLOUT}.name": name, f"{ROLLOUT}.max_model_len": longest})
+        assert name == "vllm" or statuses(context_length(served)) == [expected]
 
 
 def test_own_checks_come_last_by_address_and_replace_none(tmp_path: Path) -> None:

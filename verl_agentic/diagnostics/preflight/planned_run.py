@@ -30,6 +30,12 @@ class Model:
     """Number of positions, scaling included; None if its config does not have it."""
     kv_bytes_per_token: int | None
     """Size of the keys and values of a token in 16-bit numbers; None if the config does not have it."""
+    tied_parameters: int | None = None
+    """Number of all parameters if the head shares the embedding's weights, which count twice, as they are sent; None
+    if it does not, or if it is unknown."""
+    has_experts: bool = False
+    quantisation: str = ""
+    """Method of the quantisation of its weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +104,8 @@ class PlannedRun:
     """Choices of the plugin, as `key=value (reason)`."""
     allowed: Sequence[str] = ()
     """Keys that the user allows, with everything below them."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Rollout engines that are installed here, with their versions."""
     registered: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Registered names by kind: `agent_loop`, `tool_parser`, `estimator`, `group_estimator` (those of
     verl's that compare siblings), `policy_loss`, `trainer`, `reward_manager`, `logger`."""

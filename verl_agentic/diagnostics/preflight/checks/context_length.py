@@ -26,6 +26,14 @@ def context_length(run: PlannedRun) -> list[Finding]:
     server = run.get(f"{_ROLLOUT}.max_model_len")
     if server is not None and total > server:
         found.append(fail(f"{what} and {_ROLLOUT}.max_model_len is {server}", "raise it, or unset it"))
+    longest = server if server is not None or run.model is None else run.model.max_tokens
+    if run.get(f"{_ROLLOUT}.name") == "sglang" and total == longest:
+        found.append(
+            fail(
+                f"{what} and verl's SGLang server leaves one of {longest} positions free; full episodes would be void",
+                "lower data.max_response_length by 1",
+            )
+        )
     batched = run.number(f"{_ROLLOUT}.max_num_batched_tokens", total)
     if run.get(f"{_ROLLOUT}.name") == "vllm" and not run.get(f"{_ROLLOUT}.enable_chunked_prefill") and batched < total:
         found.append(

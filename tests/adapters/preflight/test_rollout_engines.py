@@ -1,0 +1,97 @@
+"""Runs on GPUs with verl's own engines pass preflight where no engine is installed, and facts of models are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl")
+
+import torch
+from omegaconf import OmegaConf
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
+
+from verl_agentic.adapters.preflight.first_prompt import Worker
+from verl_agentic.adapters.preflight.plan_run import plan
+from verl_agentic.data.prepare import make_rows, to_records, write_parquet
+from verl_agentic.diagnostics.preflight.planned_run import Model
+from verl_agentic.diagnostics.preflight.result import judge
+from verl_agentic.env_package import load_env_package
+
+RUN = """
+hydra: {searchpath: ["pkg://verl_agentic.config"]}
+defaults: [ppo_trainer, agentic/plugin, _self_]
+agentic: {env: search_qa, protocol: search_r1, limits: {max_turns: 4}}
+algorithm: {adv_estimator: grpo}
+data: {train_batch_size: 8, max_prompt_length: 1024, max_response_length: 1024}
+actor_rollout_ref:
+  model: {use_remove_padding: true}
+  actor: {strategy: fsdp2, ppo_mini_batch_size: 8, use_dynamic_bsz: true}
+  rollout: {mode: async, n: 4, calculate_log_probs: true, log_prob_use_dynamic_bsz: true}
+trainer: {total_training_steps: 2, n_gpus_per_node: 2, logger: [console]}
+"""
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_a_run_with_stop_texts_passes_on_every_engine(
+    engine: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    rows = make_rows(load_env_package("search_qa"), split="train", count=16, seed=0, options=None)
+    records = to_records(rows, env_id="search_qa", split="train", agent_name="env_agent")
+    write_parquet(records[:12], tmp_path / "train.parquet")
+    write_parquet(records[12:], tmp_path / "val.parquet")
+    (tmp_path / "run.yaml").write_text(RUN)
+    overrides = [
+        f"actor_rollout_ref.rollout.name={engine}",
+        f"actor_rollout_ref.model.path={tiny_model}",
+        *(f"data.{split}_files={tmp_path / f'{split}.parquet'}" for split in ("train", "val")),
+        f"trainer.default_local_dir={tmp_path / 'out'}",
+    ]
+    run = plan(tmp_path, "run", overrides)
+    assert [result for result in judge(run) if result.status == "fail"] == []
+    assert run.prompt is not None and "</search>" in run.prompt.sampling["stop"]
+    # SGLang refuses a field that vLLM needs, and needs a tokenizer that verl leaves out.
+    assert ("include_stop_str_in_output" in run.prompt.sampling) == (engine == "vllm")
+    assert run.get("actor_rollout_ref.rollout.skip_tokenizer_init") is (engine == "vllm")
+    assert any("skip_tokenizer_init=False (agentic.protocol)" in choice for choice in run.chosen) == (
+        engine == "sglang"
+    )
+
+
+def _facts(config: Any) -> Model:
+    class VerlsModel:
+        hf_config = config
+
+    return Worker(config=OmegaConf.create({}), model=VerlsModel).facts()
+
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_tied_head_counts_as_it_is_sent(is_tied: bool) -> None:
+    config = Qwen2Config(**SIZES, tie_word_embeddings=is_tied)
+    with torch.device("meta"):
+        sent = AutoModelForCausalLM.from_config(config).state_dict()
+    assert ("lm_head.weight" in sent) and _facts(config).tied_parameters == (
+        sum(tensor.numel() for tensor in sent.values()) if is_tied else None
+    )
+
+
+def test_experts_and_quantised_weights_are_seen() -> None:
+    plain = _facts(Qwen2Config(**SIZES))
+    assert (plain.has_experts, plain.quantisation) == (False, "")
+    assert _facts(Qwen3MoeConfig(**SIZES, num_experts=4, moe_intermediate_size=8)).has_experts
+    quantised = Qwen2Config(**SIZES)
+    quantised.quantization_config = {"quant_method": "awq", "bits": 4}
+    assert _facts(quantised).quantisation == "awq"
