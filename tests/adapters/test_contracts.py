@@ -46,7 +46,7 @@ _PLATFORM: dict[str, str | None] = {
         (
             *("communication_backend_name", "cudart", "current_device", "device_count", "empty_cache", "is_available"),
             *("is_ipc_supported", "profiler_start", "profiler_stop", "ray_noset_envvars", "ray_resource_name"),
-            "visible_devices_envvar",
+            *("rollout_env_vars", "visible_devices_envvar"),
         ),
         "",
     ),

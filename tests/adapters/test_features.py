@@ -9,13 +9,14 @@ from pathlib import Path
 
 import verl_agentic.adapters
 from verl_agentic.adapters.config_root import ROOT, root_key
-from verl_agentic.adapters.features import all_adapters, all_features
+from verl_agentic.adapters.features import all_adapters, all_features, is_installed
 from verl_agentic.adapters.sections import all_sections
 
 
 def test_an_adapter_is_imported_behind_those_that_it_names() -> None:
     order = [adapter.module for adapter in all_adapters()]
-    assert len(order) == len(set(order)) == sum(len(features.adapters) for features in all_features())
+    declared = [adapter for features in all_features() for adapter in features.adapters]
+    assert len(order) == len(set(order)) == sum(is_installed(one.needs.split(".")[0]) for one in declared)
     for adapter in all_adapters():
         assert set(adapter.behind) <= set(order[: order.index(adapter.module)]), adapter.module
         assert find_spec(f"verl_agentic.adapters.{adapter.module}"), adapter.module

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ class Adapter:
 
     module: str
     needs: str
-    """The module of verl after whose import this one is imported."""
+    """The module of verl, or of a package that it uses, after whose import this one is imported."""
     gives: str
     """Components that it registers, or parts of verl that it changes."""
     chosen_by: str
@@ -66,8 +67,13 @@ def all_features() -> tuple[Features, ...]:
 
 
 def all_adapters() -> tuple[Adapter, ...]:
-    """Returns all adapters in the order in which they are imported."""
-    declared = {adapter.module: adapter for features in all_features() for adapter in features.adapters}
+    """Returns all adapters whose package is installed, in the order in which they are imported."""
+    declared = {
+        adapter.module: adapter
+        for features in all_features()
+        for adapter in features.adapters
+        if is_installed(adapter.needs.partition(".")[0])
+    }
     ordered: dict[str, Adapter] = {}
 
     def place(adapter: Adapter) -> None:
@@ -78,3 +84,10 @@ def all_adapters() -> tuple[Adapter, ...]:
     for adapter in declared.values():
         place(adapter)
     return tuple(ordered.values())
+
+
+@functools.cache
+def is_installed(package: str) -> bool:
+    """Returns whether a package can be imported; a mere folder of its name, such as in the current one, is none."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.features import Adapter, Features
-from verl_agentic.errors import ConfigError
+from verl_agentic.adapters.features import Adapter, Features, is_installed
+from verl_agentic.adapters.sections import ROLLOUT, has
+from verl_agentic.errors import ConfigError, MissingDependencyError
 
 
 def is_cpu_chosen(_: Any = None) -> bool:
@@ -31,8 +33,28 @@ def check_platform(config: Any) -> None:
         )
 
 
+def is_vllm_on_cpu(config: Any) -> bool:
+    """Tells whether a run uses verl's rollout on vLLM, on a CPU."""
+    return is_cpu_chosen() and has(config, f"{ROLLOUT}.name", "vllm")
+
+
+def require_vllm() -> None:
+    """Raises a MissingDependencyError if vLLM is not installed."""
+    if not is_installed("vllm"):
+        raise MissingDependencyError(
+            f"this needs vLLM, got the environment {sys.prefix} without it; run `make vllm` in a checkout of "
+            "verl-agentic, and start the command from .venv-vllm/bin"
+        )
+
+
+def check_vllm(config: Any) -> None:
+    """Refuses verl's rollout on vLLM, on a CPU, where vLLM is not installed."""
+    if is_vllm_on_cpu(config):
+        require_vllm()
+
+
 FEATURES = Features(
-    checks=(check_platform,),
+    checks=(check_platform, check_vllm),
     adapters=(
         Adapter(
             module="cpu.platform",
@@ -78,6 +100,19 @@ FEATURES = Features(
             gives="FSDP2 engines for device cpu",
             chosen_by="VERL_PLATFORM=cpu and actor.strategy=fsdp2",
             demanded_by=is_cpu_chosen,
+        ),
+        Adapter(
+            module="cpu.vllm_package",
+            needs="verl.plugin.platform",
+            gives="vLLM's CPU build under the name that verl asks for",
+            chosen_by=f"VERL_PLATFORM=cpu and {ROLLOUT}.name=vllm",
+            demanded_by=is_vllm_on_cpu,
+        ),
+        Adapter(
+            module="cpu.vllm_worker",
+            needs="vllm.model_executor.layers.utils",
+            gives="weight updates of vLLM's CPU build",
+            chosen_by=f"VERL_PLATFORM=cpu and {ROLLOUT}.name=vllm",
         ),
     ),
 )

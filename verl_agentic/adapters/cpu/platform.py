@@ -148,6 +148,17 @@ class PlatformCPU(PlatformBase):
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
 
+    def rollout_env_vars(self) -> dict[str, str]:
+        # For verl's vLLM server; `rollout.name=agentic` does not take them.
+        defaults = {
+            # vLLM compiles functions of its sampler even in eager mode, which takes a minute on two cores.
+            "TORCH_COMPILE_DISABLE": "1",
+            # vLLM's own binding leaves a core to other processes: one of two.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        return {name: os.environ.get(name, value) for name, value in defaults.items()}
+
     def is_ipc_supported(self) -> bool:
         return False
 
