@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from verl_agentic import paths
+from verl_agentic.adapters.cpu import cpu_features
 from verl_agentic.cli.quickstart import phases
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, MissingDependencyError
 from verl_agentic.trajectory_log.reader import write_run
 
 KEYS = [
@@ -112,6 +113,21 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("grpo", i) for i in range(1, 5)]
     assert (tmp_path / "report.html").is_file() and (tmp_path / "checkpoint" / "model.safetensors").is_file()
+
+
+def test_rollouts_are_sampled_by_the_engine_that_is_chosen(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_features, "is_installed", lambda package: False)
+    with pytest.raises(MissingDependencyError, match="make vllm"):
+        run(tmp_path / "missing", engine="vllm")
+    assert not world.done and not (tmp_path / "missing").exists()
+    monkeypatch.setattr(cpu_features, "is_installed", lambda package: True)
+    for engine in ("vllm", "agentic"):
+        run(tmp_path / engine, engine=engine)
+        sft, grpo = world.commands[-2:]
+        assert "+agentic=cpu_vllm" not in sft
+        assert ("+agentic=cpu_vllm" in grpo) == (engine == "vllm")
 
 
 def test_the_report_of_a_run_has_its_control_once_both_are_there(world: World, tmp_path: Path) -> None:

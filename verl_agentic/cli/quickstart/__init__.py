@@ -11,7 +11,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe", default="quickstart", help="train this recipe, which needs a course.yaml (default %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=None, help="write to this folder (default outputs/RECIPE)")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="write to this folder (default outputs/RECIPE, or outputs/RECIPE-vllm)"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("agentic", "vllm"),
+        default="agentic",
+        help="sample the rollouts of GRPO with this engine; vllm must be installed (default %(default)s)",
+    )
     parser.add_argument(
         "--seed", type=int, default=0, help="set the seed of weights, data and sampling (default %(default)s)"
     )
@@ -41,5 +49,7 @@ def run(args: argparse.Namespace) -> int:
         rl_steps=args.rl_steps,
         sft_steps=args.sft_steps,
         eval_tasks=args.eval_tasks,
+        engine=args.engine,
     )
-    return Quickstart(args.out or Path("outputs") / args.recipe, settings, fresh=args.fresh).run()
+    name = args.recipe if args.engine == "agentic" else f"{args.recipe}-{args.engine}"
+    return Quickstart(args.out or Path("outputs") / name, settings, fresh=args.fresh).run()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.adapters.cpu.cpu_features import require_vllm
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child, termination_as_interrupt
 from verl_agentic.cli.quickstart.course import Course, load_course
@@ -31,12 +32,16 @@ class QuickstartSettings:
     rl_steps: int | None
     sft_steps: int | None
     eval_tasks: int
+    engine: str = "agentic"
+    """Engine of the rollouts of GRPO: `agentic`, or `vllm`, which must be installed."""
 
 
 class Quickstart:
     """One run, in one folder."""
 
     def __init__(self, out: Path, settings: QuickstartSettings, *, fresh: bool = False) -> None:
+        if settings.engine == "vllm":
+            require_vllm()
         self.out = out.resolve()
         self.settings = settings
         self._course = load_course(settings.recipe)
@@ -131,6 +136,7 @@ class Quickstart:
             f"trainer.default_local_dir={folder}",
             f"++agentic.log.dir={folder / 'log'}",
             *(["algorithm.adv_estimator=grpo_shuffled"] if self.settings.control else []),
+            *(["+agentic=cpu_vllm"] if self.settings.engine == "vllm" else []),
             *_steps(self.settings.rl_steps),
         ]
         self._train("grpo", ["verl.trainer.main_ppo"], overrides, metric="episode/acc")
