@@ -1,4 +1,4 @@
-"""The vLLM side of `rollout_server.py`, in a process of its own: it needs nothing but vLLM.
+"""The vLLM side of `rollout_server.py` and `engines.py`, in a process of its own: it needs nothing but vLLM.
 
 Usage: `python _vllm_side.py MODEL REQUESTS`. Answers a line when it is ready, then to every line that it reads the
 seconds that it took to serve all requests once. Ends when its input ends.

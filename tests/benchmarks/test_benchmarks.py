@@ -101,3 +101,15 @@ def test_episodes_on_repositories_with_faults_lose_no_verdict_and_leave_nothing(
     assert (figures["episodes"], figures["lost"], figures["leftovers"]) == (9, 0, 0), done.stderr[-2_000:]
     assert figures["setup_ms"] > 0 and figures["grade_solved_ms"] > figures["pytest_ms"]
     assert ("setup_vs_docker" in printed.get("reasons", {})) == (printed["ratios"]["setup_vs_docker"] is None)
+
+
+@pytest.mark.nightly
+def test_engines_are_compared_where_vllm_is_installed_and_else_say_why_not() -> None:
+    printed, done = run("engines", timeout_s=900)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    figures, ratios = printed["figures"], printed["ratios"]
+    assert figures["agentic.tokens_per_s"] > 0 and figures["agentic.step_s"] > figures["agentic.gen_s"] > 0
+    if figures["vllm.tokens_per_s"] is None:
+        assert set(ratios.values()) == {None} and "make vllm" in printed["reasons"]["vs_vllm_cpu"]
+    else:
+        assert ratios["step_vs_vllm"] == pytest.approx(figures["vllm.step_s"] / figures["agentic.step_s"], rel=1e-3)
