@@ -64,6 +64,7 @@ class CodeTestsEnv(ToolEnv):
 def make_env(
     row: EnvRow,
     *,
+    run_tests: bool = True,
     python: bool = False,
     test_s: float = 2.0,
     memory_mb: int = 1024,
@@ -81,6 +82,7 @@ def make_env(
     Args:
         row: statement, public tests (`extra["public_tests"]`) and hidden ones (`ground_truth`), both as
             `rewards.code.run_tests.CodeTests.from_json` takes them.
+        run_tests: give the policy the tool `run_tests`. Without it, a row needs no public tests.
         python: also give the policy a tool `python` that runs any code.
         test_s: wall time of one test, in seconds.
         memory_mb: address space of one test, in MiB.
@@ -99,13 +101,13 @@ def make_env(
         ConfigError: an option is out of its range.
     """
     hidden = CodeTests.from_json(row.ground_truth)
-    public = CodeTests.from_json(row.extra.get("public_tests") or {})
+    public = CodeTests.from_json(row.extra.get("public_tests") or {}) if run_tests else None
     rules = CodeRules(prelude=prelude, checker=checker, tolerance=tolerance)
     runner = pool_of(pool, sandbox, at_least=at_least)
     judging: dict[str, Any] = {"test_s": test_s, "memory_mb": memory_mb, "rules": rules}
     shown: dict[str, Any] = {"shown_failures": shown_failures, "shown_chars": _SHOWN_CHARS}
-    tools: list[Tool] = [RunTestsTool(runner, public, **judging, **shown)]
-    all_s = test_s * len(public.inputs)
+    tools: list[Tool] = [RunTestsTool(runner, public, **judging, **shown)] if public else []
+    all_s = test_s * (len(public.inputs) if public else 1)
     if python:
         limits = Limits(wall_s=all_s, cpu_s=int(all_s) + 1, memory_mb=memory_mb, output_bytes=2_000)
         tools.append(PythonTool(runner, limits=limits))

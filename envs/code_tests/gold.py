@@ -11,7 +11,7 @@ from .families import FAMILIES, reference_solution
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the policy that runs the public tests on the reference solution and then answers with it.
+    """Returns the policy that runs the public tests, if any, on the reference solution and then answers with it.
 
     Raises:
         DataError: the row has no family, so its solution is unknown.
@@ -22,7 +22,7 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     code = reference_solution(family, json.loads(row.extra["parameters"]))
 
     def next_message(messages: Sequence[Message]) -> Message:
-        if any(message.role == "tool" for message in messages[len(row.prompt) :]):
+        if not row.extra.get("public_tests") or any(message.role == "tool" for message in messages[len(row.prompt) :]):
             return Message("assistant", f"```python\n{code}```")
         return Message("assistant", "", tool_calls=(ToolCall("run_tests", {"code": code}),))
 

@@ -13,13 +13,17 @@ from typing import Any, Literal
 
 from verl_agentic import ConfigError, EnvRow, Message
 
-from .families import FAMILIES, Family, Parameters, reference_output
+from .families import FAMILIES, Family, Parameters, reference_output, reference_solution
 
 Split = Literal["train", "test"]
 SYSTEM = (
     "Solve the programming task in Python. Try your program with the tool run_tests: it runs the public tests and "
     "shows which of them fail. More tests, which nobody shows you, decide at the end. Finish with an answer that holds "
     "the whole program in one fenced block:\n```python\n...\n```"
+)
+SYSTEM_WITHOUT_TESTS = (
+    "Solve the programming task in Python. Hidden tests decide. Finish with an answer that holds the whole program in "
+    "one fenced block:\n```python\n...\n```"
 )
 _TEST_SHARE = 5  # one task in five belongs to the test split
 _TRIES = 400  # attempts to find a new task, or a new input of a task
@@ -33,9 +37,8 @@ class _Tests:
     inputs: Sequence[str]
     outputs: Sequence[str]
 
-    def to_json(self, family: Family) -> str:
-        tests = {"inputs": self.inputs, "outputs": self.outputs, "fn_name": family.fn_name}
-        return json.dumps(tests)
+    def to_json(self, family: Family, **more: str) -> str:
+        return json.dumps({"inputs": self.inputs, "outputs": self.outputs, "fn_name": family.fn_name, **more})
 
 
 def make_rows(
@@ -46,6 +49,7 @@ def make_rows(
     families: Sequence[str] | None = None,
     public_tests: int = 3,
     hidden_tests: int = 10,
+    solution: bool = False,
 ) -> list[EnvRow]:
     """Returns `count` rows of different tasks; equal arguments give equal rows.
 
@@ -57,8 +61,9 @@ def make_rows(
         count: how many rows; the families take turns, as long as they have tasks left.
         seed: of the choice of tasks.
         families: names of some families; by default all.
-        public_tests: tests of each task that the policy may run, 1 to 64.
+        public_tests: tests of each task that the policy may run, up to 64. 0 is for `run_tests=False`.
         hidden_tests: hidden tests of each task, 3 to 64.
+        solution: add the reference solution to the ground truth, for the component `ppocoder`.
 
     Raises:
         ConfigError: an unknown split or family, an invalid number of tests, or too few different tasks.
@@ -66,9 +71,9 @@ def make_rows(
     names = sorted(FAMILIES) if families is None else list(families)
     if split not in ("train", "test") or not names or not set(names) <= set(FAMILIES):
         raise ConfigError(f"split must be train or test, families some of {sorted(FAMILIES)}, got {split!r}, {names}")
-    if not (1 <= public_tests <= _MOST_TESTS and _LEAST_OUTPUTS <= hidden_tests <= _MOST_TESTS):
+    if not (0 <= public_tests <= _MOST_TESTS and _LEAST_OUTPUTS <= hidden_tests <= _MOST_TESTS):
         raise ConfigError(
-            f"there must be 1 to {_MOST_TESTS} public and {_LEAST_OUTPUTS} to {_MOST_TESTS} hidden tests, got "
+            f"there must be 0 to {_MOST_TESTS} public and {_LEAST_OUTPUTS} to {_MOST_TESTS} hidden tests, got "
             f"{public_tests} and {hidden_tests}"
         )
     rng = random.Random(f"{split}/{seed}")
@@ -79,18 +84,18 @@ def make_rows(
             raise ConfigError(f"found only {len(rows)} different tasks of split {split!r}, got {count=}")
         family = FAMILIES[turns[0]]
         turns.rotate(-1)
-        key, row = _new_row(family, rng, split=split, known=rows, counts=(public_tests, hidden_tests))
-        if row is None:
+        key, made = _new_task(family, rng, split=split, known=rows, counts=(max(1, public_tests), hidden_tests))
+        if made is None:
             turns.remove(family.name)  # it has no more tasks
         else:
-            rows[key] = row
+            rows[key] = _row(family, *made, key=key, has_tool=public_tests > 0, has_solution=solution)
     return list(rows.values())
 
 
-def _new_row(
+def _new_task(
     family: Family, rng: random.Random, *, split: Split, known: Container[str], counts: tuple[int, int]
-) -> tuple[str, EnvRow | None]:
-    """Returns a new task and its row; None after many failed attempts."""
+) -> tuple[str, tuple[Parameters, tuple[_Tests, _Tests]] | None]:
+    """Returns the key of a new task, and its parameters and tests; None after many failed attempts."""
     key = ""
     for _ in range(_TRIES):
         parameters = family.draw(rng)
@@ -98,7 +103,7 @@ def _new_row(
         if key not in known and _split_of(key) == split:
             tests = _make_tests(family, parameters, counts=counts, rng=random.Random(key))
             if tests is not None:
-                return key, _row(family, parameters, tests, key)
+                return key, (parameters, tests)
     return key, None
 
 
@@ -126,17 +131,27 @@ def _make_tests(
     return _Tests(inputs=inputs[first], outputs=outputs[first]), _Tests(inputs=inputs[rest], outputs=outputs[rest])
 
 
-def _row(family: Family, parameters: Parameters, tests: tuple[_Tests, _Tests], key: str) -> EnvRow:
+def _row(
+    family: Family,
+    parameters: Parameters,
+    tests: tuple[_Tests, _Tests],
+    *,
+    key: str,
+    has_tool: bool,
+    has_solution: bool,
+) -> EnvRow:
     public, hidden = tests
     extra: Mapping[str, Any] = {
         "task_id": f"{family.name}-{zlib.crc32(key.encode()):08x}",
         "family": family.name,
         "parameters": json.dumps(parameters),
-        "public_tests": public.to_json(family),
+        **({"public_tests": public.to_json(family)} if has_tool else {}),
     }
+    system = SYSTEM if has_tool else SYSTEM_WITHOUT_TESTS
+    solution = {"solution": reference_solution(family, parameters)} if has_solution else {}
     return EnvRow(
-        prompt=(Message("system", SYSTEM), Message("user", _request(family, parameters, public))),
-        ground_truth=hidden.to_json(family),
+        prompt=(Message("system", system), Message("user", _request(family, parameters, public))),
+        ground_truth=hidden.to_json(family, **solution),
         data_source="code_tests",
         extra=extra,
     )

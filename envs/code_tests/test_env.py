@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,25 @@ async def test_the_gold_policy_solves_every_example_through_the_loop(chat: Any, 
     assert episode.numbers()["tool_calls"] == 1.0 and episode.numbers()["tool_errors"] == 0.0
 
 
+async def test_a_task_without_public_tests_is_solved_in_one_turn_without_a_tool(chat: Any) -> None:
+    (task,) = make_rows(split="train", count=1, seed=0, public_tests=0)
+    tokenizer, codec = chat
+    assert "run_tests" not in str(task.prompt) and not make_env(task, run_tests=False).tools
+    setup = scripted(gold(task), codec=codec, tokenizer=tokenizer, limits=replace(LIMITS, max_turns=1))
+    episode = await run_episode(task, make_env=partial(make_env, run_tests=False), setup=setup, request_id="r")
+    assert episode.error is None and episode.reward.outcome == 1.0
+    assert len(episode.actions) == 1 and episode.stop_reason is StopReason.ANSWERED
+
+
+def test_the_solution_is_in_the_ground_truth_only_on_request() -> None:
+    plain, solved = (make_rows(split="train", count=1, seed=0, solution=solution)[0] for solution in (False, True))
+    family, parameters = FAMILIES[solved.extra["family"]], json.loads(solved.extra["parameters"])
+    truth = json.loads(solved.ground_truth)
+    assert truth.pop("solution") == reference_solution(family, parameters)
+    assert truth == json.loads(plain.ground_truth)
+    assert replace(solved, ground_truth=plain.ground_truth) == plain
+
+
 # Parameters, input and what a hand finds.
 BY_HAND = {
     "caesar": ({"SHIFT": 2, "KEEP": "vowels", "SWAP": True}, "abyZ a!", "ADAb A!"),
@@ -197,6 +217,7 @@ def test_hidden_tests_are_others_than_the_public_ones_and_no_constant_passes_the
         ({"split": "dev"}, "got 'dev'"),
         ({"families": ["sorting"]}, "families some of"),
         ({"hidden_tests": 2}, "got 3 and 2"),
+        ({"public_tests": -1}, "got -1 and 10"),
         ({"families": ["zigzag"], "count": 300}, "found only 70 different tasks of split 'test'"),
     ],
 )
