@@ -72,8 +72,8 @@ an example of verl, or `ours`, where no source has a value. Where sources differ
 [Values of the recipes](recipe_values.md) lists all of them.
 
 **Status.** For every system, `make test-recipes` runs preflight and one training step of its own config on a CPU, with
-a tiny model, in its own environment, with its own protocol and reward. **None of them was run by us on GPUs.** The
-README of a system says where it differs from its paper.
+a tiny model, in its own environment, with its own protocol and reward. **None of them was run by us on GPUs.** Where
+the environment of the authors is missing here, the table names both. The README of a system says what else differs.
 
 """
 _METHODS = """# Methods
@@ -113,7 +113,8 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
             [
                 f"[{recipe.name}]({_SYSTEMS}/{recipe.name}.md)",
                 f"**{recipe.title}**: {recipe.summary}",
-                *(f"`{name}`" for name in (recipe.value("agentic.env"), recipe.noted("method"), recipe.noted("scale"))),
+                _environment(recipe),
+                *(f"`{name}`" if name else "" for name in (recipe.noted("method"), recipe.noted("scale"))),
             ]
             for recipe in of["system"]
         ),
@@ -122,6 +123,13 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
         yield f"\n## {group.title()}s\n"
         rows = ([f"`{recipe.name}`", f"**{recipe.title}**: {recipe.summary}"] for recipe in of[group])
         yield from _table([f"`agentic/{group}`", "in short"], rows)
+
+
+def _environment(system: Recipe) -> str:
+    """Returns the environment, and that of the authors if the README says that it is another one."""
+    own = f"`{name}`" if (name := system.value("agentic.env")) else ""
+    theirs = re.search(r"^\| environment \| ([^|]+) \| [^|]+ \|$", system.readme, re.MULTILINE)
+    return f"{own} instead of {theirs[1]}" if theirs else own
 
 
 def _comparison(methods: list[Recipe]) -> Iterator[str]:
