@@ -111,6 +111,9 @@ class Message:
     quoted: str = field(default="", repr=False, compare=False)
     """The end of `content` that came from the policy, a tool or an environment, such as a summary in the prompt. The
     codec neutralises it as it does a tool's output."""
+    reasoning: str = ""
+    """Thoughts before `content`, in a turn that a script writes. Protocols with tags of reasoning write them; others
+    leave them out."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the message in the form that chat templates take."""

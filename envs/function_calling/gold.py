@@ -25,7 +25,9 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
 
     def next_message(messages: Sequence[Message]) -> Message:
         played = sum(message.role == "assistant" for message in messages[len(row.prompt) :])
-        return Message("assistant", "", tool_calls=tuple(turns[played])) if played < len(turns) else _said(answer)
+        if played < len(turns):
+            return Message("assistant", "", tool_calls=tuple(turns[played]), reasoning="These calls are needed.")
+        return Message("assistant", answer, reasoning="No further call is needed.")
 
     return next_message
 
@@ -34,7 +36,3 @@ def needed_arguments(call: ExpectedCall, task: FunctionRow) -> Mapping[str, Any]
     """Returns the arguments of a call without optional ones."""
     required = task.schemas[call.name].schema.get("required", ())
     return {k: v for k, v in call.arguments.items() if k not in call.optional or k in required}
-
-
-def _said(text: str) -> Message:
-    return Message("assistant", text)

@@ -17,8 +17,9 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     def next_message(messages: Sequence[Message]) -> Message:
         turn = _turns(messages) - turns_before
         if turn < len(queries):
-            return Message("assistant", "", tool_calls=(ToolCall("search", {"query": queries[turn]}),))
-        return Message("assistant", answer)
+            call = ToolCall("search", {"query": queries[turn]})
+            return Message("assistant", "", tool_calls=(call,), reasoning="I do not know this, so I search for it.")
+        return Message("assistant", answer, reasoning="I know enough to answer.")
 
     return next_message
 

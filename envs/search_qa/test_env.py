@@ -152,6 +152,12 @@ async def test_the_metric_can_be_chosen(codecs: Any, answer: str, em: float, f1:
     assert [episode.reward.outcome for episode in episodes] == pytest.approx([em, f1, research])
 
 
+async def test_the_solution_writes_the_thoughts_that_a_metric_requires(codecs: Any) -> None:
+    for row in (ONE_HOP, TWO_HOPS):
+        episode = await play_solution(codecs, row, protocol="research", metric="research")
+        assert episode.reward.outcome == 1.0
+
+
 async def test_an_episode_that_is_cut_off_has_no_answer(codecs: Any) -> None:
     episode = await play(codecs, ONE_HOP, turns(ONE_HOP.ground_truth + " " * 6_000))
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.MAX_TOKENS, 0.0)

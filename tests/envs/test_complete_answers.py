@@ -4,6 +4,7 @@ protocol that each of them can be played in."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +54,12 @@ class Game:
     protocol: str
 
     def solve(self) -> list[str]:
-        """Returns the turns of the solution; the last one is the answer."""
+        """Returns the turns of the solution without its thoughts; the last one is the answer."""
         assert self.package.gold is not None
         episode = self.play(self.package.gold(self.row))
         assert (episode.reward.outcome, episode.stop_reason) == (1.0, StopReason.ANSWERED), episode.error
-        return [action.text.removesuffix(self.tokenizer.eos_token) for action in episode.actions]
+        turns = [action.text.removesuffix(self.tokenizer.eos_token) for action in episode.actions]
+        return [re.sub(r"^<think>.*?</think>\n", "", turn) for turn in turns]
 
     def play(self, script: Any, **limits: Any) -> Episode:
         budgets: dict[str, Any] = {"max_response_tokens": 6_000, "max_context_tokens": 12_000, "max_retries": 0}

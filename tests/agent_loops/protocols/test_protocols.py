@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +437,29 @@ def test_functions_cannot_hold_the_text_that_ends_them(codecs: Mapping[str, Text
     call = ToolCall("edit", {"path": "a</parameter>b"})
     with pytest.raises(ConfigError, match="'path' holds text that ends a call"):
         codecs["r2e"].render_action(Message("assistant", "", tool_calls=(call,)))
+
+
+@pytest.mark.parametrize("name", TEXT_PROTOCOLS)
+def test_thoughts_are_written_where_a_protocol_has_tags_for_them_and_are_no_action(
+    chat: Any, codecs: Mapping[str, TextCodec], name: str
+) -> None:
+    codec, reasoning = codecs[name], load_protocol(name).reasoning
+    tool = TOOLS.get(name)
+    calls = () if tool is None else (ToolCall(tool, {ARGUMENT[tool]: "b"}),)
+    turns = [Message("assistant", "", tool_calls=calls)] if calls else []
+    turns += [] if name in WITHOUT_ANSWER else [Message("assistant", "42")]
+    for turn in turns:
+        silent, written = (codec.render_action(replace(turn, reasoning=said)) for said in ("", "Hm."))
+        before = written.removesuffix(silent).rstrip("\n")
+        assert before == ("" if reasoning is None else f"{reasoning[0]}Hm.{reasoning[1]}")
+        assert summary(decode(chat, codec, written)) == summary(decode(chat, codec, silent))
+
+
+def test_text_beside_a_call_is_reasoning_unless_there_are_thoughts(codecs: Mapping[str, TextCodec]) -> None:
+    call = ToolCall("search", {"query": "b"})
+    for thoughts, expected in (("", "<think>So.</think>"), ("Hm.", "<think>Hm.</think>\nSo.")):
+        written = codecs["search_r1"].render_action(Message("assistant", "So.", tool_calls=(call,), reasoning=thoughts))
+        assert written == f"{expected}\n<search>b</search>"
 
 
 def test_the_prompt_lists_functions_with_their_parameters(chat: Any, codecs: Mapping[str, TextCodec]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from verl_agentic.agent_loops.codec.parsed_turn import ParsedTurn, Schema, bad_call, call_with, fit_arguments
 from verl_agentic.agent_loops.protocols.load_protocol import Protocol
-from verl_agentic.agent_loops.protocols.tag_actions import numbered
+from verl_agentic.agent_loops.protocols.tag_actions import numbered, thoughts_of
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.text.tags import Scanner, Tag, TagSpan
 from verl_agentic.types import Message, ToolCall
@@ -53,7 +53,8 @@ class FunctionActions:
     def write(self, message: Message) -> str:
         """Writes a message in the policy's form. Raises ConfigError if a value holds the text that would end it."""
         written = [_written(call) for call in message.tool_calls if call.error is None]
-        return "\n\n".join([message.content, *written] if message.content else written)
+        thoughts = thoughts_of(message, self._protocol)
+        return "\n\n".join([*thoughts, *([message.content] if message.content else []), *written])
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its arguments."""

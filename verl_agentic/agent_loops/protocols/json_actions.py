@@ -21,7 +21,7 @@ from verl_agentic.agent_loops.codec.parsed_turn import (
 )
 from verl_agentic.agent_loops.codec.tool_calls import REPAIRED
 from verl_agentic.agent_loops.protocols.load_protocol import CallForm, Protocol
-from verl_agentic.agent_loops.protocols.tag_actions import numbered
+from verl_agentic.agent_loops.protocols.tag_actions import numbered, thoughts_of
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.text.tags import Scanner
 from verl_agentic.types import Message, ToolCall
@@ -80,13 +80,14 @@ class JsonActions:
     def write(self, message: Message) -> str:
         """Returns an assistant message as the policy would write it; see `TagActions.write`."""
         written = [self._write_call(call) for call in message.tool_calls if call.error is None]
+        thoughts = thoughts_of(message, self._protocol)
         if not written:
             is_answer = self._answer_key is not None and not message.tool_calls
-            return _dump({self._answer_key: message.content}) if is_answer else message.content
+            return "\n".join([*thoughts, _dump({self._answer_key: message.content}) if is_answer else message.content])
         reasoning, said = self._protocol.reasoning, message.content
         if said and reasoning is not None and reasoning[0] not in said:
             said = f"{reasoning[0]}{said}{reasoning[1]}"
-        return "\n".join([said, *written] if said else written)
+        return "\n".join([*thoughts, *([said] if said else []), *written])
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its argument."""

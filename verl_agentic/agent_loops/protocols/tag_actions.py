@@ -80,13 +80,15 @@ class TagActions:
     def write(self, message: Message) -> str:
         """Writes a message in the policy's form. Raises ConfigError if the protocol has no tags for a called tool."""
         written = [self._write_call(call) for call in message.tool_calls if call.error is None]
+        thoughts = thoughts_of(message, self._protocol)
         if not written:
-            return message.content if message.tool_calls else self._write_answer(message.content)
+            said = message.content if message.tool_calls else self._write_answer(message.content)
+            return "\n".join([*thoughts, said])
         reasoning = self._protocol.reasoning
         said = message.content
-        if said and reasoning is not None and reasoning[0] not in said:
+        if said and not thoughts and reasoning is not None and reasoning[0] not in said:
             said = f"{reasoning[0]}{said}{reasoning[1]}"
-        return "\n".join([said, *written] if said else written)
+        return "\n".join([*thoughts, *([said] if said else []), *written])
 
     def prefix(self, tool: str) -> str:
         """Returns how a call of `tool` begins, up to its argument."""
@@ -155,6 +157,14 @@ class TagActions:
             f"protocol {self._protocol.name!r} has no tags for tool {tool!r}; it has some for "
             f"{sorted({form.tool for form in self._protocol.calls})}"
         )
+
+
+def thoughts_of(message: Message, protocol: Protocol) -> list[str]:
+    """Returns the block of reasoning of a message, or nothing if there is none."""
+    if not message.reasoning or protocol.reasoning is None:
+        return []
+    opening, closing = protocol.reasoning
+    return [f"{opening}{message.reasoning}{closing}"]
 
 
 def numbered(call: ToolCall, turn: int, index: int) -> ToolCall:
