@@ -30,7 +30,7 @@ EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
 ONE_HOP = next(row for row in EXAMPLES if row.extra["hops"] == 1)
 TWO_HOPS = next(row for row in EXAMPLES if row.extra["hops"] == 2)
 LIMITS = EpisodeLimits(max_response_tokens=5_000, max_context_tokens=6_000, max_turns=4, max_retries=0)
-PROTOCOLS = ("chat", "search_r1", "research")
+PROTOCOLS = ("chat", "search_r1", "research", "reseek", "router_r1", "ssrl")
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ PLAYED = (
     ("search_qa", "research"),
     ("code_tests", "chat"),
     ("function_calling", "chat"),
+    ("function_calling", "toolrl"),
     ("repo_search", "chat"),
     ("swe_edit", "chat"),
     ("skeleton", "chat"),

@@ -25,6 +25,7 @@ from verl_agentic.agent_loops.codec.tool_calls import CallReader
 from verl_agentic.agent_loops.codec.tool_formats import FORMATS
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.agent_loops.protocols.call_list_actions import CallListActions
 from verl_agentic.agent_loops.protocols.function_actions import FunctionActions
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
 from verl_agentic.agent_loops.protocols.load_protocol import known_protocols, load_protocol
@@ -40,7 +41,12 @@ from verl_agentic.types import Message, Reward, ToolCall
 
 ROW = EnvRow(prompt=(Message("user", "Use your tool."),), ground_truth="42")
 LIMITS = EpisodeLimits(max_response_tokens=20_000, max_context_tokens=30_000, max_turns=4, max_retries=0)
-TOOLS = {"search_r1": ("search", "query"), "retool": ("python", "code"), "json_action": ("act", "action")}
+TOOLS = {
+    "search_r1": ("search", "query"),
+    "retool": ("python", "code"),
+    "json_action": ("act", "action"),
+    "toolrl": ("search", "query"),
+}
 
 
 class Mute(Exception):
@@ -215,7 +221,7 @@ def written(codec: Any, format_name: str, name: str, argument: str, value: str) 
     """Returns a call with raw text where the value of its argument stands."""
     if isinstance(codec, TextCodec):
         text = codec.render_action(Message("assistant", "", tool_calls=(ToolCall(name, {argument: "@"}),)))
-        is_json = text.startswith("{")
+        is_json = '"@"' in text
         return text.replace('"@"' if is_json else "@", value if is_json else value.strip('"'))
     text = FORMATS[format_name].write([(name, {argument: "@"})])
     return text.replace('"@"', value) if '"@"' in text else text.replace("@", value)
@@ -377,15 +383,20 @@ def test_a_call_has_at_most_256_arguments(tiny_chat: Any) -> None:
 @pytest.mark.parametrize("name", sorted(set(known_protocols()) - {"chat"}))
 def test_no_turn_of_a_text_protocol_takes_minutes_to_read(name: str, within_cpu_seconds: None) -> None:
     protocol = load_protocol(name)
-    kinds = {"json": lambda: JsonActions(protocol, repair=False), "functions": lambda: FunctionActions(protocol)}
+    kinds = {
+        "json": lambda: JsonActions(protocol, repair=False),
+        "functions": lambda: FunctionActions(protocol),
+        "call_list": lambda: CallListActions(protocol, repair=False),
+    }
     actions: Any = kinds.get(protocol.kind, lambda: TagActions(protocol, self_written=False))()
     braces = ("{", '{"a":', '{"action":', '{"action":1,', '{"action":[{"a":1},99999999999999999999,', "[", '"')
     fences = ("```", "```python\n", "<answer>", "</answer>", "<search>", "<think></think>", "\\boxed{")
     fences += ("```bash\n", "<function=", "<function=a>", "<parameter=b>", "</parameter>", "</function>")
     fences += ("<function=a>" + "<parameter=b></parameter>" + "</function>", "<function" + " " * 50)
-    for fragment in (*HOSTILE, *braces, *fences):
+    lists = ("<tool_call>", "</tool_call>", "<tool_call>{}</tool_call>", '{"name": "a"}\n', "<response>", "</response>")
+    for fragment in (*HOSTILE, *braces, *fences, *lists):
         many = fragment * (250_000 // len(fragment))
-        for text in (many, f"<answer>{many}</answer>", f"<search>{many}</search>"):
+        for text in (many, f"<answer>{many}</answer>", f"<search>{many}</search>", f"<tool_call>{many}</tool_call>"):
             actions.read(text, turn=0, parameters={}, in_reasoning=False)
 
 

@@ -90,6 +90,10 @@ TEXT_PROTOCOLS = {
     "json_action": ("act", "action"),
     "mini_swe": ("bash", "command"),
     "r2e": ("search", "query"),
+    "reseek": ("search", "query"),
+    "router_r1": ("search", "query"),
+    "ssrl": ("search", "query"),
+    "toolrl": ("search", "query"),
 }
 
 
@@ -112,7 +116,7 @@ _FORMS = [(*form.calls, form.answer) for form in map(load_protocol, known_protoc
 TAGS = sorted(
     {tag for forms in _FORMS for form in forms if form for tag in form.tags if tag}
     | {tag for item in FORMATS.values() for tag in item.tags}
-    | {"<information>", "</information>", "<result>", "</result>", "<interpreter>", "</interpreter>"}
+    | {"<information>", "</information>", "<result>", "</result>", "<interpreter>", "</interpreter>", "<obs>", "</obs>"}
     | {"<function=", "</function>", "<parameter=", "</parameter>"}
     | {"<tool_response>", "</tool_response>", "<tools>", "</tools>"}
 )
@@ -309,7 +313,8 @@ def tags_of(protocol: str) -> set[str]:
         return {*FORMATS["hermes"].tags, *FORMATS["hermes"].reasoning}
     loaded = load_protocol(protocol)
     written = [tag for form in (*loaded.calls, loaded.answer) if form for tag in form.tags if "<" in tag]
-    return {*written, *(loaded.reasoning or ()), *tags_in(loaded.observation), *tags_in(loaded.notice)}
+    written += [*(loaded.reasoning or ()), *(loaded.call_tags or ())]
+    return {*written, *tags_in(loaded.observation), *tags_in(loaded.notice)}
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import load_address
 
-Kind = Literal["chat", "tags", "json", "functions"]
+Kind = Literal["chat", "tags", "json", "functions", "call_list"]
 Place = Literal["assistant", "user"]
 Box = Literal["none", "kept", "stripped"]
 _T = TypeVar("_T")
@@ -50,7 +50,8 @@ class Protocol:
     name: str
     kind: Kind
     """`chat`: by the chat template. `tags` and `json`: calls of one argument. `functions`: calls of any tools as
-    `<function=name><parameter=key>value</parameter></function>`."""
+    `<function=name><parameter=key>value</parameter></function>`. `call_list`: calls of any tools as JSON objects, one
+    per line between `call_tags`, and an answer between tags."""
     source: str = ""
     system: str = ""
     """System message; comes before the row's."""
@@ -63,6 +64,8 @@ class Protocol:
     calls: tuple[CallForm, ...] = ()
     answer: AnswerForm | None = None
     """None if only the environment ends an episode."""
+    call_tags: tuple[str, str] | None = None
+    """Opening and closing tag of the calls of a turn, in protocols of call lists."""
     max_calls: int = 1
     """Maximum number of executed calls per turn."""
     stop: tuple[str, ...] = ()
@@ -83,6 +86,12 @@ class Protocol:
             raise ConfigError(
                 f"protocol {self.name!r} of kind 'functions' has all tools and no answer, got calls, answer or no "
                 "invalid_action; write invalid_action alone"
+            )
+        is_complete = bool(self.call_tags and self.answer and self.invalid_action) and not self.calls
+        if (self.kind == "call_list" and not is_complete) or (self.kind != "call_list" and self.call_tags):
+            raise ConfigError(
+                f"protocol {self.name!r} of kind {self.kind!r} needs call_tags, an answer and invalid_action, and no "
+                "calls, if its kind is 'call_list'; other kinds have no call_tags"
             )
         if self.kind in ("tags", "json") and not (self.invalid_action and (self.calls or self.answer)):
             raise ConfigError(f"protocol {self.name!r} needs invalid_action, and calls or an answer; add them")
@@ -153,7 +162,7 @@ def _record(kind: type[_T], values: Any, where: str) -> _T:
 
 
 _CHOICES = {"kind": get_args(Kind), "observed_in": get_args(Place), "box": get_args(Box)}
-_PAIRS = {"tags", "reasoning", "self_written"}
+_PAIRS = {"tags", "call_tags", "reasoning", "self_written"}
 
 
 def _checked(name: str, value: Any, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""The codec of a protocol that writes its actions as text: between tags, as JSON objects, or as functions."""
+"""The codec of a protocol that writes its actions as text: in tags, as JSON objects, functions, or lists of calls."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from verl_agentic.agent_loops.codec.decoding import exact_decoder
 from verl_agentic.agent_loops.codec.parsed_turn import parameters_of
 from verl_agentic.agent_loops.codec.token_spans import tokens_between
 from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder, TurnBoundary
+from verl_agentic.agent_loops.protocols.call_list_actions import CallListActions
 from verl_agentic.agent_loops.protocols.function_actions import TAGS, FunctionActions, list_functions
 from verl_agentic.agent_loops.protocols.json_actions import JsonActions
 from verl_agentic.agent_loops.protocols.load_protocol import Protocol
@@ -20,6 +21,10 @@ from verl_agentic.agent_loops.protocols.tag_actions import INVALID, TagActions
 from verl_agentic.agent_loops.threads import offload, offload_if_long
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Action, Message
+
+_ANY_TOOLS = ("functions", "call_list")
+"""Kinds of protocols that can call any tool."""
+Actions = JsonActions | FunctionActions | CallListActions | TagActions
 
 
 class TextCodec:
@@ -43,7 +48,7 @@ class TextCodec:
         """Makes the codec of a protocol and a model.
 
         Args:
-            protocol: the protocol, of kind `tags`, `json` or `functions`.
+            protocol: the protocol, of any kind but `chat`.
             builder: verl's token builder; None for a model without a chat template (plain text prompt).
             repair: fix JSON that is almost right.
             check_arguments: marks calls whose arguments do not fit their tool's schema as errors.
@@ -66,7 +71,7 @@ class TextCodec:
         calls = [form.tags[1] for form in protocol.calls]
         self._stop_texts = tuple(text for text in protocol.stop if not (self_written and text in calls))
         tags = [tag for form in (*protocol.calls, protocol.answer) if form for tag in form.tags if "<" in tag]
-        tags += TAGS if protocol.kind == "functions" else ()
+        tags += TAGS if protocol.kind == "functions" else protocol.call_tags or ()
         self.guard = Guard(
             tokenizer,
             around=[*tags_in(protocol.observation), *tags_in(protocol.notice)],
@@ -148,7 +153,7 @@ class TextCodec:
     def _check_tools(self, tools: Sequence[Schema]) -> None:
         if self._check_arguments:
             check_schemas(tools)
-        if self._protocol.kind == "functions":
+        if self._protocol.kind in _ANY_TOOLS:
             return
         arguments = {form.tool: form.argument for form in self._protocol.calls}
         for name, parameters in parameters_of(tools).items():
@@ -164,7 +169,7 @@ class TextCodec:
         system = [m.content for m in messages if m.role == "system"]
         rest = [m for m in messages if m.role != "system"]
         if rest:
-            listed = list_functions(tools) if self._protocol.kind == "functions" else _list_tools(tools)
+            listed = list_functions(tools) if self._protocol.kind in _ANY_TOOLS else _list_tools(tools)
             question = self._protocol.question.replace("{tools}", listed)
             rest[-1] = replace(rest[-1], content=question.replace("{prompt}", rest[-1].content))
         text = "\n\n".join(part for part in (self._protocol.system, *system) if part)
@@ -245,9 +250,11 @@ class TextCodec:
         return text.removesuffix(next(ends, ""))
 
 
-def _actions(protocol: Protocol, *, repair: bool, self_written: bool) -> JsonActions | FunctionActions | TagActions:
+def _actions(protocol: Protocol, *, repair: bool, self_written: bool) -> Actions:
     if protocol.kind == "json":
         return JsonActions(protocol, repair=repair)
+    if protocol.kind == "call_list":
+        return CallListActions(protocol, repair=repair)
     return (
         FunctionActions(protocol) if protocol.kind == "functions" else TagActions(protocol, self_written=self_written)
     )
