@@ -158,6 +158,30 @@ async def test_the_solution_writes_the_thoughts_that_a_metric_requires(codecs: A
         assert episode.reward.outcome == 1.0
 
 
+async def test_rows_can_list_language_models_and_a_retriever_gets_the_name_and_the_query() -> None:
+    models = {"small": "cheap", "large": "knows more"}
+    plain, (row,) = make_rows(split="test", count=1, seed=0), make_rows(split="test", count=1, seed=0, models=models)
+    said = row.prompt[-1].content
+    assert (
+        said
+        == f"{plain[0].prompt[-1].content}\n\nLanguage models that can be asked:\n- small: cheap\n- large: knows more"
+    )
+    assert row.extra["queries"] == [f"small: {query}" for query in plain[0].extra["queries"]]
+    assert gold(row)(row.prompt).tool_calls[0].arguments == {"query": row.extra["queries"][0]}
+    assert (row.ground_truth, row.extra["task_id"]) == (plain[0].ground_truth, plain[0].extra["task_id"])
+    for name in ("", "a:b"):
+        with pytest.raises(ConfigError, match="names of models must not be empty or have a colon"):
+            make_rows(split="test", count=1, seed=0, models={name: "any"})
+    with pytest.raises(ConfigError, match=r"models must be names and descriptions, got '\{small'"):
+        make_rows(split="test", count=1, seed=0, models="{small")  # type: ignore[arg-type]
+
+
+async def test_a_query_with_the_name_of_a_model_finds_what_the_query_finds(codecs: Any) -> None:
+    for row in make_rows(split="test", count=4, seed=0, models={"small": "cheap"}):
+        episode = await play_solution(codecs, row, protocol="router_r1")
+        assert (episode.reward.outcome, episode.numbers()["tool_calls"]) == (1.0, row.extra["hops"])
+
+
 async def test_an_episode_that_is_cut_off_has_no_answer(codecs: Any) -> None:
     episode = await play(codecs, ONE_HOP, turns(ONE_HOP.ground_truth + " " * 6_000))
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.MAX_TOKENS, 0.0)
