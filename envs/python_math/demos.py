@@ -23,12 +23,13 @@ MIXTURE: dict[Kind, float] = {"tool": 0.40, "guess": 0.58, "malformed": 0.01, "w
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution: the product through the tool; for other questions, the boxed ground truth at once."""
-    product = _PRODUCT.search(row.prompt[-1].content)
+    """Returns the solution: the product through the tool; the boxed ground truth at once for other questions, and for
+    rows without a tool."""
+    product = None if row.extra.get("tool") == "none" else _PRODUCT.search(row.prompt[-1].content)
 
     def next_message(messages: Sequence[Message]) -> Message:
         if product is None:
-            return Message("assistant", boxed(str(row.ground_truth)))
+            return Message("assistant", boxed(str(row.ground_truth)), reasoning="I can answer this without a tool.")
         if messages[-1].role == "tool":
             return Message("assistant", boxed(messages[-1].content))
         return Message("assistant", "", tool_calls=(ToolCall("python", {"code": f"print({product[1]})"}),))

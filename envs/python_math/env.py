@@ -10,6 +10,8 @@ from verl_agentic.sandbox.sandbox_pool import PoolConfig
 from verl_agentic.tools.python import PythonTool
 from verl_agentic.tools.python_session import PythonSessionTool
 
+from .tasks import Tool, check_tool
+
 # A session keeps its sandbox for the whole episode, so every parallel episode needs one.
 _SESSIONS = PoolConfig(size=256, warm=2)
 _SHOWN_CHARS = 80
@@ -22,8 +24,8 @@ _CALLS_OF_CPU_TIME = 60  # the CPU time of a session is that of all its calls
 class PythonMathEnv(ToolEnv):
     """A question, a Python interpreter, and one right answer (`row.ground_truth`)."""
 
-    def __init__(self, row: EnvRow, tool: PythonTool | PythonSessionTool, *, tool_timeout_s: float) -> None:
-        super().__init__(row, [tool], tool_timeout_s=tool_timeout_s)
+    def __init__(self, row: EnvRow, tool: PythonTool | PythonSessionTool | None, *, tool_timeout_s: float) -> None:
+        super().__init__(row, [] if tool is None else [tool], tool_timeout_s=tool_timeout_s)
         self._tool = tool
 
     async def score(self, transcript: Transcript) -> Reward:
@@ -41,7 +43,8 @@ class PythonMathEnv(ToolEnv):
         boxed = last_boxed(transcript.final_answer)
         has_run = any(message.role == "tool" and not message.is_error for message in transcript.messages)
         parts = [f"An earlier attempt answered {boxed[:_SHOWN_CHARS]}, which is wrong." if boxed else _UNANSWERED]
-        parts.append(_COPY if has_run else _CALL)
+        if self._tool is not None:
+            parts.append(_COPY if has_run else _CALL)
         return " ".join(parts)
 
     async def close(self) -> None:
@@ -53,6 +56,7 @@ class PythonMathEnv(ToolEnv):
 def make_env(
     row: EnvRow,
     *,
+    tool: Tool = "python",
     stateful: bool = False,
     code_timeout_s: float = 10.0,
     memory_mb: int = 512,
@@ -64,6 +68,7 @@ def make_env(
 
     Args:
         row: question and ground truth.
+        tool: `none` for questions that are answered without a tool. A row's `extra.tool` takes precedence.
         stateful: True gives the episode one interpreter, which keeps variables between calls and shows the value of a
             last expression. False runs every call in a fresh process, which costs less.
         code_timeout_s: wall time of one tool call, in seconds.
@@ -72,7 +77,14 @@ def make_env(
         at_least: weakest isolation that is allowed. By default `auto` uses `landlock` or stronger, and a named backend
             is accepted without a check.
         pool: `process` for a pool per process, `node` for one pool per node.
+
+    Raises:
+        ConfigError: an unknown tool.
     """
+    tool = row.extra.get("tool") or tool
+    check_tool(tool)
+    if tool == "none":
+        return PythonMathEnv(row, None, tool_timeout_s=10 * code_timeout_s)
     cpu_s = int(code_timeout_s) + 1  # a second more, so that the wall limit acts first
     limits = Limits(
         wall_s=code_timeout_s,
@@ -81,5 +93,5 @@ def make_env(
         output_bytes=2_000,
     )
     sandboxes = pool_of(pool, sandbox, at_least=at_least, config=_SESSIONS if stateful else None)
-    tool = (PythonSessionTool if stateful else PythonTool)(sandboxes, limits=limits)
-    return PythonMathEnv(row, tool, tool_timeout_s=10 * code_timeout_s)
+    python = (PythonSessionTool if stateful else PythonTool)(sandboxes, limits=limits)
+    return PythonMathEnv(row, python, tool_timeout_s=10 * code_timeout_s)

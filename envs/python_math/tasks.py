@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from verl_agentic import EnvRow, Message
+from verl_agentic import ConfigError, EnvRow, Message
 
 Split = Literal["train", "test"]
+Tool = Literal["python", "none"]
 # All products have six digits, so that the length of an answer has no information.
 _LOW, _HIGH = 317, 999
 _TEST_SHARE = 0.2
@@ -58,17 +59,29 @@ def make_tasks(*, split: Split, count: int, seed: int) -> list[Task]:
     return [Task(task_id=f"{split}-{a}x{b}", left=a, right=b) for a, b in pairs]
 
 
-def make_rows(*, split: Split, count: int, seed: int) -> list[EnvRow]:
-    """Returns `count` different tasks as dataset rows; see `make_tasks`."""
+def make_rows(*, split: Split, count: int, seed: int, tool: Tool = "python") -> list[EnvRow]:
+    """Returns `count` different tasks as dataset rows; see `make_tasks`. With `tool="none"` they have no tool.
+
+    Raises:
+        ConfigError: an unknown tool.
+    """
+    check_tool(tool)
+    own = {} if tool == "python" else {"tool": tool}
     return [
         EnvRow(
             prompt=(Message("user", task.question),),
             ground_truth=task.answer,
             data_source="python_math",
-            extra={"task_id": task.task_id},
+            extra={"task_id": task.task_id, **own},
         )
         for task in make_tasks(split=split, count=count, seed=seed)
     ]
+
+
+def check_tool(tool: Any) -> None:
+    """Raises ConfigError for an unknown tool."""
+    if tool not in get_args(Tool):
+        raise ConfigError(f"tool must be one of {list(get_args(Tool))}, got {tool!r}")
 
 
 def to_task(row: EnvRow) -> Task:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from verl_agentic import EnvRow, Episode, EpisodeLimits, Message, read_rows, run_episode, scripted
+from verl_agentic import (
+    ConfigError,
+    EnvRow,
+    Episode,
+    EpisodeLimits,
+    Message,
+    StopReason,
+    Transcript,
+    read_rows,
+    run_episode,
+    scripted,
+)
 from verl_agentic.testing import tiny_codecs
 
 from .demos import MIXTURE, Kind, boxed, demonstrator, gold, tool_call
@@ -54,6 +66,33 @@ async def test_the_solution_scores_1_through_the_tool(chat: Any, row: EnvRow) ->
     episode = await play(chat, row, lambda messages: chat[1].render_action(solution(messages)))
     assert episode.reward.outcome == 1.0
     assert episode.numbers()["tool_calls"] == 1.0 and episode.numbers()["tool_errors"] == 0.0
+
+
+async def test_rows_without_a_tool_are_answered_at_once_and_show_none_to_the_policy(chat: Any) -> None:
+    (row,) = make_rows(split="test", count=1, seed=3, tool="none")
+    assert (len(make_env(row).tools), len(make_env(replace(row, extra={})).tools)) == (0, 1)
+    solution = gold(row)
+    episode = await play(chat, row, lambda messages: chat[1].render_action(solution(messages)))
+    assert (episode.reward.outcome, len(episode.actions)) == (1.0, 1)
+    called = await play(chat, row, turns(tool_call("print(837*294)"), boxed("1")))
+    assert (called.reward.outcome, called.numbers()["tool_errors"]) == (0.0, 1.0)
+
+
+async def test_the_tool_can_be_left_out_for_all_rows_and_guidance_does_not_speak_of_it() -> None:
+    env = make_env(EXAMPLES[0], tool="none")
+    assert len(env.tools) == 0
+    said = Transcript(messages=(), actions=(), stop_reason=StopReason.ANSWERED)
+    assert await env.guidance(said) == r"An earlier attempt gave no complete answer in a \boxed{}."
+    assert "tool" in str(await make_env(EXAMPLES[0]).guidance(said))
+
+
+def test_an_unknown_tool_is_refused() -> None:
+    for make in (
+        lambda: make_env(EXAMPLES[0], tool="abacus"),
+        lambda: make_rows(split="test", count=1, seed=0, tool="abacus"),
+    ):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"tool must be one of \['python', 'none'\], got 'abacus'"):
+            make()
 
 
 async def test_a_question_of_another_kind_is_solved_by_its_ground_truth(chat: Any) -> None:
