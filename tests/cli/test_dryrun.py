@@ -227,6 +227,13 @@ def test_rows_without_a_known_solution_are_sampled_and_a_script_is_refused(tmp_p
         _plan(tmp_path, f"data.train_files={rows}", recipe="code_tests", policy="scripted")
 
 
+def test_a_policy_that_answers_its_own_searches_is_sampled(tmp_path: Path) -> None:
+    own = ("agentic.protocol=search_r1", "agentic.protocol_options={self_written: true}")
+    plan = _plan(tmp_path, *own, recipe="search_qa")
+    assert plan.policy.startswith("all sessions are sampled: the policy writes the observations itself")
+    assert _plan(tmp_path, own[0], recipe="search_qa").expected.scripted
+
+
 def test_sampling_is_a_choice(tmp_path: Path) -> None:
     plan = _plan(tmp_path, policy="sampled")
     assert plan.translation.get("actor_rollout_ref.rollout.custom.agentic.external_sessions") is None

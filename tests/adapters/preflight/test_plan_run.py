@@ -12,6 +12,7 @@ import yaml
 pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight.plan_run import plan
+from verl_agentic.config.recipe_groups import load_recipe
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 from verl_agentic.diagnostics.preflight.result import check_names, judge
@@ -21,6 +22,14 @@ from verl_agentic.paths import recipes_dir
 BROKEN = Path(__file__).parents[2] / "fixtures" / "broken_configs"
 FAULTS = sorted(path.stem for path in BROKEN.glob("*.yaml") if not path.stem.startswith("base"))
 RECIPES = sorted(path.parent.name for path in recipes_dir().glob("*/grpo.yaml"))
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "r1": ("python_math", {"tool": "none"}),
+    "research": ("search_qa", {}),
+    "router_r1": ("search_qa", {"models": {"small": "cheap", "large": "knows more"}}),
+    "toolrl": ("function_calling", {"cases": ["single", "multiple", "parallel", "parallel_multiple"]}),
+    "ssrl": ("search_qa", {}),
+}
+"""Systems whose reward is also for a form -> their environment, and options of its rows."""
 CODE_ROWS = [
     {
         "data_source": "codecontests",
@@ -111,3 +120,28 @@ def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> N
     assert run.prompt is not None and run.prompt.text.rstrip().endswith("assistant")
     assert recipe == "sandbox_fusion" or [trial.outcome for trial in run.gold] == [1.0, 1.0]
     assert not (tmp_path / "out").exists(), "looking at a run leaves nothing of it"
+
+
+@pytest.mark.parametrize("system", FORMS)
+def test_a_solution_has_the_form_that_its_system_rewards(system: str, tiny_model: Path, tmp_path: Path) -> None:
+    env, options = FORMS[system]
+    write_parquet(records(env, count=16, options=options), tmp_path / "rows.parquet")
+    groups = f"agentic/system: {system}, agentic/method: {load_recipe('system', system).noted('method')}"
+    (tmp_path / "my_run.yaml").write_text(
+        f"defaults: [ppo_trainer, agentic/cpu, {groups}, agentic/scale: cpu_tiny, _self_]\n"
+    )
+    overrides = [
+        "hydra.searchpath=[pkg://verl_agentic.config]",
+        f"actor_rollout_ref.model.path={tiny_model}",
+        *(f"data.{split}_files={tmp_path / 'rows.parquet'}" for split in ("train", "val")),
+        *("data.max_prompt_length=1536", "data.max_response_length=1536"),
+    ]
+    run = plan(tmp_path, "my_run", overrides)
+    found = [finding for finding in judge(run) if finding.check == "reward"]
+    if system == "ssrl":
+        assert [(finding.status, "nothing answers the searches" in finding.found) for finding in found] == [
+            ("warn", True)
+        ] * 2
+        return
+    assert [finding.status for finding in found] == ["ok"] * 2, found
+    assert [trial.outcome for trial in run.gold] == [1.0, 1.0]

@@ -50,6 +50,9 @@ async def run_gold(worker: Worker, loop: Any, rows: Sequence[Mapping[str, Any]])
         for index, row in enumerate(rows[:_NUM_ROWS]):
             played = env_row(row)
             package = load_env_package(played.extra.get("env") or settings.env)
+            if settings.protocol_options.self_written:
+                gold.append(GoldTrial(row=index, outcome=None, why="nothing answers the searches of a solution"))
+                continue
             playing = _play(worker, loop, played, package, has_rubric=scorer is not None or has_function)
             trial, numbers = await _try(index, played, playing, scorer)
             metrics = numbers or metrics

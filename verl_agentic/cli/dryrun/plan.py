@@ -178,6 +178,8 @@ def _why_not_scripted(made: Translation, package: EnvPackage | None, files: list
         return f"{package.env_id} has no solution (gold)"
     if made.get("actor_rollout_ref.rollout.n", 1) < 2:
         return "rollout.n is 1"
+    if made.get(f"{_AGENTIC}.protocol_options.self_written"):
+        return "the policy writes the observations itself, and nothing answers the searches of a solution"
     try:
         for row in _first_rows(files[0]):
             package.gold(row)
