@@ -377,6 +377,46 @@ def test_quests_have_locks_whose_keys_must_be_found() -> None:
     assert sum("unlock" in solution and "key" in solution for solution in solutions) > 10
 
 
+PATH = {"layout": "path", "rooms": 5, "objects": 6, "keys": 3, "quest_length": 10, "hint": True}
+
+
+@pytest.mark.parametrize(("rooms", "length"), [(2, 5), (4, 7), (5, 10), (5, 11), (12, 20)])
+def test_a_path_has_the_rooms_and_the_length_that_are_asked_for(rooms: int, length: int) -> None:
+    for seed in range(20):
+        game = generate("quest", seed, **{**PATH, "rooms": rooms, "quest_length": length})
+        spec = game.spec
+        ends = [end for room, _, behind, _ in spec["exits"] for end in (room, behind)]
+        assert sorted(Counter(ends).values()) == [1, 1, *[2] * (rooms - 2)]
+        assert (len(spec["rooms"]), len(spec["things"]), spec["furniture"]) == (rooms, 6, {})
+        assert len(game.solution(game.start())) == length
+        if rooms <= 4:
+            assert searched(game, game.start()) == length
+
+
+def test_one_of_the_keys_in_the_first_room_of_a_path_opens_the_last_door() -> None:
+    for seed in range(20):
+        game = generate("quest", seed, **PATH)
+        assert isinstance(game, Quest)
+        spec, solution = game.spec, game.solution(game.start())
+        keys = [name for name, at in spec["things"].items() if name.endswith(" key") and at == spec["start"]]
+        (locked,) = [lid for lid, (status, _) in spec["locks"].items() if status == "locked"]
+        right = spec["locks"][locked][1]
+        assert len(keys) == 3 and right in keys and f"take {right}" in solution
+        assert f"unlock {locked} with {right}" == solution[-4] and solution[-3] == f"open {locked}"
+        assert set(game.other_keys(game.start(), right)) == set(keys) - {right}
+        wrong = game.move(game.start(), f"take {game.other_keys(game.start(), right)[0]}").state
+        assert game.distance(wrong) == len(solution)
+
+
+def test_a_hint_names_what_is_locked() -> None:
+    game = load_game({**QUEST, "hint": True})
+    assert game.rules("compact") == "quest: put the apple in the chest; locked: red door"
+    assert game.rules("full").startswith(
+        "You play a text adventure. Your quest: put the apple in the chest; locked: red door."
+    )
+    assert load_game(game.spec).rules("compact") == game.rules("compact")
+
+
 # Bandit
 
 
@@ -458,6 +498,11 @@ def test_what_cannot_be_won_is_refused() -> None:
         (QuestOptions, {"rooms": 0}),
         (QuestOptions, {"objects": 21}),
         (QuestOptions, {"quest_length": 0}),
+        (QuestOptions, {"layout": "ring"}),
+        (QuestOptions, {**PATH, "keys": 6}),
+        (QuestOptions, {**PATH, "quest_length": 12}),
+        (QuestOptions, {**PATH, "quest_length": 7}),
+        (QuestOptions, {**PATH, "objects": 14, "keys": 12}),
     ],
 )
 def test_options_out_of_range_are_refused(kind: Any, options: dict[str, Any]) -> None:

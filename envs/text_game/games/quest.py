@@ -38,24 +38,24 @@ class Quest:
     options: ClassVar[type] = QuestOptions
     actions: Sequence[str] | None = None
 
-    def __init__(self, world: World) -> None:
-        """Makes the game of a world."""
-        self._world = world
+    def __init__(self, world: World, *, hint: bool = False) -> None:
+        """Makes the game of a world; with `hint`, the rules name what is locked."""
+        self._world, self._hint = world, hint
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Quest:
         """Returns the quest of a row; see `Game.from_spec`."""
-        return cls(World.from_spec(spec))
+        return cls(World.from_spec(spec), hint=bool(spec.get("hint", False)))
 
     @classmethod
     def generate(cls, seed: int, options: QuestOptions) -> Quest:
         """Returns the quest of a seed; see `Game.generate`."""
-        return cls(make_world(seed, options))
+        return cls(make_world(seed, options), hint=options.hint)
 
     @property
     def spec(self) -> dict[str, Any]:
         """The world."""
-        return {"game": "quest", **self._world.to_spec()}
+        return {"game": "quest", **self._world.to_spec()} | ({"hint": True} if self._hint else {})
 
     @property
     def identity(self) -> str:
@@ -111,12 +111,27 @@ class Quest:
         """Yields other quests in the same world that a state solves."""
         for thing, place in goals(self._world):
             if self._world.place(state, thing) == place and (thing, place) != self._world.goal:
-                yield Quest(replace(self._world, goal=(thing, place)))
+                yield Quest(replace(self._world, goal=(thing, place)), hint=self._hint)
+
+    def with_carried(self, state: QuestState, thing: str) -> QuestState:
+        """Returns the state in which a thing is carried."""
+        return self._world.with_thing(state, thing, CARRIED)
+
+    def other_keys(self, state: QuestState, thing: str) -> list[str]:
+        """Returns the other keys at the place of a thing; none if the thing is no key."""
+        return [
+            name
+            for name in self._world.contents(state, self._world.place(state, thing))
+            if thing.endswith(" key") and name.endswith(" key") and name != thing
+        ]
 
     def rules(self, style: Style) -> str:
         """Returns the quest and the commands."""
         thing, place = self._world.goal
         goal = f"get the {thing}" if place == CARRIED else _with_articles(self._world.put(thing, place))
+        locked = [lid for lid, (status, _) in self._world.locks.items() if status == "locked"]
+        if self._hint and locked:
+            goal += f"; locked: {', '.join(locked)}"
         if style == "compact":
             return f"quest: {goal}"
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from verl_agentic import ConfigError
 
@@ -38,14 +39,45 @@ class QuestOptions:
     """Number of containers, supports, keys and other things; doors do not count."""
     quest_length: int = 4
     """Number of commands of the shortest solution."""
+    layout: Literal["tree", "path"] = "tree"
+    """Arrangement of the rooms. `path`: in a row. Keys lie in the first room, and the thing behind the last, locked
+    door."""
+    keys: int = 3
+    """Number of keys in the first room of a `path`, one of which opens the last door."""
+    hint: bool = False
+    """Whether the prompt names the locked doors and containers."""
 
     def __post_init__(self) -> None:
+        if self.layout not in ("tree", "path"):
+            raise ConfigError(f"layout must be 'tree' or 'path', got {self.layout!r}")
         if not 1 <= self.rooms <= len(_ROOMS):
             raise ConfigError(f"rooms must be 1 to {len(_ROOMS)}, got {self.rooms}")
         if not 1 <= self.objects <= len(_THINGS):
             raise ConfigError(f"objects must be 1 to {len(_THINGS)}, got {self.objects}")
         if not 1 <= self.quest_length <= 30:
             raise ConfigError(f"quest_length must be 1 to 30, got {self.quest_length}")
+        if self.layout == "path":
+            self._check_path()
+
+    @property
+    def path_doors(self) -> int:
+        """Number of closed doors of a `path`, besides the locked one."""
+        # Take the key, walk, unlock, open, take the thing.
+        return self.quest_length - (self.rooms - 1) - 4
+
+    def _check_path(self) -> None:
+        if not 1 <= self.keys < self.objects:
+            raise ConfigError(
+                f"keys of a path must be at least 1 and below objects ({self.objects}), which include the thing to "
+                f"get, got {self.keys}"
+            )
+        if self.keys + self.path_doors > len(_COLORS):
+            raise ConfigError(f"keys and doors of a path need a colour each of {len(_COLORS)}, got {self}; lower them")
+        if self.rooms < 2 or not 0 <= self.path_doors <= self.rooms - 2:
+            raise ConfigError(
+                f"quest_length of a path of {self.rooms} rooms must be {self.rooms + 3} to {2 * self.rooms + 1}, with "
+                f"2 rooms or more, got {self.quest_length}"
+            )
 
 
 def make_world(seed: int, options: QuestOptions) -> World:
@@ -55,6 +87,8 @@ def make_world(seed: int, options: QuestOptions) -> World:
         ConfigError: these numbers of rooms and objects hardly ever give a quest of that length.
     """
     rng = random.Random(seed)
+    if options.layout == "path":
+        return _draw_path(rng, options)
     for _ in range(_TRIES):
         world = _draw(rng, options)
         every = goals(world)
@@ -102,6 +136,51 @@ def _draw(rng: random.Random, options: QuestOptions) -> World:
         start=rng.choice(rooms),
         goal=(others[0], CARRIED),
     )
+
+
+def _draw_path(rng: random.Random, options: QuestOptions) -> World:
+    """Returns a world whose rooms lie in a row, with its goal.
+
+    The last door is locked. Its key lies in the first room, among keys that open nothing.
+    """
+    rooms: list[str] = rng.sample(_ROOMS, options.rooms)
+    colors = rng.sample(_COLORS, options.keys + options.path_doors)
+    keys, doors = [f"{color} key" for color in colors[: options.keys]], [f"{color} door" for color in colors]
+    right, shut = rng.choice(keys), doors[options.keys :]
+    locked = f"{right.removesuffix(' key')} door"
+    closed: dict[int, str] = dict(zip(sorted(rng.sample(range(options.rooms - 2), len(shut))), shut, strict=True))
+    exits: dict[str, dict[str, tuple[str, str | None]]] = {room: {} for room in rooms}
+    ways = _row_of_ways(rng, options.rooms - 1)
+    for place, way in enumerate(ways):
+        door = locked if place == len(ways) - 1 else closed.get(place)
+        exits[rooms[place]][way] = (rooms[place + 1], door)
+        exits[rooms[place + 1]][OPPOSITE[way]] = (rooms[place], door)
+    wanted, *others = rng.sample(_THINGS, options.objects - options.keys)
+    return World(
+        exits=exits,
+        furniture={},
+        locks={**dict.fromkeys(shut, ("closed", None)), locked: ("locked", right)},
+        things={
+            **dict.fromkeys(keys, rooms[0]),
+            wanted: rooms[-1],
+            **{name: rng.choice(rooms[:-1]) for name in others},
+        },
+        start=rooms[0],
+        goal=(wanted, CARRIED),
+    )
+
+
+def _row_of_ways(rng: random.Random, count: int) -> list[str]:
+    """Returns directions of a walk on a grid that comes to no cell twice."""
+    while True:
+        cell, ways, seen = (0, 0), [], {(0, 0)}
+        for _ in range(count):
+            way = rng.choice(sorted(_WAYS))
+            cell = (cell[0] + _WAYS[way][0], cell[1] + _WAYS[way][1])
+            ways.append(way)
+            seen.add(cell)
+        if len(seen) == count + 1:
+            return ways
 
 
 def _map(

@@ -146,14 +146,14 @@ class World:
         reach = [state.room, *(name for name in self.nearby(state) if self.is_open(state, name))]
         for place in reach:
             for thing in self.contents(state, place):
-                yield f"take {thing}", self._with_thing(state, thing, CARRIED)
+                yield f"take {thing}", self.with_thing(state, thing, CARRIED)
 
     def _puts(self, state: QuestState) -> Iterator[tuple[str, QuestState]]:
         places = [name for name in self.nearby(state) if self.is_open(state, name)]
         for thing in self.contents(state, CARRIED):
-            yield f"drop {thing}", self._with_thing(state, thing, state.room)
+            yield f"drop {thing}", self.with_thing(state, thing, state.room)
             for place in places:
-                yield self.put(thing, place), self._with_thing(state, thing, place)
+                yield self.put(thing, place), self.with_thing(state, thing, place)
 
     def put(self, thing: str, place: str) -> str:
         """Returns the command that puts a thing in a container or on a support."""
@@ -163,7 +163,8 @@ class World:
         at = self.lids.index(lid)
         return state._replace(lids=(*state.lids[:at], status, *state.lids[at + 1 :]))
 
-    def _with_thing(self, state: QuestState, thing: str, place: str) -> QuestState:
+    def with_thing(self, state: QuestState, thing: str, place: str) -> QuestState:
+        """Returns the state in which a thing is at a place."""
         at = self.names.index(thing)
         return state._replace(places=(*state.places[:at], place, *state.places[at + 1 :]))
 
