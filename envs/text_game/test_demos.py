@@ -48,6 +48,35 @@ def test_the_same_seed_gives_the_same_moves() -> None:
     assert len({play(ROWS[0], 0.3, seed) for seed in range(9)}) > 1
 
 
+PATHS = make_rows(
+    split="train", count=100, seed=0, game="quest", layout="path", rooms=5, objects=5, quest_length=9, style="compact"
+)
+
+
+def commands(row: EnvRow, **options: float) -> list[str]:
+    """Returns the first commands of a demonstration, up to 20."""
+    next_turn = demonstrator(row, rng=random.Random(row.extra["task_id"]), skilled=1.0, **options)
+    tool, done = ActTool(load_game(row.ground_truth), Presentation.of(row)), []
+    while tool.is_open and len(done) < 20:
+        done.append(next_turn(()).tool_calls[0].arguments["action"])
+        tool.begin_turn()
+        assert not tool.play({"action": done[-1]}).is_error
+    return done
+
+
+def test_a_demonstration_with_a_wrong_key_walks_to_the_lock_as_if_it_were_the_right_one() -> None:
+    for row in PATHS:
+        best, done = commands(row), commands(row, wrong_key=1.0)
+        unlock = next(place for place, command in enumerate(best) if command.startswith("unlock"))
+        changed = [place for place in range(unlock) if best[place] != done[place]]
+        assert len(changed) == 1 and done[changed[0]].startswith("take ") and done[changed[0]].endswith(" key")
+
+
+def test_slips_make_demonstrations_longer_and_the_solution_follows() -> None:
+    lengths = [len(commands(row, slip=0.2)) for row in PATHS]
+    assert min(lengths) == 9 and 10 < sum(lengths) / len(lengths) < 20
+
+
 @pytest.mark.parametrize("game", ["sokoban", "quest", "bandit"])
 def test_other_games_have_demonstrations_too(game: str) -> None:
     (row,) = make_rows(split="train", count=1, seed=0, game=game)

@@ -28,6 +28,8 @@ class Course:
     """Number of demonstrations for the warm start."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment's `make_rows`."""
+    demos: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the environment's `demonstrator`."""
     preset: str = "0.5m"
     """Size of the tiny model."""
     own_tokenizer: bool = True

@@ -151,7 +151,7 @@ def _demonstrate(
 
     def setup_for(index: int, row: EnvRow) -> EpisodeSetup:
         assert package.demonstrator is not None
-        script = package.demonstrator(row, rng=random.Random(f"{seed}/{index}"))
+        script = package.demonstrator(row, rng=random.Random(f"{seed}/{index}"), **course.demos)
         return scripted(script, codec=codec, tokenizer=tokenizer, limits=limits)
 
     make_env = functools.partial(package.make_env, **course.env_config)
