@@ -78,8 +78,13 @@ class TokenMeter:
 
 
 def sampled_tokens(extra: Mapping[str, Any]) -> int:
-    """Returns the tokens of a row that the policy sampled; the mask of a void row would say none."""
-    return sum(end - start for start, end, kind, _ in extra["segments"] if kind == _SAMPLED)
+    """Returns the tokens of a row that the policy sampled; the mask of a void row would say none.
+
+    A branch copies the tokens of its sibling up to the branch point: they were sampled once.
+    """
+    numbers = extra["reward_extra_info"]
+    copied = int(numbers.get("shared_tokens", 0) / numbers.get("rows", 1))
+    return sum(end - start for start, end, kind, _ in extra["segments"] if kind == _SAMPLED) - copied
 
 
 def _group(key: str) -> str:

@@ -23,9 +23,12 @@ from _credit_methods import Method
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
 from verl_agentic.data.rows import read_json_lines
+from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
+from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
 
 _HERE = Path(__file__).parent
 _NEVER = 1_000_000
+_HORIZON = ("turns", "episodes", "variance", "correlation")
 _NUM_PLAYS = 4  # of every held-out task: it costs little, and halves the error of a run's success
 
 
@@ -107,6 +110,7 @@ class Trial(WarmStart):
         self._modules = ("_credit_budget", *method.modules)
         self._begun = json.loads((start / "phases" / "eval_sft.json").read_text())
         sources = [(_HERE / f"{module}.py").read_text() for module in self._modules]
+        # Without paths, so that a copied folder of results is continued too.
         self._fingerprint = _hash(self._fingerprint, self._begun["fingerprint"], *self._overrides(), *sources)
 
     def make(self) -> dict[str, Any]:
@@ -119,6 +123,7 @@ class Trial(WarmStart):
         with self._measured():
             self._phase("rl", self._rl)
             self._phase("eval rl", lambda: self._evaluate("rl", self.out / "checkpoint", greedy=False))
+            self._phase("horizon", lambda: dict(credit_horizon(RunEvidence(self.out / "rl")).evidence))
         shutil.rmtree(self.out / "rl", ignore_errors=True)
         return self._summary()
 
@@ -129,11 +134,13 @@ class Trial(WarmStart):
         }
         # Ray's sockets do not fit into long paths.
         with tempfile.TemporaryDirectory(prefix="credit", ignore_cleanup_errors=True) as ray, _environ(environment):
-            own = [*overrides, *self._overrides(), f"+ray_kwargs.ray_init._temp_dir={ray}"]
+            own = [*overrides, *self._critic(), *self._overrides(), f"+ray_kwargs.ray_init._temp_dir={ray}"]
             super()._train(recipe, module, own, metric=metric)
 
+    def _critic(self) -> list[str]:
+        return [f"critic.model.path={self._start.resolve() / 'sft' / 'model'}"] if self._method.needs_critic else []
+
     def _overrides(self) -> list[str]:
-        critic = [f"critic.model.path={self._start.resolve() / 'sft' / 'model'}"] if self._method.needs_critic else []
         return [
             "trainer.v1.trainer_mode=credit_benchmark",
             f"+benchmark.max_tokens={self._size.max_tokens}",
@@ -142,7 +149,6 @@ class Trial(WarmStart):
             "actor_rollout_ref.actor.optim.lr_scheduler_type=constant",
             f"trainer.save_freq={_NEVER}",
             "trainer.resume_mode=disable",
-            *critic,
             *self._method.overrides,
         ]
 
@@ -150,7 +156,7 @@ class Trial(WarmStart):
         log = max((self.out / "logs").glob("grpo_*.jsonl"), key=lambda path: path.stat().st_mtime)
         steps = [row["data"] for _, row in read_json_lines(log)]
         found = {
-            "recipe": self.settings.recipe,
+            "recipe": Path(self.settings.recipe).name,
             "method": self._method.name,
             "seed": self.settings.seed,
             "success_sft": self._begun["sampled"],
@@ -163,7 +169,10 @@ class Trial(WarmStart):
             "void_share": _mean([step["benchmark/void_share"] for step in steps]),
             "step_s": sum(step["timing_s/step"] for step in steps),
             "wall_s": sum(record["wall_s"] for record in self._records.values()),
+            "num_plays": self.settings.eval_tasks * _NUM_PLAYS,
             "curve": [step["episode/acc"] for step in steps],
+            "curve_tokens": [step["benchmark/tokens"] for step in steps],
+            "horizon": {key: self._records["horizon"].get(key) for key in _HORIZON},
         }
         (self.out / "result.json").write_text(json.dumps(found, indent=1) + "\n")
         return found

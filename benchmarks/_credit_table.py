@@ -93,6 +93,23 @@ class Results:
             for step in range(longest)
         ]
 
+    def drawings(self) -> dict[str, str]:
+        """Returns the learning curves as SVG files by name, as many methods in each as can be told apart."""
+        names, at_once = [method.name for method in METHODS], len(_COLOURS)
+        sets = {f"curves_{place // at_once}": names[place : place + at_once] for place in range(0, len(names), at_once)}
+        drawn: dict[str, str] = {}
+        for title, every in {**sets, "curves_masks": _MASKS}.items():
+            some = [name for name in every if self.values(_TASK, name, "curve")]
+            rows = self.curves(some)
+            drawn[title] = line_file(
+                (
+                    Series(label=name, points=metric_points(rows, name), colour=colour)
+                    for name, colour in zip(some, _COLOURS, strict=False)
+                ),
+                y="share of episodes solved",
+            )
+        return drawn
+
     def _row(self, recipe: str, method: str, title: str) -> str:
         def shown(key: str, pattern: str = "{:.3f}") -> str:
             values = self.values(recipe, method, key)
@@ -110,24 +127,6 @@ class Results:
             f"{seconds / reference:.2f}" if seconds and reference else "",
         ]
         return f"| {' | '.join(cells)} |"
-
-
-def draw(results: Results) -> dict[str, str]:
-    """Returns the learning curves as SVG files by name, as many methods in each as can be told apart."""
-    names, at_once = [method.name for method in METHODS], len(_COLOURS)
-    sets = {f"curves_{place // at_once}": names[place : place + at_once] for place in range(0, len(names), at_once)}
-    drawn: dict[str, str] = {}
-    for title, every in {**sets, "curves_masks": _MASKS}.items():
-        some = [name for name in every if results.values(_TASK, name, "curve")]
-        rows = results.curves(some)
-        drawn[title] = line_file(
-            (
-                Series(label=name, points=metric_points(rows, name), colour=colour)
-                for name, colour in zip(some, _COLOURS, strict=False)
-            ),
-            y="share of episodes solved",
-        )
-    return drawn
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -15,16 +15,14 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from _credit_methods import ABLATIONS, METHODS, Method, named
-from _credit_runs import Size, Trial, WarmStart, read_result
-from _credit_table import Results, draw
-from _report import Target, progress, report
-
-from verl_agentic.cli.quickstart.child_process import ChildFailedError
+from _credit_runs import Size
+from _credit_study import Planned, Study
+from _credit_table import Results
+from _report import Target, report
 
 _TASK, _GAME = "quickstart", "text_game"
 _SIZES = {
@@ -38,8 +36,6 @@ _TARGETS = {
     "zero_signal_share_filter_acc": Target(bound=0.0, at_least=False),
     "zero_signal_share_filter_reward": Target(bound=0.01),
 }
-Planned = tuple[str, Method, int]
-"""Recipe, method and seed."""
 
 
 def main() -> int:
@@ -54,78 +50,44 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the children are ended in order
     with tempfile.TemporaryDirectory(prefix="credit") as nowhere:
         out = args.out or (Path(nowhere) if args.quick else Path("outputs/credit"))
-        study = Study(out.resolve(), quick=args.quick, seeds=1 if args.quick else args.seeds, only=args.only)
+        results, chosen = Results(), named(["grpo", "gigpo"] if args.quick else args.only)
+        sizes = dict.fromkeys(_SIZES, _QUICK) if args.quick else _SIZES
+        study = Study("credit_results", out.resolve(), sizes=sizes, results=results)
         if not args.report:
-            study.run()
-        return study.report()
+            study.run(_plan(results, seeds=1 if args.quick else args.seeds, chosen=chosen))
+        study.read()
+        study.write()
+        print(results.markdown(), flush=True)
+        return _report(results, targets={} if args.quick or chosen else _TARGETS)
 
 
-class Study:
-    """All trainings, in one folder."""
+def _plan(results: Results, *, seeds: int, chosen: Sequence[Method]) -> Iterator[Planned]:
+    """Yields trainings, the most telling first: every method once, then again; ablations; the game; the rest."""
+    if chosen:
+        yield from ((_TASK, method, seed) for seed in range(seeds) for method in chosen)
+        return
+    yield from ((_TASK, method, seed) for seed in range(seeds) for method in METHODS)
+    yield from ((_TASK, method, 0) for method in ABLATIONS)
+    # GRPO is played along: what the others are compared with.
+    best = dict.fromkeys([*results.best(_TASK, [m.name for m in METHODS], count=2), "grpo"])
+    yield from ((_GAME, method, seed) for seed in range(seeds) for method in named([*best]))
+    # Observations are longer there.
+    yield from ((_GAME, method, seed) for seed in range(seeds) for method in named(["all_tokens"]))
+    yield from ((_TASK, method, seed) for seed in range(1, seeds) for method in ABLATIONS)
 
-    def __init__(self, out: Path, *, quick: bool, seeds: int, only: Sequence[str]) -> None:
-        self._out = out
-        self._sizes = dict.fromkeys(_SIZES, _QUICK) if quick else _SIZES
-        self._seeds, self._quick = seeds, quick
-        self._chosen = named(["grpo", "gigpo"] if quick else only)
-        self._starts: dict[str, dict[str, Any]] = {}
-        self.results = Results()
 
-    def run(self) -> None:
-        """Trains what has not been trained, and writes the table after each."""
-        for number, (recipe, method, seed) in enumerate(self._plan(), start=1):
-            progress(f"training {number}: {recipe}, {method.name}, seed {seed}")
-            try:
-                self.results.add(self._train(recipe, method, seed))
-            except ChildFailedError as cause:  # the others are worth having; the same command tries it again
-                progress(f"failed: {cause}")
-            self._write()
-
-    def report(self) -> int:
-        """Prints the table and the closing line; returns the exit code."""
-        for path in sorted(self._out.glob("*/*/result.json")):
-            self.results.add(read_result(path))
-        self._write()
-        print(self.results.markdown(), flush=True)
-        ratios, figures = self.results.ratios(), self.results.figures()
-        wanted = {} if self._quick or self._chosen else _TARGETS
-        values = {**ratios, **figures}
-        missing = {name: "not all of its trainings are done" for name in wanted if values.get(name) is None}
-        return report(
-            "credit_results",
-            ratios={**dict.fromkeys(missing), **ratios},
-            figures=figures,
-            targets=wanted,
-            reasons=missing,
-        )
-
-    def _plan(self) -> Iterator[Planned]:
-        """Yields trainings, the most telling first: every method once, then again; ablations; the game; the rest."""
-        if self._chosen:
-            yield from ((_TASK, method, seed) for seed in range(self._seeds) for method in self._chosen)
-            return
-        yield from ((_TASK, method, seed) for seed in range(self._seeds) for method in METHODS)
-        yield from ((_TASK, method, 0) for method in ABLATIONS)
-        # GRPO is played along: what the others are compared with.
-        best = dict.fromkeys([*self.results.best(_TASK, [m.name for m in METHODS], count=2), "grpo"])
-        yield from ((_GAME, method, seed) for seed in range(self._seeds) for method in named([*best]))
-        # Observations are longer there.
-        yield from ((_GAME, method, seed) for seed in range(self._seeds) for method in named(["all_tokens"]))
-        yield from ((_TASK, method, seed) for seed in range(1, self._seeds) for method in ABLATIONS)
-
-    def _train(self, recipe: str, method: Method, seed: int) -> dict[str, Any]:
-        start, size = self._out / "start" / recipe, self._sizes[recipe]
-        if recipe not in self._starts:
-            self._starts[recipe] = WarmStart(start, recipe, size).make()
-        folder = self._out / recipe / f"{method.name}_{seed}"
-        return Trial(folder, recipe, size, method=method, seed=seed, start=start).make()
-
-    def _write(self) -> None:
-        self._out.mkdir(parents=True, exist_ok=True)
-        command = " ".join(["python benchmarks/credit_results.py", *sys.argv[1:]])
-        (self._out / "table.md").write_text(f"```bash\n{command}\n```\n\n{self.results.markdown()}\n")
-        for name, svg in draw(self.results).items():
-            (self._out / f"{name}.svg").write_text(svg)
+def _report(results: Results, *, targets: Mapping[str, Target]) -> int:
+    """Prints the closing line; returns the exit code."""
+    ratios, figures = results.ratios(), results.figures()
+    values = {**ratios, **figures}
+    missing = {name: "not all of its trainings are done" for name in targets if values.get(name) is None}
+    return report(
+        "credit_results",
+        ratios={**dict.fromkeys(missing), **ratios},
+        figures=figures,
+        targets=targets,
+        reasons=missing,
+    )
 
 
 if __name__ == "__main__":
