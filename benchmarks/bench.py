@@ -5,8 +5,8 @@ one. A benchmark that fails runs once more, and its better ratios count: a busy 
 better when it is lower, unless its target says otherwise.
 
 `--accept` writes the ratios of this run to `benchmarks/accepted.json`; commit that file with the change that explains
-them. Left out, because they need hours or vLLM: `soak_sandbox`, `rollout_server`, `engines`,
-`credit_results`, `quickstart_results`.
+them. Left out, because they need hours or other environments: `soak_sandbox`, `rollout_server`, `engines`,
+`credit_results`, `long_episodes`, `quickstart_results`.
 """
 
 from __future__ import annotations
