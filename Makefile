@@ -20,7 +20,11 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
+<<<<<<< HEAD
 .PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean
+=======
+.PHONY: quickstart quickstart-control results-credit results-long test test-fast test-nightly wheel-env check docs bench bench-accept install clean
+>>>>>>> f56829e (Tests: long episodes in two steps; make results-long)
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -31,6 +35,10 @@ quickstart-control: install
 results-credit: OUT := outputs/credit
 results-credit: install
 	$(BIN)/python benchmarks/credit_results.py --out $(OUT)
+
+results-long: OUT := outputs/long
+results-long: install
+	$(BIN)/python benchmarks/long_episodes.py --out $(OUT)
 
 install: $(VENV)/.installed
 

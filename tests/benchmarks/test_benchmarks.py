@@ -62,6 +62,19 @@ def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
 
 
 @pytest.mark.nightly
+def test_long_episodes_are_trained_with_a_critic_and_with_branches_and_their_gradients_are_compared() -> None:
+    printed, done = run("long_episodes", timeout_s=900)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    figures = printed["figures"]
+    assert figures["trainings"] == 2, done.stderr[-4_000:]
+    assert all(0 <= figures[f"{method}/success_rl"] <= 1 for method in ("turn_gae_subgoals", "arpo"))
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    trained, compared = rows[1:3], [row for row in rows if row[0].startswith("| `")]
+    assert [row[2] for row in trained] == ["1", "1"] and [row[7] for row in trained] == ["2", "2"]
+    assert len(compared) == 12 and {row[1] for row in compared} == {"sparse", "subgoals"}
+
+
+@pytest.mark.nightly
 def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_tokens() -> None:
     printed, done = run("credit_results", timeout_s=900)
     assert done.returncode == 0, done.stderr[-4_000:]
