@@ -20,11 +20,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-<<<<<<< HEAD
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean
-=======
-.PHONY: quickstart quickstart-control results-credit results-long test test-fast test-nightly wheel-env check docs bench bench-accept install clean
->>>>>>> f56829e (Tests: long episodes in two steps; make results-long)
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean results-long
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
