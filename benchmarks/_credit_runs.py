@@ -123,9 +123,13 @@ class Trial(WarmStart):
         with self._measured():
             self._phase("rl", self._rl)
             self._phase("eval rl", lambda: self._evaluate("rl", self.out / "checkpoint", greedy=False))
-            self._phase("horizon", lambda: dict(credit_horizon(RunEvidence(self.out / "rl")).evidence))
         shutil.rmtree(self.out / "rl", ignore_errors=True)
         return self._summary()
+
+    def _rl(self) -> dict[str, Any]:
+        record = super()._rl()
+        found = credit_horizon(RunEvidence(self.out / "rl")).evidence  # the log is removed afterwards
+        return {**record, "horizon": {key: found.get(key) for key in _HORIZON}}
 
     def _train(self, recipe: str, module: list[str], overrides: list[str], *, metric: str) -> None:
         environment = {
@@ -172,7 +176,7 @@ class Trial(WarmStart):
             "num_plays": self.settings.eval_tasks * _NUM_PLAYS,
             "curve": [step["episode/acc"] for step in steps],
             "curve_tokens": [step["benchmark/tokens"] for step in steps],
-            "horizon": {key: self._records["horizon"].get(key) for key in _HORIZON},
+            "horizon": self._records["rl"]["horizon"],
         }
         (self.out / "result.json").write_text(json.dumps(found, indent=1) + "\n")
         return found
