@@ -64,8 +64,8 @@ Three things do not follow from a name:
   `ulysses_sequence_parallel_size` tokens. `preflight` refuses longer ones.
 - **Methods need a group size or a critic.** Methods that compare siblings need `rollout.n` of at least 2. A critic
   needs memory. `preflight` reports both.
-- **Megatron knows fewer keys.** `scale: qwen3_8b_8gpu_megatron` cannot be combined with options of FSDP's optimizer or
-  critic.
+- **Megatron has fewer keys.** `scale: qwen3_8b_8gpu_megatron` goes with all systems but `rlvrr`, which sets a schedule
+  of FSDP's optimizer. Losses and critics that need FSDP are marked in [Credit](credit.md).
 
 **Sources.** Every value has its source as the comment on its line: a section of the paper, a file of the authors' code,
 an example of verl, or `ours`, where no source has a value. Where sources differ, the comment says which one is taken.
