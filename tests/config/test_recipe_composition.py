@@ -21,7 +21,9 @@ NAMES = {group: [name for name in recipe_names(group) if name not in SFT] for gr
 COMBINATIONS = list(
     itertools.islice(zip(*(itertools.cycle(names or [""]) for names in NAMES.values()), strict=True), 40)
 )
-FSDP_ONLY = {"rlvrr": ["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.min_lr_ratio"]}
+FSDP_ONLY = {
+    "system/rlvrr": ["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.min_lr_ratio"],
+}
 """Systems that set keys which Megatron's sections do not have."""
 
 
