@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 from omegaconf import OmegaConf
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -42,15 +43,17 @@ def run(config: Any, environment: dict[str, str]) -> None:
         ray.get(runner.run.remote(config), timeout=_RUN_S)
     finally:
         ray.kill(runner)  # its actors end with it
-        _wait_for_placement_groups()
+        _remove_placement_groups()
 
 
-def _wait_for_placement_groups() -> None:
-    """Waits until those of the last run are removed: the next run's have the same names."""
+def _remove_placement_groups() -> None:
+    """Removes those of the last run, which Ray keeps for a while: the next run's have the same names."""
     deadline = time.monotonic() + _END_S
-    while any(group["state"] != "REMOVED" for group in ray.util.placement_group_table().values()):
+    while left := [key for key, group in placement_group_table().items() if group["state"] != "REMOVED"]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the workers of a run have not ended within {_END_S} s")
+        for key in left:
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID.from_hex(key)))
         time.sleep(0.1)
 
 
