@@ -32,10 +32,22 @@ _TASKS = 16
 _POSITIONS = 131_072
 _JUDGE = "http://127.0.0.1:8001/v1"
 """The endpoint that systems with a judge have; the tests serve one elsewhere."""
-_LABEL = "[[[SPLIT]]]".join(["alpha beta", "[[['alpha', 'beta']]]", "{'key_points': []}"])
+_LABEL = "[[[SPLIT]]]".join(
+    [
+        "alpha beta",
+        "[[['alpha', 'beta']]]",
+        str({"key_points": [{"verification_code": "def check(text):\n    return len(text) % 2 == 0", "weight": 0.5}]}),
+    ]
+)
+"""A label of rlvrr, with a check of style that a random text passes or not."""
 OWN: Mapping[str, Sequence[str]] = {
     # The solution is not guided and the sampled attempts are. No group has two outcomes, so the test compares them.
     "agent_rlvr": ["algorithm.adv_estimator=batch_baseline"],
+    # There is no solution where the policy answers its own searches.
+    "ssrl": [
+        "agentic.rubric.components=[{use: ssrl}, {use: length_linear, "
+        "options: {unit: tokens, target: 0, per_step: 0.0001, max_penalty: 0.2}}]"
+    ],
 }
 """Changes that a step of a random model needs to have a signal."""
 
