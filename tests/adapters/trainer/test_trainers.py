@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,19 @@ def test_a_plain_trainer_of_verl_s_tells_how_many_siblings_differ(queue: StoredR
     # The second token is an observation: 2 distinct of 3, and 1 of 2.
     assert metrics["batch/distinct_share"] == pytest.approx((1 / 2 + 0) / 2)
     assert metrics["batch/distinct_action_share"] == 1.0
+
+
+@pytest.mark.parametrize(("loss", "size"), [("pacs", 2), ("vanilla", None)])
+def test_a_loss_that_compares_siblings_gets_whole_groups(queue: StoredRows, loss: str, size: int | None) -> None:
+    played(queue, {"u_0_0": 1.0, "v_0_0": 1.0, "u_1_0": 0.0, "v_1_0": 0.0}, greedy=(None,))
+    config = to_config(loss=loss)
+    config.actor_rollout_ref.actor.ppo_mini_batch_size = 2
+    trainer = Trainer(config)
+    trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
+    batch = trainer._update_actor(trainer._balance_batch(queue.meta(), {}), {})
+    first_of_ranks = [batch.keys[0][0], batch.keys[2][0]]
+    assert sorted(first_of_ranks) == (["u", "v"] if size else ["u", "u"])
+    assert trainer.seen[-1].get("force_group_size") == size
 
 
 # Greedy sessions.

@@ -106,7 +106,7 @@ def test_a_row_without_siblings_has_no_loss(loss_batch: Make) -> None:
 
 def test_a_split_group_names_the_settings_to_change(loss_batch: Make) -> None:
     batch = one_group(loss_batch, [0.1, 0.2], [1.0, 0.0], group_size_B=[4, 4])
-    message = r"2 of the 4 rows.*use_dynamic_bsz=false and actor\.ppo_micro_batch_size_per_gpu"
+    message = r"2 of the 4 rows of one; set actor\.shuffle=false, and make groups equal: no compaction"
     with pytest.raises(ConfigError, match=message):
         pacs(batch)
 

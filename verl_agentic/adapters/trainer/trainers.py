@@ -32,6 +32,7 @@ from verl_agentic.adapters.trainer.implicit_rewards import (
 from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
 from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
 from verl_agentic.adapters.trainer.trainer_features import length_lr, prompt_information
+from verl_agentic.adapters.trainer.whole_groups import keep_groups_whole
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
@@ -58,6 +59,7 @@ class CreditMixin:
             config.trainer.v1.trainer_mode = self.mode
         super().__init__(config)  # pyright: ignore[reportCallIssue]
         self._greedy: dict[str, float] = {}
+        self._group_rows = 1
         _check(config)
 
     def _setup(self) -> None:
@@ -77,7 +79,15 @@ class CreditMixin:
     def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_greedy(self._estimator):
             batch, self._greedy = _take_greedy(batch)
-        return cast("Any", super())._balance_batch(batch, *args, **kwargs)
+        batch = cast("Any", super())._balance_batch(batch, *args, **kwargs)
+        if "group_size_B" in needs_of_loss(self._loss):
+            ranks = cast("Any", self).actor_rollout_wg._dispatch_info["actor"]
+            self._group_rows = keep_groups_whole(
+                batch,
+                num_ranks=max(ranks) + 1,
+                groups_per_update=self.config.actor_rollout_ref.actor.ppo_mini_batch_size,
+            )
+        return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch.extra_info["calculate_sum_pi_squared"] = _takes_sum_pi_squared(self._estimator)
@@ -119,6 +129,8 @@ class CreditMixin:
             factor = length_lr_factor(_mean_length(batch), reference_length=settings.reference_tokens)
             batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
         batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
+        if self._group_rows > 1:
+            batch.extra_info["force_group_size"] = self._group_rows
         return cast("Any", super())._update_actor(batch, metrics)
 
     @property

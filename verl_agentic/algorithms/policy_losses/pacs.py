@@ -21,7 +21,8 @@ def pacs(batch: LossBatch, *, beta: float = 1.0, balanced: bool = True) -> Loss:
         psi_i = r_i - mean_{j != i} r_j        r_i = beta sum_t (log pi - log pi_old) over sampled tokens
 
     The score covers all rows of a session, which share its loss equally. Gradients also flow through the siblings, so
-    all rows of a group must be in one micro-batch. Rows without sampled tokens or without a finite outcome are void:
+    all rows of a group must be in one micro-batch: the trainers `agentic_*` keep groups of one size together
+    (`adapters.trainer.whole_groups`). Rows without sampled tokens or without a finite outcome are void:
     they have no loss and do not count in the mean. Singletons have no loss. Advantages, clipping and
     `actor.loss_agg_mode` have no effect.
 
@@ -89,9 +90,8 @@ def _check_complete(group_B: Tensor, group_size_B: Tensor, num_groups: int) -> N
         row = int(is_split_B.nonzero()[0])
         raise ConfigError(
             f"pacs compares the rows of a group, got a micro-batch with {int(present_B[row])} of the "
-            f"{int(group_size_B[row])} rows of one; set actor.use_dynamic_bsz=false and "
-            "actor.ppo_micro_batch_size_per_gpu to the rows of a whole mini-batch (ppo_mini_batch_size * rollout.n "
-            "over the number of GPUs), with shuffle=false"
+            f"{int(group_size_B[row])} rows of one; set actor.shuffle=false, and make groups equal: no compaction, no "
+            "agentic.curriculum.group_size, and data.train_batch_size a multiple of the data-parallel ranks"
         )
 
 
