@@ -127,6 +127,19 @@ def test_what_was_chosen_stays_and_every_change_is_told(tmp_path: Path) -> None:
         assert made.get(key) == Translation(config=before).get(key) or told[key].before is None, key
 
 
+def test_a_smaller_group_still_branches(tmp_path: Path) -> None:
+    branching = "agentic.branching={initial: 8, beam: 2}"
+    made = _translated(tmp_path, _GPU, "actor_rollout_ref.rollout.n=16", branching)
+    assert made.get("actor_rollout_ref.rollout.n") == 4
+    assert made.get("actor_rollout_ref.rollout.custom.agentic.branching") == {"initial": 2, "beam": 2}
+
+
+def test_a_loss_that_compares_siblings_gets_a_whole_group_at_a_time(tmp_path: Path) -> None:
+    key, mode = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "actor_rollout_ref.actor.policy_loss.loss_mode"
+    row = _translated(tmp_path).get(key)
+    assert _translated(tmp_path, _GPU, f"{mode}=pacs").get(key) == 4 * row
+
+
 def test_engines_of_megatron_become_fsdp_with_what_both_have(tmp_path: Path) -> None:
     fsdp_only = ("    strategy: fsdp\n", "    ulysses_sequence_parallel_size: 4\n", "    fsdp_config: {")
     lines = [line for line in _GPU.splitlines(keepends=True) if not line.startswith(fsdp_only)]

@@ -21,7 +21,9 @@ pytest.importorskip("verl")
 SYSTEMS = {system.name: system for system in trained_systems()}
 SAMPLE = "search_r1"
 CLUSTER_OF = {name: place % 2 for place, name in enumerate(SYSTEMS)}
-SET_BY_A_DRY_RUN = {"external_sessions", "audit", "log.dir", "rubric.mask_stops", "rubric.mask_overlong"}
+SET_BY_A_DRY_RUN = {
+    *("external_sessions", "branching.initial", "audit", "log.dir", "rubric.mask_stops", "rubric.mask_overlong"),
+}
 """Keys of the plugin that differ in a step on a CPU."""
 
 

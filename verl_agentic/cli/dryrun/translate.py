@@ -11,6 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl_agentic.adapters.preflight.compose import compose
+from verl_agentic.algorithms.policy_loss import needs_of_loss
 
 PROMPTS = 2
 GROUP_SIZE = 4
@@ -242,6 +243,8 @@ def _sizes(made: Translation) -> None:
     made.set("actor_rollout_ref.actor.ppo_mini_batch_size", PROMPTS if mini >= prompts else 1, why)
     if (made.get("actor_rollout_ref.rollout.n", 1)) > GROUP_SIZE:
         made.set("actor_rollout_ref.rollout.n", GROUP_SIZE, why)
+    if made.get(f"{_AGENTIC}.branching.initial", 0) >= (size := made.get("actor_rollout_ref.rollout.n", 1)) > 1:
+        made.set(f"{_AGENTIC}.branching.initial", size // 2, why)
     if made.get("data.gen_batch_size") is not None:
         made.set("data.gen_batch_size", PROMPTS, why)
     if made.get("data.train_max_samples", -1) < 0 or made.get("data.train_max_samples") > _MAX_ROWS:
@@ -267,9 +270,11 @@ def _lengths(made: Translation, *, own_tokenizer: bool) -> None:
         made.set("data.max_prompt_length", prompt, why)
     made.set("data.max_response_length", tokens, why)
     budget = prompt + tokens
-    for key in ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu"):
-        if made.has(key):
-            made.set(key, budget, "memory: one row at a time")
+    needs = needs_of_loss(str(made.get("actor_rollout_ref.actor.policy_loss.loss_mode")))
+    rows, said = (made.get("actor_rollout_ref.rollout.n", 1), "group") if "group_size_B" in needs else (1, "row")
+    for key, fit in (("actor_rollout_ref.actor", rows), ("critic", 1)):
+        if made.has(f"{key}.ppo_max_token_len_per_gpu"):
+            made.set(f"{key}.ppo_max_token_len_per_gpu", fit * budget, f"memory: one {said} at a time")
     if made.get("actor_rollout_ref.rollout.max_model_len") is not None:
         made.set("actor_rollout_ref.rollout.max_model_len", budget, why)
 
