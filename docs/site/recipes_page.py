@@ -204,8 +204,8 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
 
 
 def _linked(text: str) -> str:
-    """Returns a text with its addresses as links."""
-    return re.sub(r"(?<![(<])(https?://[^\s),;]*[^\s),;.])", r"<\1>", text)
+    """Returns a text with its addresses as links, except in code."""
+    return re.sub(r"(`[^`]*`)|(?<![(<])(https?://[^\s),;]*[^\s),;.])", lambda found: found[1] or f"<{found[2]}>", text)
 
 
 if __name__ == "__main__":

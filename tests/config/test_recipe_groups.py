@@ -88,7 +88,8 @@ agentic:
     components:
       - {use: env, name: "a # b"}  # code: f.py
       - use: format  # ours: a reason
-        weight: 0.5
+        options:
+          endpoint: "http://y.org"  # ours: another reason
 algorithm:
   adv_estimator: grpo  # paper 2
   lam: 1e-6
@@ -116,10 +117,14 @@ def test_a_source_is_the_comment_on_the_line_of_a_value(folder: Path) -> None:
         "agentic.credit.options.gamma": (0.5, "paper 1"),
         "agentic.credit.options.names": (["a", "b"], "paper 1"),
         "agentic.rubric.components[0]": ({"use": "env", "name": "a # b"}, "code: f.py"),
-        "agentic.rubric.components[1]": ({"use": "format", "weight": 0.5}, "ours: a reason"),
+        "agentic.rubric.components[1]": ({"use": "format", "options": {"endpoint": "http://y.org"}}, "ours: a reason"),
         "algorithm.adv_estimator": ("grpo", "paper 2"),
         "algorithm.lam": (1e-6, ""),
     }
+    assert [value.text for value in recipe.values] == [
+        *("0.5", "[a, b]", '{use: env, name: "a # b"}', "{use: format, options: {endpoint: 'http://y.org'}}"),
+        *("grpo", "1e-6"),
+    ]
 
 
 def test_a_file_that_begins_with_another_has_its_values_and_sources(folder: Path) -> None:

@@ -32,7 +32,7 @@ class SourcedValue:
     """Dotted; `components[0]` is an item of a list that is written over several lines."""
     value: Any
     text: str
-    """As it is written."""
+    """As it is written, on one line."""
     source: str
     """Empty if its line has none."""
     recipe: str
@@ -138,6 +138,8 @@ def _value(node: yaml.Node, key: str, text: str, *, recipe: str, flow: yaml.Node
     comment = re.match(r"[ \t]+#[ \t]*([^\n]*)", text[last.end_mark.index :])
     value = _Loader("").construct_object(node, deep=True)
     written = text[node.start_mark.index : node.end_mark.index].strip()
+    if "\n" in written:  # there are comments between the lines
+        written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6).strip()
     return SourcedValue(key=key, value=value, text=written, source=comment[1].strip() if comment else "", recipe=recipe)
 
 
