@@ -43,7 +43,7 @@ def archer(batch: CreditBatch, *, gamma: float = 0.9) -> Advantages:
     Args:
         gamma: discount per turn.
 
-    Paper: https://arxiv.org/abs/2402.19446 (gamma 0.9 and tau 0.1 from its code)
+    Paper: https://arxiv.org/abs/2402.19446 (gamma 0.9 and tau 0.1: defaults of its code; its config has 0.95)
     """
     assert batch.values_BT is not None
     states = TurnStates.of(batch)
