@@ -211,7 +211,7 @@ def test_a_choice_whose_configuration_does_not_resolve_is_left_to_verl() -> None
 
 def test_the_run_of_the_readme_composes_with_its_command_line(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (recipe,) = (block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "agentic/plugin" in block)
+    recipe = next(block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "agentic/plugin" in block)
     (tmp_path / "my_run.yaml").write_text(recipe)
     composed = compose(tmp_path, "my_run", ["agentic.limits.max_turns=6"])
     assert OmegaConf.select(composed.config, AGENTIC).limits == {"max_turns": 6, "turn_timeout_s": 120}
