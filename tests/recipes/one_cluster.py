@@ -25,7 +25,7 @@ from verl.utils.device import auto_set_device
 
 from verl_agentic.adapters.dryrun.step_probe import write_error
 
-_RUN_S, _END_S = 300, 30
+_RUN_S, _END_S = 600, 120
 
 
 def run(config: Any, environment: dict[str, str]) -> None:

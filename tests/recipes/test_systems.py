@@ -23,6 +23,7 @@ SAMPLE = "search_r1"
 CLUSTER_OF = {name: place % 2 for place, name in enumerate(SYSTEMS)}
 SET_BY_A_DRY_RUN = {
     *("external_sessions", "branching.initial", "audit", "log.dir", "rubric.mask_stops", "rubric.mask_overlong"),
+    "sampling.poll_interval_s",
 }
 """Keys of the plugin that differ in a step on a CPU."""
 

@@ -102,6 +102,12 @@ def test_what_the_faults_are_made_of_has_none(name: str) -> None:
     assert run.prompt is not None and run.call is not None
 
 
+@pytest.mark.usefixtures("fixtures")
+def test_the_first_prompt_is_that_of_the_policy_where_the_solution_generates_sessions() -> None:
+    run = plan(BROKEN, "base", ["hydra.searchpath=[pkg://verl_agentic.config]", "agentic.external_sessions=1"])
+    assert run.prompt is not None and run.prompt.text.rstrip().endswith("assistant")
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> None:
     rows = CODE_ROWS if recipe == "sandbox_fusion" else records(**_course(recipe), count=16)

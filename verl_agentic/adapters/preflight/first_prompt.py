@@ -186,7 +186,9 @@ async def render(worker: Worker, row: Mapping[str, Any]) -> tuple[FirstPrompt, C
 
 async def _first_request(worker: Worker, loop: Any, row: Mapping[str, Any]) -> Mapping[str, Any]:
     kwargs = {key: value for key, value in row.items() if key != "agent_name"}
-    kwargs |= {"uid": "preflight", "session_id": 0, "global_steps": 1}
+    # The last session of a group: the solution may generate the first ones (`agentic.external_sessions`).
+    last = max(0, int(worker.config.actor_rollout_ref.rollout.n) - 1)
+    kwargs |= {"uid": "preflight", "session_id": last, "global_steps": 1}
     playing = asyncio.ensure_future(loop.run(worker.sampling(), **kwargs))
     await asyncio.wait({playing})
     failure = playing.exception()
