@@ -43,6 +43,8 @@ _LABEL = "[[[SPLIT]]]".join(
 OWN: Mapping[str, Sequence[str]] = {
     # The solution is not guided and the sampled attempts are. No group has two outcomes, so the test compares them.
     "agent_rlvr": ["algorithm.adv_estimator=batch_baseline"],
+    # A group of one has no place for the solution.
+    "coderl": ["actor_rollout_ref.rollout.n=2"],
     # There is no solution where the policy answers its own searches.
     "ssrl": [
         "agentic.rubric.components=[{use: ssrl}, {use: length_linear, "
