@@ -211,6 +211,11 @@ def test_arpo_pays_for_both_tools_only_when_they_ran(turns: list[Any], golden: s
     assert score("arpo", sample(turns, ground_truth=golden)) == pytest.approx(value, abs=1e-6)
 
 
+@pytest.mark.parametrize(("options", "high"), [({}, 1.1), ({"python_tools": []}, 1.0), ({"search_tools": []}, 1.0)])
+def test_the_maximum_of_arpo_can_be_reached_with_one_tool(options: dict[str, Any], high: float) -> None:
+    assert load_component("arpo").make(options).high == high
+
+
 def test_arpo_knows_tools_by_the_names_it_is_given() -> None:
     turns = [tagged("<think>t</think>", found("x", "bing")), tagged("", found("x", "jupyter")), ANSWERED]
     named = {"search_tools": ["bing"], "python_tools": ["jupyter"]}

@@ -15,7 +15,13 @@ from verl_agentic.rewards.tool_calls.calls import was_carried_out
 BOTH_TOOLS = 0.1
 
 
-@component(low=-1.0, high=1.0 + BOTH_TOOLS, kind="outcome", inline=True, needs_ground_truth=True)
+@component(
+    low=-1.0,
+    high=lambda search_tools, python_tools: 1.0 + (BOTH_TOOLS if search_tools and python_tools else 0.0),
+    kind="outcome",
+    inline=True,
+    needs_ground_truth=True,
+)
 def arpo(
     sample: Sample, *, search_tools: Sequence[str] = ("search",), python_tools: Sequence[str] = ("python",)
 ) -> Value:
@@ -25,8 +31,8 @@ def arpo(
     without ground truth.
 
     Args:
-        search_tools: names of search tools.
-        python_tools: names of tools that run code.
+        search_tools: names of search tools; none where there is none, so that the maximum is 1.
+        python_tools: names of tools that run code; the same.
 
     Raises:
         DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
