@@ -25,6 +25,7 @@ RECIPES = sorted(path.parent.name for path in recipes_dir().glob("*/grpo.yaml"))
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "r1": ("python_math", {"tool": "none"}),
     "research": ("search_qa", {}),
+    "arpo": ("search_qa", {}),
     "router_r1": ("search_qa", {"models": {"small": "cheap", "large": "knows more"}}),
     "toolrl": ("function_calling", {"cases": ["single", "multiple", "parallel", "parallel_multiple"]}),
     "ssrl": ("search_qa", {}),
