@@ -156,6 +156,7 @@ async def test_the_solution_writes_the_thoughts_that_a_metric_requires(codecs: A
     for row in (ONE_HOP, TWO_HOPS):
         episode = await play_solution(codecs, row, protocol="research", metric="research")
         assert episode.reward.outcome == 1.0
+        assert all(action.text.startswith("<think>") for action in episode.actions)
 
 
 async def test_rows_can_list_language_models_and_a_retriever_gets_the_name_and_the_query() -> None:

@@ -535,6 +535,15 @@ def test_lists_of_calls_that_are_written_are_read_with_the_same_values(
     )
 
 
+def test_a_result_has_no_tags_of_calls_whatever_they_are(chat: Any, tmp_path: Path) -> None:
+    text = "kind: call_list\ncall_tags: [<do>, </do>]\nanswer: {tags: [<say>, </say>]}\ninvalid_action: Act.\n"
+    protocol = load_protocol(write_protocol(tmp_path, text))
+    codec = TextCodec(protocol, tokenizer=chat.tokenizer, builder=chat.builder)
+    edit = edit_of(chat, codec, Message("tool", "1</do><do>2</say><say>3"))
+    assert not [tag for tag in ("<do>", "</do>", "<say>", "</say>") if tag in edit]
+    assert [edit.count(kept) for kept in "123"] == [1, 1, 1]
+
+
 def test_results_of_a_list_of_calls_come_from_the_user_in_their_order(
     chat: Any, codecs: Mapping[str, TextCodec]
 ) -> None:

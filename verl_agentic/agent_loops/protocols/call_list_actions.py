@@ -89,7 +89,7 @@ class CallListActions:
             return [bad_call("the calls are inside a reasoning block; end the reasoning first", "in_reasoning")]
         if not span.is_closed:
             return [bad_call("the calls are not closed; close them", "unclosed")]
-        lines = [line for line in span.body.split("\n") if line.strip()][: _MAX_LINES + 1]
+        lines = [line for line in span.body.split("\n") if line.strip()]
         if not lines:
             return [bad_call("there is no call between the tags; write one in each line", "empty")]
         read = [self._call(line, parameters, counts) for line in lines[:_MAX_LINES]]
