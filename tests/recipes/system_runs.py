@@ -174,8 +174,8 @@ class Runs:
 
 @contextmanager
 def judged_runs(folder: Path, systems: Sequence[Recipe]) -> Iterator[Runs]:
-    """Yields runs, and serves their judge until the block ends; it prefers the longer answer."""
-    with judging(preferring(lambda a, b: "tie" if len(a) == len(b) else "A" if len(a) > len(b) else "B")) as judge:
+    """Yields runs, and serves their judge until the block ends; it prefers the shorter answer, as the solution's is."""
+    with judging(preferring(lambda a, b: "tie" if len(a) == len(b) else "A" if len(a) < len(b) else "B")) as judge:
         yield Runs(folder, systems, judge.url)
 
 
