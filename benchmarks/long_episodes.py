@@ -8,8 +8,8 @@ wrong key is noticed eight turns later, too late to return. The demonstrations o
 and any of their moves may be a slip.
 
 Every training has a folder of its own under `--out`; finished ones are not run again, so that the same command goes on
-after an interruption. `table.md`, `gradient.md` and the learning curves are written after each of them. `--report`
-trains nothing. The first seed of all methods is trained before the second one of any.
+after an interruption. `table.md` and the learning curves are written after each of them. `--report` trains nothing. The first seed of all methods is trained before the second one of any. Before, the gradients of all estimators are compared on
+the same episodes of the warm-started model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECIPE = "../benchmarks/long_quest"
 _SIZE = Size(sft_steps=280, max_tokens=80_000, max_steps=60, num_tasks=96, eval_tasks=128)
 _QUICK = Size(sft_steps=10, max_tokens=1_000_000, max_steps=2, num_tasks=24, eval_tasks=8, num_demos=100)
 _QUICK_METHODS = ("turn_gae_subgoals", "arpo")
-_GRADIENT, _QUICK_GRADIENT = GradientSize(groups=96), GradientSize(groups=4)
+_GRADIENT, _QUICK_GRADIENT = GradientSize(groups=64), GradientSize(groups=4)
 
 
 def main() -> int:
@@ -56,10 +56,10 @@ def main() -> int:
         study = Study("long_episodes", out, sizes={RECIPE: size}, results=results)
         if not args.report:
             chosen = named(_QUICK_METHODS if args.quick else args.only) or METHODS
-            study.run(_plan(chosen, seeds=1 if args.quick else args.seeds))
-            progress("gradients of all estimators on the same episodes")
             start = study.start(RECIPE)
+            progress("gradients of all estimators on the same episodes")
             measure_gradients(study.out, start, RECIPE, _QUICK_GRADIENT if args.quick else _GRADIENT)
+            study.run(_plan(chosen, seeds=1 if args.quick else args.seeds))
         study.read()
         study.write()
         print(results.markdown(), gradient_table(study.out), sep="\n\n", flush=True)
