@@ -1,15 +1,16 @@
-"""Trains one warm-started tiny model on episodes of 10 to 13 turns, whose first one decides, with several estimators of
+"""Trains one warm-started tiny model on episodes of 9 to 11 turns, whose first one decides, with several estimators of
 credit at the same number of sampled tokens, with and without rewards for subgoals.
 
 python benchmarks/long_episodes.py [--out outputs/long] [--quick] [--only METHOD ...] [--seeds N] [--report]
 
 The task is a quest of `text_game`: three keys lie in the first of five rooms, and one of them opens the last door. A
-wrong key is noticed eight turns later, too late to return. The demonstrations of the warm start often take a wrong key,
+wrong key is noticed five turns later, too late to return. The demonstrations of the warm start often take a wrong key,
 and any of their moves may be a slip.
 
 Every training has a folder of its own under `--out`; finished ones are not run again, so that the same command goes on
-after an interruption. `table.md` and the learning curves are written after each of them. `--report` trains nothing. The first seed of all methods is trained before the second one of any. Before, the gradients of all estimators are compared on
-the same episodes of the warm-started model.
+after an interruption. `table.md` and the learning curves are written after each of them. `--report` trains nothing.
+The gradients of all estimators are compared first, on the same episodes of the warm-started model. Then the first seed
+of all methods is trained before the second one of any.
 """
 
 from __future__ import annotations
