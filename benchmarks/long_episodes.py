@@ -1,5 +1,5 @@
-"""Trains one warm-started tiny model on episodes of 9 to 11 turns, whose first one decides, with several estimators of
-credit at the same number of sampled tokens, with and without rewards for subgoals.
+"""Trains one warm-started tiny model on episodes of 9 to 11 turns, of which an early one decides. Compares estimators
+of credit at the same number of sampled tokens, with and without rewards for subgoals.
 
 python benchmarks/long_episodes.py [--out outputs/long] [--quick] [--only METHOD ...] [--seeds N] [--report]
 
