@@ -87,10 +87,11 @@ async def test_the_tool_can_be_left_out_for_all_rows_and_guidance_does_not_speak
 
 
 def test_an_unknown_tool_is_refused() -> None:
+    unknown: Any = "abacus"
     for make in (
-        lambda: make_env(EXAMPLES[0], tool="abacus"),
-        lambda: make_rows(split="test", count=1, seed=0, tool="abacus"),
-    ):  # type: ignore[arg-type]
+        lambda: make_env(EXAMPLES[0], tool=unknown),
+        lambda: make_rows(split="test", count=1, seed=0, tool=unknown),
+    ):
         with pytest.raises(ConfigError, match=r"tool must be one of \['python', 'none'\], got 'abacus'"):
             make()
 

@@ -44,6 +44,6 @@ def keep_groups_whole(batch: Any, *, num_ranks: int, groups_per_update: int) -> 
         )
     workloads = calculate_workload(torch.tensor([tag["seq_len"] for tag in batch.tags])).tolist()
     of_groups = [sum(workloads[place] for place in group) for group in groups]
-    shares = get_seqlen_balanced_partitions(of_groups, k_partitions=num_ranks, equal_size=True)
+    shares: Any = get_seqlen_balanced_partitions(of_groups, k_partitions=num_ranks, equal_size=True)
     batch.reorder([place for share in shares for number in share for place in groups[number]])
     return size
