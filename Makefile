@@ -3,10 +3,11 @@
 # make test         install, build the wheel, run the tests against it from another folder (WORKERS=n side by side)
 # make test-fast    the same without the tests that start runs of verl or processes that import it
 # make test-nightly all tests, benchmarks and studies too, with new random examples
-# make test-recipes preflight and one training step of every published system, on two cores in 15 minutes
+# make test-recipes preflight and one training step of every published system
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make check        lint, format, types, import contracts
+# make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
 # make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
 # make docs         build the site of docs/ into build/site (installs the extra `docs` first)
 
@@ -20,7 +21,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean results-long
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -87,6 +88,11 @@ test test-fast test-nightly: wheel-env
 test-recipes: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/recipes \
 		-n 2 --dist loadgroup --durations 5 $(PYTEST_ARGS)
+
+# The warnings of vLLM and of its packages are not ours.
+test-vllm: export VERL_PLATFORM := cpu
+test-vllm: vllm
+	$(VLLM)/bin/python -m pytest tests/adapters/vllm_engine -m vllm -W default $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check .

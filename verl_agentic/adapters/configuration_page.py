@@ -110,8 +110,9 @@ is an error.
 
 **Choices.** The plugin also chooses what your keys need, and logs it in one line: `trainer.v1.trainer_mode=agentic_*`
 for features that need it, `trainer.v1.sampler.custom_sampler` for gates and replay,
-`reward.reward_manager.name=rubric` for a rubric, and the agent loop `env_agent` if `agentic.env` is set. A value of
-yours that contradicts such a choice is an error.
+`reward.reward_manager.name=rubric` for a rubric, the agent loop `env_agent` if `agentic.env` is set, and
+`rollout.skip_tokenizer_init=False` for SGLang with a protocol whose turns end with a text. A value of yours that
+contradicts such a choice is an error.
 
 This page and `agentic/plugin.yaml` are generated:
 `python -m verl_agentic.adapters.configuration_page docs/configuration.md verl_agentic/config/agentic/plugin.yaml`.
