@@ -376,6 +376,12 @@ _WRITTEN = (
         symbol="verl.trainer.ppo.core_algos:compute_grpo_outcome_advantage",
         call="token_level_rewards=, response_mask=, index=, config=",
     ),
+    Use(adapter="trainer/whole_groups", symbol="verl.utils.seqlen_balancing:calculate_workload", call="seqlen_list"),
+    Use(
+        adapter="trainer/whole_groups",
+        symbol="verl.utils.seqlen_balancing:get_seqlen_balanced_partitions",
+        call="seqlen_list, k_partitions, equal_size",
+    ),
     Use(adapter="trainer/shuffled_rewards", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
     Use(adapter="trainer/advantages", symbol="verl.trainer.ppo.core_algos:register_adv_est", call="name_or_enum"),
     Use(adapter="trainer/advantages", symbol=f"{_TRAINER_BASE}:"),
