@@ -21,6 +21,7 @@ from samples import sample
 from verl_agentic.errors import ScoringError
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.scorer import Scorer
+from verl_agentic.rewards.worker_pool import Workers
 from verl_agentic.types import StopReason
 
 FILE = Path(__file__).with_name("scorer_components.py")
@@ -192,6 +193,17 @@ async def test_only_so_many_samples_are_scored_at_once_and_waiting_costs_no_dead
     # Twelve rounds of two: longer than the deadline of one.
     assert time.monotonic() - started > 1.2 and not any(score.void for score in scores)
     scorer.close()
+
+
+def test_a_pool_that_closes_while_a_process_starts_leaves_none() -> None:
+    workers, before = Workers(1), set(psutil.Process().children())
+    future = workers.submit(f"{FILE}:quick", {}, answered("7"), timeout_s=60.0)
+    while not (started := set(psutil.Process().children()) - before):
+        time.sleep(0.001)
+    workers.close()
+    with pytest.raises(ScoringError, match="the scorer was closed"):
+        future.result(timeout=60)
+    assert not any(process.is_running() for process in started)
 
 
 def test_a_component_that_hangs_does_not_outlive_its_parent(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ class Workers:
         )
         self._local = threading.local()
         self._all: set[_Worker] = set()
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def submit(self, use: str, options: Mapping[str, Any], subject: Any, *, timeout_s: float) -> Any:
@@ -39,9 +40,10 @@ class Workers:
         return self._threads.submit(self._call, use, options, subject, timeout_s)
 
     def close(self) -> None:
+        """Kills every process, those that are starting too; calls that run or wait fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            workers, self._all = self._all, set()
+            workers, self._all, self._is_closed = self._all, set(), True
         for worker in workers:
             worker.kill()
 
@@ -54,6 +56,10 @@ class Workers:
             worker = self._local.worker = _Worker()
             with self._lock:
                 self._all.add(worker)
+                is_closed = self._is_closed
+            if is_closed:
+                self._drop(worker)
+                raise ScoringError(f"component {use!r} was not called: the scorer was closed")
         try:
             return worker.call(use, options, subject, timeout_s)
         except (OSError, EOFError) as cause:
