@@ -84,10 +84,8 @@ test test-fast test-nightly: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(MARKS)' $(PYTEST_ARGS)
 
-# Two processes, each with a cluster of its own.
 test-recipes: wheel-env
-	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/recipes \
-		-n 2 --dist loadgroup --durations 5 $(PYTEST_ARGS)
+	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/recipes $(PYTEST_ARGS)
 
 # The warnings of vLLM and of its packages are not ours.
 test-vllm: export VERL_PLATFORM := cpu

@@ -8,8 +8,10 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -28,7 +30,7 @@ from verl_agentic.env_package import load_env_package
 from verl_agentic.rewards.repository.repo_task import RepoTask
 from verl_agentic.types import Message
 
-_TASKS = 16
+_TASKS, _CLUSTERS = 16, 2
 _POSITIONS = 131_072
 _JUDGE = "http://127.0.0.1:8001/v1"
 """The endpoint that systems with a judge have; the tests serve one elsewhere."""
@@ -64,7 +66,7 @@ class Step:
 
 
 class Runs:
-    """Runs of the systems of one cluster."""
+    """Runs of systems, in two clusters side by side."""
 
     def __init__(self, folder: Path, systems: Sequence[Recipe], judge: str) -> None:
         """Writes config and rows of each system, and one model whose tokenizer knows their texts."""
@@ -92,11 +94,12 @@ class Runs:
         return ["--config-dir", str(self._folder / name), "--config-name", "run"]
 
     def step(self, name: str) -> Step:
-        """Returns the step of a system; the first call runs those of all systems, one after the other."""
+        """Returns the step of a system; the first call runs those of all systems."""
         if not self._steps:
-            plans, log = dict(self._plans()), self._folder / "main_ppo.log"
-            self._run(plans, log)
-            self._steps = {system: self._ended(system, plan, log) for system, plan in plans.items()}
+            plans = dict(self._plans())
+            parts = [dict(list(plans.items())[place::_CLUSTERS]) for place in range(_CLUSTERS)]
+            with ThreadPoolExecutor(_CLUSTERS) as threads:
+                self._steps = dict(chain(*threads.map(self._run, filter(None, parts))))
         self.config(name)
         return self._steps[name]
 
@@ -124,8 +127,10 @@ class Runs:
             written += rows
         return written
 
-    def _run(self, plans: Mapping[str, DryrunPlan], log: Path) -> None:
-        meter = MemoryMeter()
+    def _run(self, plans: Mapping[str, DryrunPlan]) -> list[tuple[str, Step]]:
+        """Runs a step of each system in one cluster."""
+        folder, meter = self._out(next(iter(plans))), MemoryMeter()
+        log = folder / "main_ppo.log"
         # Ray's sockets do not fit into the long paths of pytest's folders.
         with tempfile.TemporaryDirectory(prefix="va", ignore_cleanup_errors=True) as ray_folder:
             jobs = [
@@ -136,7 +141,7 @@ class Runs:
                 }
                 for name, plan in plans.items()
             ]
-            path = self._folder / "jobs.json"
+            path = folder / "jobs.json"
             path.write_text(json.dumps(jobs))
             command = [sys.executable, str(Path(__file__).with_name("one_cluster.py")), str(path)]
             try:
@@ -146,6 +151,7 @@ class Runs:
                 pass  # the systems that were not run say so
             finally:
                 meter.stop()
+        return [(name, self._ended(name, plan, log)) for name, plan in plans.items()]
 
     def _ended(self, name: str, plan: DryrunPlan, log: Path) -> Step:
         path = self._out(name) / "ended.json"

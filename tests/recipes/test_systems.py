@@ -7,9 +7,7 @@ clusters. `make test-recipes` tests all systems, the other suites a sample.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from system_runs import Runs, judged_runs, trained_systems
@@ -20,7 +18,6 @@ from verl_agentic.cli import main
 pytest.importorskip("verl")
 SYSTEMS = {system.name: system for system in trained_systems()}
 SAMPLE = "search_r1"
-CLUSTER_OF = {name: place % 2 for place, name in enumerate(SYSTEMS)}
 SET_BY_A_DRY_RUN = {
     *("external_sessions", "branching.initial", "audit", "log.dir", "rubric.mask_stops", "rubric.mask_overlong"),
     "sampling.poll_interval_s",
@@ -28,45 +25,30 @@ SET_BY_A_DRY_RUN = {
 """Keys of the plugin that differ in a step on a CPU."""
 
 
-def marked(name: str) -> Any:
-    """Returns the parameter of a system; with several processes of pytest, each cluster runs in one."""
-    own = pytest.mark.slow if name == SAMPLE else pytest.mark.recipes
-    return pytest.param(name, marks=[own, pytest.mark.xdist_group(f"cluster{CLUSTER_OF[name]}")])
+MARKS = {name: pytest.mark.slow if name == SAMPLE else pytest.mark.recipes for name in SYSTEMS}
+every_system = pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in MARKS.items()])
 
 
-every_system = pytest.mark.parametrize("name", list(map(marked, SYSTEMS)))
-
-
-@pytest.fixture(scope="session")
-def runs_of(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Runs]]:
-    """Returns a function of the runs of a system's cluster; the first call prepares those of all chosen systems."""
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Yields the runs of all chosen systems."""
     chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
-    made: dict[int, Runs] = {}
-    with ExitStack() as stack:
-
-        def runs(name: str) -> Runs:
-            cluster = CLUSTER_OF[name]
-            if cluster not in made:
-                members = [SYSTEMS[one] for one in SYSTEMS if one in chosen and CLUSTER_OF[one] == cluster]
-                made[cluster] = stack.enter_context(judged_runs(tmp_path_factory.mktemp("systems"), members))
-            return made[cluster]
-
-        yield runs
+    members = [SYSTEMS[name] for name in SYSTEMS if name in chosen]
+    with judged_runs(tmp_path_factory.mktemp("systems"), members) as made:
+        yield made
 
 
 @every_system
-def test_preflight_passes(name: str, runs_of: Callable[[str], Runs], capsys: pytest.CaptureFixture[str]) -> None:
-    config = runs_of(name).config(name)
+def test_preflight_passes(name: str, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    config = runs.config(name)
     code = main(["preflight", *config, "--json"])
     report = json.loads(capsys.readouterr().out)
     assert code == 0, [check for check in report["checks"] if check["status"] == "fail"]
 
 
 @every_system
-def test_a_step_on_a_cpu_is_right(name: str, runs_of: Callable[[str], Runs]) -> None:
-    step = runs_of(name).step(name)
+def test_a_step_on_a_cpu_is_right(name: str, runs: Runs) -> None:
+    step = runs.step(name)
     assert step.report.is_right, (step.report.error, step.report.stages)
     stages = {stage.name: stage for stage in step.report.stages}
     assert stages["update"].status == stages["weights"].status == "ok"
@@ -74,7 +56,7 @@ def test_a_step_on_a_cpu_is_right(name: str, runs_of: Callable[[str], Runs]) -> 
 
 
 @every_system
-def test_the_step_has_the_config_of_the_system(name: str, runs_of: Callable[[str], Runs]) -> None:
-    changed = {root_key(change.key) for change in runs_of(name).step(name).plan.translation.changes}
+def test_the_step_has_the_config_of_the_system(name: str, runs: Runs) -> None:
+    changed = {root_key(change.key) for change in runs.step(name).plan.translation.changes}
     of_the_plugin = {key.partition("agentic.")[2] for key in changed if key.startswith("agentic.")}
     assert of_the_plugin <= SET_BY_A_DRY_RUN

@@ -14,6 +14,7 @@ from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPCriticConfig
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import value_loss
 
 from verl_agentic.adapters import guard
@@ -100,17 +101,19 @@ def test_the_loss_is_the_cross_entropy_of_sampled_tokens() -> None:
     assert metrics["critic/vpred_mean"] == pytest.approx(float((values[0][1] + values[0][3] + values[1][0]) / 3))
 
 
-def test_the_engine_computes_it_in_the_place_of_verls() -> None:
-    seen: list[Any] = []
-    verls = partial(value_loss, config="config")
-    step = partial(
-        categorical_critic._step_with_bins, lambda self, batch, loss_function, forward_only: seen.append(loss_function)
-    )
-    for bins, loss in ((BINS, verls), (None, verls), (BINS, None)):
-        step(engine(bins), "batch", loss_function=loss, forward_only=False)
-    assert seen[0].func is categorical_value_loss and seen[0].keywords["config"] == "config"
-    assert seen[1:] == [verls, None]
-    assert FSDPEngineWithLMHead.forward_step.__qualname__.startswith("FSDPEngineWithLMHead"), "actors are verl's"
+def test_a_worker_of_a_critic_with_bins_computes_it_in_the_place_of_verls() -> None:
+    verls, critic, actor = partial(value_loss, config="config"), FSDPEngineWithValueHead, FSDPEngineWithLMHead
+
+    def loss_of(kind: Any, bins: Any) -> Any:
+        worker: Any = TrainingWorker.__new__(TrainingWorker)
+        worker.engine = kind.__new__(kind)
+        worker.engine.model_config = engine(bins).model_config
+        worker.set_loss_fn(verls)
+        return worker.loss_fn
+
+    ours = loss_of(critic, BINS)
+    assert ours.func is categorical_value_loss and ours.keywords["config"] == "config"
+    assert loss_of(critic, None) is loss_of(actor, BINS) is verls
 
 
 def test_the_model_gets_an_output_per_bin() -> None:

@@ -1,6 +1,6 @@
 """Patches verl: critics of its FSDP engines classify returns (HL-Gauss) with `critic.categorical`.
 
-Wraps `load_valuehead_model`, and `prepare_model_outputs` and `forward_step` of `FSDPEngineWithValueHead`.
+Wraps `load_valuehead_model`, `FSDPEngineWithValueHead.prepare_model_outputs` and `TrainingWorker.set_loss_fn`.
 
 The value head has an output per bin. The trainer gets the means of the bins as values. The loss is the cross-entropy
 with histograms of the returns, aggregated by `critic.loss_agg_mode`. `critic.cliprange_value` has no effect.
@@ -20,6 +20,7 @@ from verl.utils import model as verl_model
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
+from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
 from verl_agentic.adapters.patching import wrap
@@ -81,14 +82,13 @@ def _to_nested(engine: Any, logits: Tensor, output_args: Any, micro_batch: Any) 
     return torch.nested.nested_tensor_from_jagged(flat, offsets)
 
 
-@wrap(FSDPEngineWithValueHead, "forward_step")
-def _step_with_bins(step: Any, self: Any, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
-    edges = edges_of(self.model_config.hf_config)
-    if edges is not None and loss_function is not None:
+@wrap(TrainingWorker, "set_loss_fn")
+def _set_loss_of_bins(set_loss: Any, self: Any, loss_fn: Any) -> Any:
+    edges = edges_of(self.engine.model_config.hf_config) if isinstance(self.engine, FSDPEngineWithValueHead) else None
+    if edges is not None:
         # The trainer gives `partial(value_loss, config=...)`.
-        config = loss_function.keywords["config"]
-        loss_function = functools.partial(categorical_value_loss, config=config, edges=edges)
-    return step(self, micro_batch, loss_function=loss_function, forward_only=forward_only)
+        loss_fn = functools.partial(categorical_value_loss, config=loss_fn.keywords["config"], edges=edges)
+    return set_loss(self, loss_fn)
 
 
 def categorical_value_loss(
