@@ -105,10 +105,9 @@ def _cache_shape(model: Any) -> CacheShape:
 
 def _store(cache: SlotCache, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor, span: SlotSpan) -> None:
     """Writes the keys and values of the real tokens into their slots."""
-    rows, columns = span.tokens
-    slots, positions = rows + span.start, span.positions_BT[rows, columns]
-    cache.keys[layer][slots, :, positions] = keys_BKTD[rows, :, columns]
-    cache.values[layer][slots, :, positions] = values_BKTD[rows, :, columns]
+    slots, positions = span.places
+    cache.keys[layer][slots, :, positions] = span.of_tokens(keys_BKTD)
+    cache.values[layer][slots, :, positions] = span.of_tokens(values_BKTD)
 
 
 @dataclass
@@ -118,8 +117,7 @@ class _Layer:
     input_norm: Tensor
     qkv: Tensor
     qkv_bias: Tensor | None
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    qk_norm: Tensor | None
     out: Tensor
     out_bias: Tensor | None
     post_norm: Tensor
@@ -137,7 +135,7 @@ class FusedDecoder:
         self._heads = config.num_attention_heads
         self._eps = config.rms_norm_eps
         self._scale = self.cache_shape.head_dim**-0.5
-        self._cos, self._sin = self._rotary_table(config.max_position_embeddings)
+        self._turns = self._rotary_table(config.max_position_embeddings)
         self._fuse()
 
     def update(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -149,9 +147,9 @@ class FusedDecoder:
     def forward(self, span: SlotSpan, cache: SlotCache) -> Tensor:
         """Returns logits; see `Decoder.forward`."""
         hidden = F.embedding(span.ids_BT, self._embedding)
-        cos, sin = self._cos[span.positions_BT][:, None], self._sin[span.positions_BT][:, None]
+        turns = self._turns[span.positions_BT][:, :, None]
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attend(index, layer, hidden, cos, sin, span, cache)
+            hidden = hidden + self._attend(index, layer, hidden, turns, span, cache)
             normed = F.rms_norm(hidden, self._shape, layer.post_norm, self._eps)
             gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
@@ -159,35 +157,36 @@ class FusedDecoder:
         return F.linear(F.rms_norm(last, self._shape, self._final_norm, self._eps), self._head)
 
     def _attend(
-        self, index: int, layer: _Layer, hidden: Tensor, cos: Tensor, sin: Tensor, span: SlotSpan, cache: SlotCache
+        self, index: int, layer: _Layer, hidden: Tensor, turns: Tensor, span: SlotSpan, cache: SlotCache
     ) -> Tensor:
         batch, new = span.ids_BT.shape
         kv, size = self.cache_shape.kv_heads, self.cache_shape.head_dim
         normed = F.rms_norm(hidden, self._shape, layer.input_norm, self._eps)
-        qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(batch, new, self._heads + 2 * kv, size).transpose(1, 2)
-        queries, keys, values = qkv.split([self._heads, kv, kv], dim=1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            queries = F.rms_norm(queries, (size,), layer.q_norm, self._eps)
-            keys = F.rms_norm(keys, (size,), layer.k_norm, self._eps)
-        queries, keys = _rotate(queries, cos, sin), _rotate(keys, cos, sin)
+        qkv = F.linear(normed, layer.qkv, layer.qkv_bias).view(batch, new, self._heads + 2 * kv, size)
+        turned, values = qkv.split([self._heads + kv, kv], dim=2)
+        if layer.qk_norm is not None:
+            turned = F.rms_norm(turned, (size,), eps=self._eps) * layer.qk_norm
+        queries, keys = _rotate(turned, turns).transpose(1, 2).split([self._heads, kv], dim=1)
+        values = values.transpose(1, 2)
         _store(cache, index, keys, values, span)
-        slots, length = slice(span.start, span.start + batch), span.mask_B1TL.shape[-1]
-        attended = F.scaled_dot_product_attention(
-            queries,
-            cache.keys[index, slots, :, :length],
-            cache.values[index, slots, :, :length],
-            attn_mask=span.mask_B1TL,
-            scale=self._scale,
-            enable_gqa=kv != self._heads,
-        )
-        return F.linear(attended.transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
+        attended = [
+            F.scaled_dot_product_attention(
+                queries[begin:end],
+                cache.keys[index, span.start + begin : span.start + end, :, :reach],
+                cache.values[index, span.start + begin : span.start + end, :, :reach],
+                attn_mask=span.mask_B1TL[begin:end, ..., :reach],
+                scale=self._scale,
+                enable_gqa=kv != self._heads,
+            )
+            for begin, end, reach in span.chunks
+        ]
+        return F.linear(torch.cat(attended).transpose(1, 2).reshape(batch, new, -1), layer.out, layer.out_bias)
 
-    def _rotary_table(self, positions: int) -> tuple[Tensor, Tensor]:
+    def _rotary_table(self, positions: int) -> Tensor:
+        """Returns `[positions, D / 2]` complex numbers, by which pairs of a head's components are multiplied."""
         rotary = self._model.model.rotary_emb
         angles = torch.arange(positions, device=rotary.inv_freq.device)[:, None].float() * rotary.inv_freq.float()
-        angles = torch.cat([angles, angles], dim=-1)
-        dtype = self.cache_shape.dtype
-        return (angles.cos() * rotary.attention_scaling).to(dtype), (angles.sin() * rotary.attention_scaling).to(dtype)
+        return torch.polar(torch.full_like(angles, rotary.attention_scaling), angles)
 
     @torch.no_grad()
     def _fuse(self) -> None:
@@ -196,30 +195,38 @@ class FusedDecoder:
         self._head = self._model.lm_head.weight.detach()
         self._final_norm = model.norm.weight.detach()
         self._shape = (self._embedding.shape[1],)
-        self._layers = [_fuse_layer(layer) for layer in model.layers]
+        self._layers = [self._fused(layer) for layer in model.layers]
+
+    def _fused(self, layer: Any) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        heads, kv, size = self._heads, self.cache_shape.kv_heads, self.cache_shape.head_dim
+
+        def paired(q: Tensor, k: Tensor, *others: Tensor) -> Tensor:
+            """Returns all rows; in heads of q and k, components that are rotated together become neighbours."""
+            rows = torch.cat([q, k]).unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
+            return torch.cat([rows, *others]).detach()
+
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        norms = [getattr(getattr(attention, name, None), "weight", None) for name in ("q_norm", "k_norm")]
+        return _Layer(
+            input_norm=layer.input_layernorm.weight.detach(),
+            qkv=paired(*(p.weight for p in projections)),
+            qkv_bias=None if projections[0].bias is None else paired(*(p.bias for p in projections)),
+            qk_norm=None
+            if norms[0] is None
+            else paired(norms[0].repeat(heads), norms[1].repeat(kv)).view(heads + kv, size),
+            out=attention.o_proj.weight.detach(),
+            out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
+            post_norm=layer.post_attention_layernorm.weight.detach(),
+            gate_up=torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()]),
+            down=mlp.down_proj.weight.detach(),
+        )
 
 
-def _fuse_layer(layer: Any) -> _Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    return _Layer(
-        input_norm=layer.input_layernorm.weight.detach(),
-        qkv=torch.cat([p.weight.detach() for p in projections]),
-        qkv_bias=None if projections[0].bias is None else torch.cat([p.bias.detach() for p in projections]),
-        q_norm=getattr(getattr(attention, "q_norm", None), "weight", None),
-        k_norm=getattr(getattr(attention, "k_norm", None), "weight", None),
-        out=attention.o_proj.weight.detach(),
-        out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
-        post_norm=layer.post_attention_layernorm.weight.detach(),
-        gate_up=torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()]),
-        down=mlp.down_proj.weight.detach(),
-    )
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Applies rotary position embedding (halves, as Llama stores them). Paper: https://arxiv.org/abs/2104.09864."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
+def _rotate(x: Tensor, turns: Tensor) -> Tensor:
+    """Applies rotary position embedding to neighbours. Paper: https://arxiv.org/abs/2104.09864."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
 class ModuleDecoder:

@@ -54,6 +54,12 @@ class SlotCache:
             for tensor in (self.keys, self.values):
                 tensor[:, target, :, :length] = tensor[:, source, :, :length]
 
+    def reorder(self, order: Sequence[int], *, length: int) -> None:
+        """Gives slot i the first `length` positions of slot `order[i]`."""
+        index = torch.tensor(order, device=self._shape.device)
+        for tensor in (self.keys, self.values):
+            tensor[:, : len(order), :, :length] = tensor[:, index, :, :length]
+
     def load(self, slot: int, prefix: Prefix, *, length: int) -> None:
         """Copies the first `length` positions of a kept prefix into a slot."""
         self.keys[:, slot, :, :length] = prefix.keys[:, :, :length]

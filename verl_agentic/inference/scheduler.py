@@ -17,12 +17,13 @@ from verl_agentic.errors import ConfigError
 from verl_agentic.inference.decoder import Decoder
 from verl_agentic.inference.kv_cache import PrefixStore, SlotCache, common_length
 from verl_agentic.inference.request import FinishReason, Generation, Running
-from verl_agentic.inference.span import make_span
+from verl_agentic.inference.span import attention_chunks, make_span
 from verl_agentic.inference.stop_text import tokens_before_stop
 from verl_agentic.inference.token_sampling import sample
 from verl_agentic.settings import Settings
 
 _POSITION_STEP = 64  # slots grow by multiples of this many positions
+_MAX_WASTE = 1.1  # of attention over decoding requests that are not in order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ class Scheduler:
         self.waiting: deque[Running] = deque()
         self._decoding: list[Running] = []
         self._filling: list[Running] = []
+        self._is_mixed = False
         self.weights_version = 0
         self.counts = {"generated_tokens": 0, "prefill_tokens": 0, "prefix_hit_tokens": 0, "steps": 0}
 
@@ -162,10 +164,14 @@ class Scheduler:
         if slots <= cache.slots and positions <= cache.positions:
             return
         exact = max(_round_up(positions), _round_up(max(r.computed for r in self.running)))
-        spare = min(max(exact + exact // 2, cache.positions), _round_up(max(r.needed for r in self.running)))
+        full = _round_up(max(r.needed for r in self.running))
         budget = self._config.max_cached_tokens
-        # Spare positions avoid copies, but should not evict kept prefixes.
+        # Spare slots and positions avoid copies, but should not evict kept prefixes.
         wide = slots if slots <= cache.slots else min(2 * slots, self._config.max_running)
+        spare = min(max(exact + exact // 2, cache.positions), full)
+        expected = min(slots + len(self.waiting), self._config.max_running)
+        if expected * full <= budget // 4:
+            wide, spare = max(wide, expected), full
         for wanted, longest, room in (
             (max(wide, cache.slots), max(exact, spare), budget - self._prefixes.num_tokens),
             (slots, max(exact, spare), budget),
@@ -215,8 +221,27 @@ class Scheduler:
             self._cache.load(first + at, spare, length=other.computed)
             self._filling[0], self._filling[at] = request, other
         self._decoding.append(self._filling.pop(0))
+        self._is_mixed = True
+
+    def _sort_decoding(self) -> None:
+        """Puts long requests first, if attention in chunks then reads clearly less.
+
+        The last and shortest one fills the gap of a finished one, so that the order lasts.
+        """
+        lengths = [request.computed for request in self._decoding]
+        order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+        now, then = (
+            sum((end - begin) * reach for begin, end, reach in attention_chunks(some))
+            for some in (lengths, [lengths[at] for at in order])
+        )
+        if now > _MAX_WASTE * then:
+            self._cache.reorder(order, length=lengths[order[0]])
+            self._decoding = [self._decoding[at] for at in order]
 
     def _decode(self) -> None:
+        if self._is_mixed:
+            self._sort_decoding()
+            self._is_mixed = False
         rows = list(self._decoding)
         pieces = [r.token_ids[r.computed :] for r in rows]
         logits_BV = self._forward(rows, pieces, 0)
@@ -266,6 +291,7 @@ class Scheduler:
             self._cache.move(len(self._decoding) - 1, slot, length=last.computed)
             self._decoding[slot] = last
             self._decoding.pop()
+            self._is_mixed = True
             slot = len(self._decoding)  # the gap is now before the filling range
             if self._filling:
                 last = self._filling[-1]
