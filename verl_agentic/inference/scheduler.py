@@ -23,6 +23,7 @@ from verl_agentic.inference.token_sampling import sample
 from verl_agentic.settings import Settings
 
 _POSITION_STEP = 64  # slots grow by multiples of this many positions
+_LEAST_SHARED = 16  # tokens of a running request that are worth waiting for
 _MAX_WASTE = 1.1  # of attention over decoding requests that are not in order
 
 
@@ -140,8 +141,8 @@ class Scheduler:
             # The last prompt token is always computed: its logits choose the first new token.
             length = min(length, len(request.prompt_ids) - 1)
             source, shared = self._shared_with_running(request)
-            if shared <= length:
-                source = None
+            if shared <= max(length, _LEAST_SHARED):
+                source, shared = None, 0
             elif source is not None and source.computed < shared:
                 return  # a sibling is computing this very prompt: wait for it and copy
             request.computed = request.cached = length = max(length, shared)
