@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +13,13 @@ import pytest
 pytest.importorskip("verl")
 
 import torch
+from searching import ROWS, SEARCH, make_searching_env
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl_agentic.adapters.features import is_installed
+from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.env_package import load_env_package
 
 pytestmark = [
     pytest.mark.vllm,
@@ -33,10 +35,10 @@ _MAX_TOKENS = 900
 class Bench:
     """A server, and two models whose weights it may get."""
 
-    def __init__(self, server: Any, folder: Path) -> None:
+    def __init__(self, server: Any, folder: Path, prompt_ids: Sequence[int] = ()) -> None:
         self.server = server
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.prompt_ids = self.tokenizer.encode(_PROMPT)
+        self.prompt_ids = prompt_ids or self.tokenizer.encode(_PROMPT)
         self.first: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.second: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         torch.manual_seed(0)
@@ -128,16 +130,20 @@ async def test_a_turn_that_an_update_aborts_goes_on_with_the_new_weights(fresh: 
     assert fresh.difference(completion, fresh.second, after) < 1e-4 < fresh.difference(completion, fresh.first, after)
 
 
-async def test_a_stop_text_is_part_of_the_turn_that_it_ends(fresh: Bench) -> None:
-    whole = await fresh.generate(200, seed=1)
-    text = fresh.tokenizer.decode(whole.token_ids, skip_special_tokens=True)
-    stop = re.findall(r"[!-~]{2}", text[len(text) // 3 :])[0]  # random bytes are not always characters
-    turn = await fresh.generate(200, seed=1, stop_texts=[stop])
-    assert turn.finish_reason == "stop" and list(turn.token_ids) == list(whole.token_ids)[: len(turn.token_ids)]
-    assert turn.log_probs is not None and len(turn.log_probs) == len(turn.token_ids) < 200
-    sampled = [fresh.tokenizer.decode(ids, skip_special_tokens=True) for ids in (turn.token_ids, turn.token_ids[:-1])]
-    assert stop in sampled[0] and stop not in sampled[1]
-    assert fresh.difference(turn, fresh.first) < 1e-4
+async def test_a_stop_text_is_part_of_the_turn_that_it_ends(bench: Bench, tag_player: Path, tmp_path: Path) -> None:
+    """The model has learned to write the text; nothing else ends its turn."""
+    _, codec = load_codec(str(tag_player), protocol=str(tag_player.parent / "tags.yaml"))
+    env = load_env_package(str(make_searching_env(tmp_path))).make_env(ROWS[0])
+    prompt_ids = await codec.encode_prompt(ROWS[0].prompt, [tool.schema for tool in env.tools])
+    player = Bench(bench.server, tag_player, prompt_ids)
+    await _updated(player, player.first, version=1)
+    whole = await player.generate(60, temperature=0.0)
+    turn = await player.generate(60, temperature=0.0, stop_texts=codec.stop_texts)
+    assert SEARCH.endswith("</search>") and "</search>" in codec.stop_texts
+    assert turn.finish_reason == "stop" and player.tokenizer.decode(turn.token_ids) == SEARCH
+    assert whole.finish_reason == "length" and list(turn.token_ids) == list(whole.token_ids)[: len(turn.token_ids)]
+    assert turn.log_probs is not None and len(turn.log_probs) == len(turn.token_ids)
+    assert player.difference(turn, player.first) < 1e-4
 
 
 async def test_a_stop_token_is_the_last_one_of_the_turn_that_it_ends(fresh: Bench) -> None:
