@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from searching import ROWS, SEARCH, make_searching_env
+from transformers import AutoTokenizer
 from verl_runs import Run, make_run
 
 from verl_agentic.adapters.features import is_installed
@@ -101,7 +102,11 @@ def test_colocate_async_with_lora_trains_on_what_the_newest_weights_sampled(tmp_
     _check(steps)
 
 
-def test_separate_async_trains_on_stop_texts_that_the_newest_weights_sampled(tmp_path: Path, tag_player: Path) -> None:
+def test_separate_async_trains_on_stop_texts_that_the_newest_weights_sampled(
+    tmp_path: Path, tag_player: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # verl 0.9.1 fails where it logs that there is no server on the trainer's own rank.
+    monkeypatch.setenv("VERL_LOGGING_LEVEL", "WARN")
     run = _run(
         tmp_path,
         tag_player,
@@ -119,6 +124,10 @@ def test_separate_async_trains_on_stop_texts_that_the_newest_weights_sampled(tmp
     steps = run.finish(timeout_s=900)
     assert [step["step"] for step in steps] == [1, 2, 3]
     _check(steps)
-    table = load(tmp_path / "log", ["step", "turns", "response_ids", "response_mask", "rollout_log_probs"])
-    turns = [turn["text"] for turns in table[table.step == 1].turns for turn in turns]
-    assert turns.count(SEARCH) > len(turns) / 2, turns
+    table = load(tmp_path / "log", ["step", "response_ids", "response_mask"])
+    rows = table[table.step == 1]
+    tokenizer: Any = AutoTokenizer.from_pretrained(tag_player)
+    trained = [
+        tokenizer.decode(ids[mask == 1]) for ids, mask in zip(rows.response_ids, rows.response_mask, strict=True)
+    ]
+    assert sum(SEARCH in text for text in trained) > len(trained) / 2, trained
