@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from system_runs import Runs, judged_runs, trained_systems
@@ -32,7 +33,8 @@ every_system = pytest.mark.parametrize("name", [pytest.param(name, marks=mark) f
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Yields the runs of all chosen systems."""
-    chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    items: list[Any] = request.session.items
+    chosen = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
     members = [SYSTEMS[name] for name in SYSTEMS if name in chosen]
     with judged_runs(tmp_path_factory.mktemp("systems"), members) as made:
         yield made

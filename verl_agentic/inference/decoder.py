@@ -207,14 +207,15 @@ class FusedDecoder:
             return torch.cat([rows, *others]).detach()
 
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        norms = [getattr(getattr(attention, name, None), "weight", None) for name in ("q_norm", "k_norm")]
+        q_norm, k_norm = (getattr(getattr(attention, name, None), "weight", None) for name in ("q_norm", "k_norm"))
+        qk_norm = None
+        if q_norm is not None and k_norm is not None:
+            qk_norm = paired(q_norm.repeat(heads), k_norm.repeat(kv)).view(heads + kv, size)
         return _Layer(
             input_norm=layer.input_layernorm.weight.detach(),
             qkv=paired(*(p.weight for p in projections)),
             qkv_bias=None if projections[0].bias is None else paired(*(p.bias for p in projections)),
-            qk_norm=None
-            if norms[0] is None
-            else paired(norms[0].repeat(heads), norms[1].repeat(kv)).view(heads + kv, size),
+            qk_norm=qk_norm,
             out=attention.o_proj.weight.detach(),
             out_bias=None if attention.o_proj.bias is None else attention.o_proj.bias.detach(),
             post_norm=layer.post_attention_layernorm.weight.detach(),

@@ -64,7 +64,8 @@ def make_span(pieces: Sequence[list[int]], past: Sequence[int], *, start: int, s
         is_real_BT = columns_T < lengths_B[:, None]
         # Padding attends to its row's first position, and no token attends to it.
         positions_BT = torch.where(is_real_BT, past_B1 + columns_T, 0)
-        rows, columns = tokens = torch.nonzero(is_real_BT, as_tuple=True)
+        rows, columns = torch.nonzero(is_real_BT, as_tuple=True)
+        tokens = rows, columns
         last_B, places = lengths_B - 1, (rows + start, positions_BT[rows, columns])
         chunks = ((0, len(pieces), reach),)
     hidden_BTL = torch.arange(reach, device=device) > positions_BT[:, :, None]
