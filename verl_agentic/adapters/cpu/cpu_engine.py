@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any, cast
@@ -11,12 +12,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from verl.utils import tensordict_utils as tu
 from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 from verl.utils.model import convert_weight_keys
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.engine.utils import detach_tree
 
 from verl_agentic.adapters.cpu.platform import is_chosen
+from verl_agentic.adapters.cpu.similar_lengths import groups_of_similar_length
 from verl_agentic.errors import ConfigError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -61,11 +65,46 @@ class _OnCpu(FSDPEngine):
 
 
 class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
-    """Actor and reference."""
+    """Actor and reference. Rows of similar length share a forward pass, because each is padded to the longest one."""
+
+    def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> tuple[Tensor, dict[str, Any]]:
+        """Returns loss and outputs of a whole micro-batch, whose rows passed through the model in groups."""
+        groups = self._groups(micro_batch)
+        if len(groups) < 2:
+            return super().forward_step(micro_batch, loss_function, forward_only)
+        outputs: list[dict[str, Tensor]] = []
+
+        def keep(*, model_output: dict[str, Tensor], data: Any, dp_group: Any) -> tuple[Tensor, dict[str, Any]]:
+            outputs.append(model_output)
+            return torch.tensor(1.0), {}
+
+        for group in groups:
+            super().forward_step(tu.index_select_tensor_dict(micro_batch, group), keep, forward_only)
+        output = {name: _in_order(groups, [one[name] for one in outputs]) for name in outputs[0]}
+        loss, metrics = torch.tensor(1.0), {}
+        if loss_function is not None:
+            loss, metrics = loss_function(
+                model_output=output, data=micro_batch, dp_group=self.get_data_parallel_group()
+            )
+        return loss, {"model_output": detach_tree(output), "loss": loss.detach().item(), "metrics": metrics}
+
+    def _groups(self, micro_batch: Any) -> list[list[int]]:
+        """Returns one group if there is no padding, if ranks must pass equally often, or if a loss reads logits."""
+        is_padded = not tu.get_non_tensor_data(data=micro_batch, key="use_remove_padding", default=True)
+        reads_logits = tu.get_non_tensor_data(data=micro_batch, key="distillation_use_topk", default=False)
+        if self.get_data_parallel_size() > 1 or not is_padded or reads_logits:
+            return [list(range(len(micro_batch)))]
+        return groups_of_similar_length(micro_batch["input_ids"].offsets().diff().tolist())
 
 
 class CpuEngineWithValueHead(_OnCpu, FSDPEngineWithValueHead):
     """Critic."""
+
+
+def _in_order(groups: list[list[int]], nested: list[Tensor]) -> Tensor:
+    """Returns the rows of the groups' nested tensors in the order of the micro-batch."""
+    rows = dict(zip(itertools.chain(*groups), itertools.chain(*(one.unbind() for one in nested)), strict=True))
+    return torch.nested.as_nested_tensor([rows[at] for at in sorted(rows)], layout=torch.jagged)
 
 
 def threads_of_a_rank() -> int:
