@@ -6,6 +6,7 @@
 # make test-recipes preflight and one training step of every published system
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
+# make peers        install TRL and ms-swift into build/peers, for `python benchmarks/peers.py`
 # make check        lint, format, types, import contracts
 # make test-vllm    run the tests that need vLLM, in .venv-vllm (made if it is missing)
 # make vllm         make .venv-vllm: this package, and vLLM for a CPU (4 GB, minutes)
@@ -21,7 +22,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm check docs bench bench-accept install clean results-long test-vllm
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm peers check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -91,6 +92,21 @@ test-recipes: wheel-env
 test-vllm: export VERL_PLATFORM := cpu
 test-vllm: vllm
 	$(VLLM)/bin/python -m pytest tests/adapters/vllm_engine -m vllm -W default $(PYTEST_ARGS)
+
+# Environments of their own that borrow the dependencies: what they need besides is installed without theirs.
+peers: build/peers/trl/.installed build/peers/swift/.installed
+
+build/peers/trl/.installed: PACKAGES := trl==1.16.0 jmespath==1.1.0
+build/peers/swift/.installed: PACKAGES := ms-swift==4.6.0 trl==0.29.1 modelscope==1.40.2 modelscope_hub==0.5.1 \
+	addict==2.4.0 attrdict==2.0.1 binpacking==2.0.1 dacite==1.9.2 einops==0.8.2 nltk==3.10.4 rouge==1.0.1 \
+	simplejson==4.3.0 tiktoken==0.14.0 zstandard==0.25.0
+build/peers/%/.installed: $(VENV)/.installed
+	rm -rf $(@D)
+	$(BIN)/python -m venv --without-pip $(@D)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --no-deps $(PACKAGES)
+	touch $@
 
 check: install
 	$(BIN)/ruff check .

@@ -69,6 +69,14 @@ def test_what_is_not_measured_any_more_is_a_failure_and_a_missed_goal_is_none(be
 
 def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
     scripts = {path.stem for path in _FOLDER.glob("[!_]*.py")} - {"bench"}
-    left_out = {"soak_sandbox", "rollout_server", "engines", "credit_results", "long_episodes", "quickstart_results"}
+    left_out = {
+        "soak_sandbox",
+        "rollout_server",
+        "engines",
+        "credit_results",
+        "long_episodes",
+        "peers",
+        "quickstart_results",
+    }
     assert scripts == set(bench._ALL) | left_out
     assert all(name in bench.__doc__ for name in left_out)

@@ -14,11 +14,15 @@ from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
+_PEERS = _FOLDER.parent / "build" / "peers"
 
 
-def run(name: str, *, timeout_s: float = 280) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+def run(name: str, *options: str, timeout_s: float = 280) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     done = subprocess.run(
-        [sys.executable, str(_FOLDER / f"{name}.py"), "--quick"], capture_output=True, text=True, timeout=timeout_s
+        [sys.executable, str(_FOLDER / f"{name}.py"), "--quick", *options],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
     )
     assert done.stdout, done.stderr[-2_000:]
     printed = json.loads(done.stdout.splitlines()[-1])
@@ -126,3 +130,18 @@ def test_engines_are_compared_where_vllm_is_installed_and_else_say_why_not() -> 
         assert set(ratios.values()) == {None} and "make vllm" in printed["reasons"]["vs_vllm_cpu"]
     else:
         assert ratios["step_vs_vllm"] == pytest.approx(figures["vllm.step_s"] / figures["agentic.step_s"], rel=1e-3)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not _PEERS.exists(), reason="needs the environments of `make peers`")
+def test_all_trainers_get_the_same_prompts_and_none_trains_on_observations(tmp_path: Path) -> None:
+    printed, done = run("peers", "--out", str(tmp_path), timeout_s=900)
+    figures = printed["figures"]
+    assert done.returncode == 0, done.stderr[-4_000:]
+    assert max(figures[f"sampled_log_prob_max_diff.{side}"] for side in ("ours", "trl")) < 1e-4
+    for side in ("ours", "trl", "swift"):
+        assert figures[f"observation_tokens_trained_share.{side}"] == 0.0
+        assert figures[f"trained_log_prob_max_diff.{side}"] < 1e-4
+        assert figures[f"peak_memory_gb.{side}"] > 0.2 and figures[f"cpu_s_per_step.{side}"] > 0.1
+    assert printed["targets"]["seconds_to_success_vs_trl"]["ok"] is None  # three steps do not suffice
+    assert "has not reached" in printed["reasons"]["seconds_to_success_vs_trl"]
