@@ -14,13 +14,14 @@ import verl
 from verl_agentic import plugin
 from verl_agentic.adapters import patching
 from verl_agentic.adapters.features import Adapter
-from verl_agentic.adapters.patching import Patch, add, patches, replace, undo_failed, wrap
+from verl_agentic.adapters.patching import Patch, add, missing_hooks, patches, replace, undo_failed, wrap
 from verl_agentic.errors import PluginError
 
 
 @pytest.fixture(autouse=True)
 def _empty_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patching, "_applied", [])
+    monkeypatch.setattr(patching, "_missing", {})
 
 
 @pytest.fixture
@@ -157,9 +158,22 @@ def test_a_patch_for_other_versions_of_verl_is_not_applied(owner: Any) -> None:
     major = int(verl.__version__.split(".")[0])
     replace(owner, "label", "later", versions=f">={major + 1}")
     wrap(owner, "gone_since", versions=f">={major + 1}")(print)
-    assert owner.label == "verl" and not patches()
+    assert owner.label == "verl" and not patches() and not missing_hooks()
     replace(owner, "label", "now", versions=f"<{major + 1}")
     assert owner.label == "now" and patches()[0].versions == f"<{major + 1}"
+
+
+def test_a_hook_that_other_versions_have_is_listed_with_what_is_lost_without_it(owner: Any) -> None:
+    major = int(verl.__version__.split(".")[0])
+    for lost in ("", "the metric a"):
+        wrap(owner, "gone", "method", versions=f">={major + 1}", lost=lost)(print)
+        wrap(owner, "method", versions=f"<{major + 1}", lost=lost)(lambda method, *args: method(*args))
+    found = missing_hooks()
+    assert [(hook.symbol.rpartition(".")[2], hook.lost) for hook in found] == [
+        ("gone", "the metric a"),
+        ("method", "the metric a"),
+    ]
+    assert {(hook.adapter, hook.versions) for hook in found} == {(__name__, f">={major + 1}")}
 
 
 def test_an_adapter_that_fails_leaves_verl_as_it_was(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:

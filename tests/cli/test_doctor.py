@@ -96,7 +96,7 @@ def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
     checks = _report(process)["by_name"]
     assert checks["verl"]["status"] == "fail"
     assert checks["verl"]["found"].startswith("0.10.0, not ")
-    assert "works with verl >=0.9.1,<0.10, got verl 0.10.0" in checks["plugin"]["found"]
+    assert f"works with verl {SUPPORTED_VERL}, got verl 0.10.0" in checks["plugin"]["found"]
     assert checks["plugin in a Ray worker"]["status"] == "fail"
 
 
@@ -118,6 +118,8 @@ def test_every_fault_of_the_plugin_is_named_with_what_to_do(
     assert (well.check, well.status) == ("plugin", "ok")
     assert (broken.check, broken.status, broken.found) == ("plugin in a Ray worker", "fail", found)
     assert broken.advice
+    if seen.get("failed"):
+        assert broken.advice.startswith("lost: agent loop env_agent; fix the cause")
 
 
 def test_a_probe_without_an_answer_fails_with_what_it_said_last() -> None:
@@ -176,6 +178,24 @@ def test_patches_are_counted_and_listed_when_asked_for(
         assert (["verl.x:Y.z", order, "wrap", adapter, ">=0.9.1"] in lines) is lists_patches
     doctor.run(argparse.Namespace(json=True, patches=lists_patches, timeout=1.0))
     assert json.loads(capsys.readouterr().out)["patches"] == rows
+
+
+def test_a_hook_that_verl_lacks_is_a_warning_with_what_the_user_loses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook = {"symbol": "verl.x:Y.z", "adapter": "trainer.a", "versions": ">=0.9.2", "lost": "the metric a"}
+    seen = {"process": _WELL, "ray_worker": _WELL, "missing_hooks": [hook]}
+    monkeypatch.setattr(doctor, "_probe", lambda timeout_s: (dict(seen), ""))
+    monkeypatch.setattr(doctor, "machine_checks", lambda: [])
+    assert doctor.run(argparse.Namespace(json=True, patches=False, timeout=1.0)) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["missing_hooks"] == [hook]
+    assert report["checks"][-1] == {
+        "name": "hook Y.z",
+        "status": "warn",
+        "found": "verl 0.9.1 lacks verl.x:Y.z; lost: the metric a",
+        "advice": "pip install 'verl>=0.9.2'",
+    }
 
 
 def test_what_the_probe_prints_among_other_lines_is_read() -> None:

@@ -42,13 +42,32 @@ class Patch:
     """Versions of verl that are patched; empty for all that the plugin supports."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MissingHook:
+    """One attribute that this verl lacks, and that an adapter can do without."""
+
+    symbol: str
+    adapter: str
+    versions: str
+    """Versions of verl that have the attribute."""
+    lost: str
+    """What the user loses."""
+
+
 _applied: list[tuple[Patch, Callable[[], None]]] = []
 """Every patch, and the function that takes it back."""
+_missing: dict[str, MissingHook] = {}
+"""Symbol and adapter -> hook."""
 
 
 def patches() -> tuple[Patch, ...]:
     """Returns the patches of this process in the order in which they were applied."""
     return tuple(patch for patch, _ in _applied)
+
+
+def missing_hooks() -> tuple[MissingHook, ...]:
+    """Returns the attributes that were to be patched in other versions of verl only, and whose patch is a loss."""
+    return tuple(_missing.values())
 
 
 def undo_failed() -> None:
@@ -59,7 +78,7 @@ def undo_failed() -> None:
             _applied.remove((patch, undo))
 
 
-def wrap(owner: Any, *names: str, versions: str = "") -> Callable[[_Wrapper], _Wrapper]:
+def wrap(owner: Any, *names: str, versions: str = "", lost: str = "") -> Callable[[_Wrapper], _Wrapper]:
     """Puts the decorated function around attributes of a class or module of verl.
 
     The function is called with the original first, then with the arguments of the call: `self` of a method, the class
@@ -70,6 +89,7 @@ def wrap(owner: Any, *names: str, versions: str = "") -> Callable[[_Wrapper], _W
         owner: class or module.
         names: attributes that the function serves.
         versions: of verl, as a specifier; with others the attributes stay as they are. Empty for all.
+        lost: what the user loses with others, for `verl-agentic doctor`. Empty if others need no patch.
 
     Raises:
         PluginError: verl has no such attribute.
@@ -78,7 +98,8 @@ def wrap(owner: Any, *names: str, versions: str = "") -> Callable[[_Wrapper], _W
 
     def decorate(wrapper: _Wrapper) -> _Wrapper:
         for name in names:
-            _patch(owner, name, lambda found: _around(found, wrapper), kind="wrap", adapter=adapter, versions=versions)
+            make = functools.partial(_around, wrapper=wrapper)
+            _patch(owner, name, make, kind="wrap", adapter=adapter, versions=versions, lost=lost)
         return wrapper
 
     return decorate
@@ -102,11 +123,22 @@ def _caller() -> str:
     return sys._getframe(2).f_globals["__name__"].removeprefix(_PACKAGE)
 
 
-def _patch(owner: Any, name: str, make: Callable[[Any], Any], *, kind: Kind, adapter: str, versions: str) -> None:
-    if versions and not SpecifierSet(versions).contains(_verl_version(), prereleases=True):
-        return
+def _patch(
+    owner: Any,
+    name: str,
+    make: Callable[[Any], Any],
+    *,
+    kind: Kind,
+    adapter: str,
+    versions: str,
+    lost: str = "",
+) -> None:
     is_module = inspect.ismodule(owner)
     symbol = f"{owner.__name__}:{name}" if is_module else f"{owner.__module__}:{owner.__qualname__}.{name}"
+    if versions and not SpecifierSet(versions).contains(_verl_version(), prereleases=True):
+        if lost:
+            _missing[f"{symbol} {adapter}"] = MissingHook(symbol=symbol, adapter=adapter, versions=versions, lost=lost)
+        return
     missing = object()
     found = inspect.getattr_static(owner, name, missing)
     if (found is missing) != (kind == "add"):

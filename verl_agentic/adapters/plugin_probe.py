@@ -1,6 +1,6 @@
 """Probe of the plugin in a fresh process and in a Ray worker, with its patches of verl. Run as a module.
 
-Prints a JSON line for each.
+Prints a JSON line for each, and for the hooks that this verl lacks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from importlib.metadata import entry_points
 from typing import Any
 
-from verl_agentic.adapters.patching import patches
+from verl_agentic.adapters.patching import missing_hooks, patches
 
 _MARK = "verl_agentic probe: "
 
@@ -62,6 +62,11 @@ def patch_table() -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["symbol"], row["order"]))
 
 
+def missing_table() -> list[dict[str, Any]]:
+    """Returns the hooks that this verl lacks as JSON; complete after `look`."""
+    return [asdict(hook) for hook in missing_hooks()]
+
+
 def look_in_ray_worker() -> dict[str, Any]:
     """Returns what a worker of a Ray cluster of its own sees."""
     try:
@@ -84,7 +89,10 @@ def look_in_ray_worker() -> dict[str, Any]:
 
 
 def parse(output: str) -> dict[str, Any]:
-    """Returns what a run of this module printed: `process`, `patches` and `ray_worker`, unless it ended before."""
+    """Returns what a run of this module printed, or less if it ended before.
+
+    `process`, `patches`, `missing_hooks` and `ray_worker`.
+    """
     seen: dict[str, Any] = {}
     for line in output.splitlines():
         if _MARK in line:
@@ -93,8 +101,14 @@ def parse(output: str) -> dict[str, Any]:
 
 
 def _main() -> None:
-    for place, function in (("process", look), ("patches", patch_table), ("ray_worker", look_in_ray_worker)):
-        print(_MARK + json.dumps({place: function()}), flush=True)
+    parts = {
+        "process": look,
+        "patches": patch_table,
+        "missing_hooks": missing_table,
+        "ray_worker": look_in_ray_worker,
+    }
+    for part, function in parts.items():
+        print(_MARK + json.dumps({part: function()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,14 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints all checks; the exit code is 0 if a quickstart would run."""
     seen, failure = _probe(args.timeout)
-    patches = seen.pop("patches", [])
-    checks = [*machine_checks(), *_plugin_checks(seen, failure)]
+    patches, missing = seen.pop("patches", []), seen.pop("missing_hooks", [])
+    checks = [*machine_checks(), *_plugin_checks(seen, failure), *_hook_checks(seen, missing)]
     is_well = all(check.status != "fail" for check in checks)
     registered = _registered(seen)
     if args.json:
         lines = [{"name": c.check, "status": c.status, "found": c.found, "advice": c.advice} for c in checks]
         report = {"ok": is_well, "checks": lines, "plugin": seen}
-        print(json.dumps({**report, "registered": registered, "patches": patches}, indent=2))
+        tables = {"registered": registered, "patches": patches, "missing_hooks": missing}
+        print(json.dumps({**report, **tables}, indent=2))
     else:
         _show(checks, registered, is_well, patches=patches, lists_patches=args.patches)
     return 0 if is_well else 1
@@ -88,6 +89,19 @@ def _plugin_checks(seen: dict[str, Any], failure: str) -> list[Finding]:
     return checks
 
 
+def _hook_checks(seen: dict[str, Any], missing: list[dict[str, str]]) -> list[Finding]:
+    """Returns a warning for every hook of verl that the adapters can do without, and that the installed one lacks."""
+    return [
+        Finding(
+            check=f"hook {hook['symbol'].partition(':')[2]}",
+            status="warn",
+            found=f"verl {seen['process']['verl']} lacks {hook['symbol']}; lost: {hook['lost']}",
+            advice=f"pip install 'verl{hook['versions']}'",
+        )
+        for hook in missing
+    ]
+
+
 def _plugin_check(name: str, seen: dict[str, Any]) -> Finding:
     found, advice = _plugin_fault(seen)
     if found:
@@ -109,7 +123,11 @@ def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
         return f"verl did not load it, VERL_USE_EXTERNAL_PLUGINS={policy}", "unset VERL_USE_EXTERNAL_PLUGINS"
     if seen["failed"]:
         causes = "; ".join(f"{adapter}: {cause}" for adapter, cause in seen["failed"].items())
-        return causes, "fix the cause, or " + _REINSTALL
+        given = [
+            row["gives"] for row in _registered({"process": {"failed": seen["failed"]}}) if row["state"] == "failed"
+        ]
+        lost = f"lost: {', '.join(given)}; " if given else ""
+        return causes, f"{lost}fix the cause, or {_REINSTALL}"
     return "", ""
 
 
