@@ -23,7 +23,10 @@ from verl_agentic.errors import PluginError
 if TYPE_CHECKING:
     from verl_agentic.adapters.features import Adapter
 
-SUPPORTED_VERL = ">=0.9.1,<0.10"
+RELEASED_VERL = ">=0.9.0,<0.10"
+"""The supported releases: what pip installs with the package."""
+SUPPORTED_VERL = ">=0.9.0,<=0.10.0.dev0"
+"""The same, and snapshots of verl's main branch."""
 _PLUGIN = "plugin"
 """Its name among the failures: then no adapter works."""
 ADAPTERS: tuple[Adapter, ...] = ()
@@ -125,7 +128,7 @@ def _check_version(found: str) -> None:
         is_supported = False
     if not is_supported:
         raise PluginError(
-            f"verl_agentic works with verl {SUPPORTED_VERL}, got verl {found}; pip install 'verl{SUPPORTED_VERL}'"
+            f"verl_agentic works with verl {SUPPORTED_VERL}, got verl {found}; pip install 'verl{RELEASED_VERL}'"
         )
 
 

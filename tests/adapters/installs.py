@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,30 @@ def with_other_verl(folder: Path, version: str) -> Install:
     (folder / "verl" / "version" / "version").write_text(f"{version}\n")
     _add_distribution(folder, "verl", _metadata("verl", version=version))
     return Install(folder)
+
+
+def without_hook(install: Install, file: str, name: str) -> Install:
+    """Returns the installation of `with_other_verl` after a name of its verl has got another one.
+
+    Args:
+        install: the installation.
+        file: that has the name, relative to the package.
+        name: of a function, class or attribute.
+    """
+    path = install.folder / "verl"
+    for part in Path(file).parts:
+        if path.is_symlink():
+            source = path.resolve()
+            path.unlink()
+            path.mkdir()
+            for entry in source.iterdir():
+                if entry.name != "__pycache__":
+                    (path / entry.name).symlink_to(entry)
+        path /= part
+    text = path.read_text()
+    path.unlink()
+    path.write_text(re.sub(rf"\b{name}\b", f"{name}_of_later", text))
+    return install
 
 
 def with_other_plugin(folder: Path, message: str) -> Install:

@@ -22,6 +22,8 @@ class DeclaredPatch:
     kind: str
     parameters: str | None
     """Those of the function that takes the place of verl's; None for another value."""
+    versions: str = ""
+    """Versions of verl that are patched; empty for all."""
 
 
 @functools.cache
@@ -117,11 +119,15 @@ def _declared(tree: ast.Module, call: ast.AST, function: Function | None) -> Ite
     owner = bindings(tree).get(root)
     if owner is None:  # of Ray, or our own
         return
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    versions = given.get("versions", ast.Constant(""))
+    assert isinstance(versions, ast.Constant), ast.unparse(call)
     for name in call.args[1:] if kind == "wrap" else call.args[1:2]:
         assert isinstance(name, ast.Constant), ast.unparse(call)
         parts = ".".join([*path, str(name.value)])
         symbol = f"{owner}{parts}" if owner.endswith(":") else f"{owner}.{parts}"
-        yield DeclaredPatch(symbol, kind, function and _parameters(function.args, skip=int(kind == "wrap")))
+        parameters = function and _parameters(function.args, skip=int(kind == "wrap"))
+        yield DeclaredPatch(symbol, kind, parameters, str(versions.value))
 
 
 def _parameters(arguments: ast.arguments, *, skip: int) -> str:

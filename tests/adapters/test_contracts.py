@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 import verl
 from patch_scan import assigned_attributes, bindings, declared_patches, is_verl, sources
+from verl_versions import is_meant
 
 from verl_agentic.adapters.patching import patches
+from verl_agentic.agent_loops.codec.turn_boundary import ContextBuilder
 from verl_agentic.plugin import ADAPTERS, state
 
 
@@ -38,6 +40,8 @@ class Use:
     """Method of a base class -> all its parameters; None for a property."""
     has: str = ""
     """Attributes or fields of the instances."""
+    versions: str = ""
+    """Versions of verl that an adapter uses it with; empty for all."""
 
 
 _PLATFORM: dict[str, str | None] = {
@@ -175,7 +179,7 @@ _WRITTEN = (
     Use(adapter="preflight/first_prompt", symbol="verl.tools.tool_registry:load_all_tools"),
     Use(adapter="preflight/first_prompt", symbol="verl.utils.config:omega_conf_to_dataclass"),
     Use(adapter="preflight/first_prompt", symbol="verl.utils.dataset.rl_dataset:get_dataset_class"),
-    Use(adapter="preflight/first_prompt", symbol="verl.utils.import_utils:resolve_config_path"),
+    Use(adapter="preflight/first_prompt", symbol="verl.experimental.agent_loop.agent_loop:resolve_config_path"),
     Use(adapter="preflight/rows_as_verl", symbol="verl.trainer.ppo.utils:create_rl_dataset"),
     Use(adapter="preflight/rows_as_verl", symbol="verl:"),
     Use(adapter="preflight/rows_as_verl", symbol="verl:__path__"),
@@ -216,15 +220,19 @@ _WRITTEN = (
     Use(adapter="plugin_probe", symbol="verl:__version__"),
     Use(adapter="guard", symbol="verl.utils.device:"),
     Use(adapter="guard", symbol="verl.utils.device:auto_set_device", call="config"),
-    Use(
-        adapter="rollout/agent_loop",
-        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
-        overrides={
-            "__init__": "trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, "
-            "hf_model_type, **kwargs",
-            "run": "sampling_params, **kwargs",
-        },
-        has="config, rollout_config, processor, continuous_token_builder, tokenizer, server_manager",
+    *(
+        Use(
+            adapter="rollout/agent_loop",
+            symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
+            overrides={
+                "__init__": "trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, "
+                f"{model_type}**kwargs",
+                "run": "sampling_params, **kwargs",
+            },
+            has="config, rollout_config, processor, continuous_token_builder, tokenizer, server_manager",
+            versions=versions,
+        )
+        for versions, model_type in (("<0.9.1", ""), (">=0.9.1", "hf_model_type, "))
     ),
     Use(
         adapter="rollout/agent_loop",
@@ -274,10 +282,23 @@ _WRITTEN = (
         call="name, tokenizer",
     ),
     Use(adapter="rollout/model_codec", symbol="verl.utils.tokenizer:hf_tokenizer", call="name_or_path"),
+    *(
+        Use(
+            adapter="rollout/token_builder",
+            symbol=f"{_WIRING}:create_continuous_token_builder",
+            call=f"tokenizer, {family}, chat_template_kwargs=",
+            versions=versions,
+        )
+        for versions, family in (("<0.9.1", "model_family=, model_path="), (">=0.9.1", "hf_model_type="))
+    ),
     Use(
-        adapter="rollout/model_codec",
-        symbol=f"{_WIRING}:create_continuous_token_builder",
-        call="tokenizer, hf_model_type=",
+        adapter="rollout/token_builder",
+        symbol="verl.experimental.agent_loop.agent_loop:AgentLoopBase",
+        has="continuous_token_builder, config, tokenizer, apply_chat_template_kwargs",
+    ),
+    Use(
+        adapter="rollout/token_builder",
+        symbol="verl.utils.tokenizer.continuous_token:ContinuousTokenBuilder",
     ),
     Use(
         adapter="server/checkpoint_engine",
@@ -406,11 +427,18 @@ _WRITTEN = (
         overrides=_BUFFER_OVERRIDES,
         has=_BUFFER_HAS,
     ),
-    Use(
-        adapter="replay_buffer/gated_buffer",
-        symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync",
-        overrides={**_BUFFER_OVERRIDES, "wait_for_sampleable": "global_steps, partition_id, target_count"},
-        has=_BUFFER_HAS,
+    *(
+        Use(
+            adapter="replay_buffer/gated_buffer",
+            symbol="verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync",
+            overrides=_BUFFER_OVERRIDES | waits,
+            has=_BUFFER_HAS,
+            versions=versions,
+        )
+        for versions, waits in (
+            ("<0.9.1", {}),
+            (">=0.9.1", {"wait_for_sampleable": "global_steps, partition_id, target_count"}),
+        )
     ),
     Use(
         adapter="replay_buffer/gated_buffer",
@@ -608,9 +636,11 @@ _WRITTEN = (
     Use(adapter="cpu/value_head", symbol="verl.utils.model:"),
 )
 
-PATCHES = tuple((adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree))
+PATCHES = tuple(
+    (adapter, patch) for adapter, tree in sources() for patch in declared_patches(tree) if is_meant(patch.versions)
+)
 """Patches that the adapters declare by `wrap`, `replace` and `add`, in the order of the files."""
-USES = _WRITTEN + tuple(
+USES = tuple(use for use in _WRITTEN if is_meant(use.versions)) + tuple(
     Use(adapter=adapter, symbol=patch.symbol, replaced=patch.parameters)
     for adapter, patch in PATCHES
     if patch.kind != "add"
@@ -719,7 +749,7 @@ from verl.utils import device
 from verl.workers.rollout.base import BaseRollout
 from verl_agentic.adapters.patching import add, replace, wrap
 
-@wrap(BaseRollout, "resume", "release")
+@wrap(BaseRollout, "resume", "release", versions="<2", lost="a")
 def _resume(resume, /, self, tags=1, *, now, **kwargs):
     return changed(self, tags=tags)
 
@@ -732,12 +762,13 @@ add(device.Fake, "ours", _set_device)
 """
     )
     base = "verl.workers.rollout.base:BaseRollout"
-    assert sorted((patch.kind, patch.symbol, patch.parameters) for patch in declared_patches(tree)) == [
-        ("add", "verl.utils.device:Fake.ours", "set_device, config"),
-        ("replace", "verl.utils.device:is_npu_available", None),
-        ("wrap", "verl.utils.device:auto_set_device", "config"),
-        ("wrap", f"{base}.release", "self, tags, *, now, **kwargs"),
-        ("wrap", f"{base}.resume", "self, tags, *, now, **kwargs"),
+    found = sorted((patch.kind, patch.symbol, patch.parameters, patch.versions) for patch in declared_patches(tree))
+    assert found == [
+        ("add", "verl.utils.device:Fake.ours", "set_device, config", ""),
+        ("replace", "verl.utils.device:is_npu_available", None, ""),
+        ("wrap", "verl.utils.device:auto_set_device", "config", ""),
+        ("wrap", f"{base}.release", "self, tags, *, now, **kwargs", "<2"),
+        ("wrap", f"{base}.resume", "self, tags, *, now, **kwargs", "<2"),
     ]
     assert not list(assigned_attributes(tree))
     tree = ast.parse(
@@ -807,6 +838,14 @@ def test_our_server_answers_every_call_that_verl_makes_to_a_server() -> None:
         accepted = inspect.signature(method).parameters
         taken = {*accepted} if not _has_kwargs(method) else {*accepted, *keywords}
         assert taken >= set(keywords), f"verl {verl.__version__} gives {name} of a rollout server {keywords}"
+
+
+def test_verls_token_builder_has_the_methods_that_join_turns() -> None:
+    builder = _module("verl_agentic.adapters.rollout.token_builder").ContinuousTokenBuilder
+    for name in ("build_initial_tokens", "merge_context_tokens", "render_delta_token_id"):
+        given = _split(_parameters(getattr(ContextBuilder, name)))
+        faults = list(_call_faults(getattr(builder, name), [f"{n}=" if n == "tools" else n for n in given]))
+        assert not faults, f"{name} of the token builder of verl {verl.__version__} {faults}"
 
 
 def test_verl_has_the_configuration_keys_that_the_guard_reads() -> None:
@@ -933,7 +972,7 @@ def _used_symbols(tree: ast.Module) -> set[str]:
             used |= {f"{name}:" for name in _named_modules(node)}
         if isinstance(node, ast.Attribute):
             used |= _attribute(node, bound)
-    used |= {patch.symbol for patch in declared_patches(tree) if patch.kind != "add"}
+    used |= {patch.symbol for patch in declared_patches(tree) if patch.kind != "add" and is_meant(patch.versions)}
     # `Class.method` says more than `Class`.
     return {s for s in used if s.endswith(":") or not any(o.startswith(f"{s}.") for o in used)} | _bases(tree, bound)
 

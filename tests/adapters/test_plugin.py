@@ -10,6 +10,7 @@ from typing import Any
 import first_imports
 import installs
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from verl_agentic import plugin
 from verl_agentic.errors import PluginError
@@ -145,20 +146,36 @@ def test_a_verl_out_of_range_stops_a_run_that_asks_for_us(tmp_path: Path) -> Non
     _assert_stopped(process)
     (line,) = installs.errors_of(process)
     assert "the plugin did not load" in line
-    assert "verl_agentic works with verl >=0.9.1,<0.10, got verl 0.10.0" in line
+    assert f"verl_agentic works with verl {plugin.SUPPORTED_VERL}, got verl 0.10.0" in line
     assert "PluginError: the verl_agentic plugin did not load, got PluginError: verl_agentic works" in process.stderr
+
+
+@pytest.mark.slow
+def test_a_newer_verl_without_a_hook_stops_a_run_that_needs_it_and_names_the_hook(tmp_path: Path) -> None:
+    newer = installs.with_other_verl(tmp_path, "0.10.0.dev0")
+    newer = installs.without_hook(newer, "experimental/agent_loop/agent_loop.py", "_run_agent_loop")
+    process = newer.run_main_ppo("actor_rollout_ref.rollout.agent.default_agent_loop=env_agent", platform="cpu")
+    _assert_stopped(process)
+    # Several adapters patch it; this one imports some of the others.
+    (line,) = (line for line in installs.errors_of(process) if "adapters.rollout.agent_loop did not load" in line)
+    assert "verl 0.10.0.dev0 lacks the attribute that adapters." in line
+    assert "must wrap, got verl.experimental.agent_loop.agent_loop:AgentLoopWorker._run_agent_loop; install" in line
+    fault = "PluginError: the verl_agentic plugin did not load completely, got rollout.agent_loop: PluginError: verl"
+    assert f"{fault} 0.10.0.dev0 lacks the attribute that adapters." in process.stderr
 
 
 @pytest.mark.parametrize(
     ("version", "is_supported"),
     [
-        ("0.9.0", False),
-        ("0.9.1rc1", False),
+        ("0.8.0", False),
+        ("0.9.0rc1", False),
+        ("0.9.0", True),
         ("0.9.1", True),
         ("0.9.1+cu128", True),
         ("0.9.2.dev0", True),
         ("0.9.12", True),
-        ("0.10.0.dev0", False),
+        ("0.10.0.dev", True),  # as verl's main writes it
+        ("0.10.0rc1", False),
         ("0.10.0", False),
         ("1.0", False),
         ("none", False),
@@ -168,8 +185,15 @@ def test_the_supported_versions_of_verl(version: str, is_supported: bool) -> Non
     if is_supported:
         plugin._check_version(version)
     else:
-        with pytest.raises(PluginError, match=rf">=0\.9\.1,<0\.10, got verl {version.replace('+', '.')}; pip install"):
+        with pytest.raises(PluginError, match=rf"works with verl >=0\.9\.0,.*, got verl {version}; pip install"):
             plugin._check_version(version)
+
+
+def test_the_package_requires_the_releases_of_verl_that_the_plugin_accepts() -> None:
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    assert f'\n  "verl{plugin.RELEASED_VERL}",\n' in project.read_text()
+    released, supported = SpecifierSet(plugin.RELEASED_VERL), SpecifierSet(plugin.SUPPORTED_VERL)
+    assert all(supported.contains(version) for version in released.filter(["0.9.0", "0.9.1", "0.9.99"]))
 
 
 def test_the_check_raises_for_the_adapters_asked_for_and_for_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ _WHAT = "where the time of a step went"
 
 
 @wrap(ReplayBuffer, "sample")
-@wrap(ReplayBufferAsync, "sample", "wait_for_sampleable")
+@wrap(ReplayBufferAsync, "sample")
+@wrap(ReplayBufferAsync, "wait_for_sampleable", versions=">=0.9.1")  # before, `sample` alone waited
 def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *args: Any, **kwargs: Any) -> Any:
     """Records the trainer's wait, and the last rows of the received episodes."""
     if partition_id == "val" or getattr(self, "is_waiting", False):
@@ -45,7 +46,7 @@ def _record_wait(wait: Any, self: Any, global_steps: int, partition_id: str, *ar
     return found
 
 
-@wrap(PPOTrainer, "prepare_step")
+@wrap(PPOTrainer, "prepare_step", versions=">=0.9.1", lost="time/dispatch_s leaves out the time to hand out prompts")
 def _time_preparation(prepare: Any, self: Any) -> Any:
     started = time.monotonic()
     try:

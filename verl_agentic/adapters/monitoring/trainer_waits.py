@@ -105,7 +105,7 @@ def _begin_sample(sample: Any, self: Any, global_steps: int, partition_id: str, 
     return sample(self, global_steps, partition_id, batch_size)
 
 
-@wrap(ReplayBufferAsync, "wait_for_sampleable")
+@wrap(ReplayBufferAsync, "wait_for_sampleable", versions=">=0.9.1")  # before, `sample` alone waited
 def _begin_wait(wait: Any, self: Any, global_steps: int, partition_id: str, target_count: int) -> Any:
     _begin(self, target_count)
     return wait(self, global_steps, partition_id, target_count)

@@ -20,6 +20,7 @@ from verl.tools.tool_registry import load_all_tools
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import get_dataset_class
 
+from verl_agentic.adapters.rollout.token_builder import give_token_builder
 from verl_agentic.data.parquet import env_row
 from verl_agentic.diagnostics.preflight.planned_run import CallTrial, FirstPrompt, Model
 from verl_agentic.env_package import load_env
@@ -90,7 +91,7 @@ class Worker:
 
     def make_loop(self, name: str) -> Any:
         """Returns an agent loop, made as verl makes it for every session; needs a running event loop."""
-        return hydra.utils.instantiate(
+        loop = hydra.utils.instantiate(
             config=_agent_loop_registry[name],
             trainer_config=DictConfigWrap(config=self.config),
             server_manager=_Server(),
@@ -101,6 +102,8 @@ class Worker:
             data_config=DictConfigWrap(self.config.data),
             tools=ToolListWrap(self.tools),
         )
+        give_token_builder(loop)
+        return loop
 
     def sampling(self) -> dict[str, Any]:
         """Returns the sampling parameters that verl's worker gives a training episode."""
@@ -321,6 +324,7 @@ def _from_json(text: Any) -> Any:
 
 
 def _resolved(path: str | None) -> str | None:
-    from verl.utils.import_utils import resolve_config_path
+    # Not from where it is defined, which differs between versions of verl.
+    from verl.experimental.agent_loop.agent_loop import resolve_config_path  # pyright: ignore[reportPrivateImportUsage]
 
     return resolve_config_path(path) if path else None

@@ -33,6 +33,7 @@ from verl_agentic.adapters.patching import wrap
 from verl_agentic.adapters.rollout import external_sessions
 from verl_agentic.adapters.rollout.episode_rows import EnvAgentOutput
 from verl_agentic.adapters.rollout.rollout_features import loop_settings
+from verl_agentic.adapters.rollout.token_builder import give_token_builder
 from verl_agentic.adapters.sections import AGENTIC
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration
@@ -147,6 +148,7 @@ class EnvAgentLoop(AgentLoopBase):
             raise ConfigError(
                 "env_agent is text-only, got a model with a multimodal processor; use verl's tool_agent loop for it"
             )
+        give_token_builder(self)
         self._settings, self._is_scored_by_verl = _settings_of(self.config, named)
         tool_format = self.rollout_config.multi_turn.format
         self._codec = make_codec(

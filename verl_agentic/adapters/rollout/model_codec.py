@@ -25,17 +25,15 @@ def load_codec(
         DataError: the folder is not loadable, or verl has no such parser.
         ConfigError: no such protocol, or options that it does not have.
     """
-    from transformers import AutoConfig
     from verl.experimental.agent_loop import tool_parser
     from verl.utils.tokenizer import hf_tokenizer
-    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    from verl_agentic.adapters.rollout.token_builder import token_builder
 
     tool_parser.logger.setLevel(logging.CRITICAL)  # the loop answers and counts calls that cannot be read
     with boundary(DataError, f"loading the tokenizer of {model_path!r}"):
         tokenizer = hf_tokenizer(model_path)
-        builder = create_continuous_token_builder(
-            tokenizer, hf_model_type=AutoConfig.from_pretrained(model_path).model_type
-        )
+        builder = token_builder(tokenizer, model_path)
         parser = tool_parser.ToolParser.get_tool_parser(tool_format, tokenizer)
     codec = make_codec(
         protocol, tokenizer=tokenizer, builder=builder, parser=parser, tool_format=tool_format, options=options
