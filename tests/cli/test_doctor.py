@@ -100,6 +100,22 @@ def test_a_verl_out_of_range_is_found(tmp_path: Path) -> None:
     assert checks["plugin in a Ray worker"]["status"] == "fail"
 
 
+@pytest.mark.slow
+def test_what_is_lost_without_a_hook_of_a_newer_verl_is_named(tmp_path: Path) -> None:
+    newer = installs.with_other_verl(tmp_path, "0.10.0.dev0")
+    newer = installs.without_hook(newer, "experimental/agent_loop/agent_loop.py", "_run_agent_loop")
+    process = newer.run(*_DOCTOR, "--json")
+    assert process.returncode == 1
+    checks = _report(process)["by_name"]
+    assert (checks["verl"]["status"], checks["verl"]["found"]) == ("ok", "0.10.0.dev0")
+    check = checks["plugin"]
+    assert check["status"] == "fail"
+    assert "rollout.agent_loop: PluginError: verl 0.10.0.dev0 lacks the attribute that adapters." in check["found"]
+    assert "AgentLoopWorker._run_agent_loop" in check["found"]
+    lost = [row["gives"] for row in _report(process)["registered"] if row["state"] == "failed"]
+    assert "agent loop env_agent" in lost and check["advice"].startswith(f"lost: {', '.join(lost)}; fix the cause")
+
+
 @pytest.mark.parametrize(
     ("seen", "found"),
     [
@@ -156,7 +172,7 @@ def test_the_exit_code_is_that_of_the_worst_check(
     monkeypatch.setattr(doctor, "_probe", lambda timeout_s: ({"process": _WELL, "ray_worker": _WELL}, ""))
     for status, expected in (("ok", 0), ("warn", 0), ("fail", 1)):
         check = Finding(check="memory", status=status, found="x")
-        monkeypatch.setattr(doctor, "machine_checks", lambda check=check: [check])
+        monkeypatch.setattr(doctor, "machine_checks", lambda check=check, **_: [check])
         assert doctor.run(argparse.Namespace(json=True, patches=False, timeout=1.0)) == expected
         assert json.loads(capsys.readouterr().out)["ok"] is (expected == 0)
 
@@ -169,7 +185,7 @@ def test_patches_are_counted_and_listed_when_asked_for(
     rows = [row, {**row, "adapter": "trainer.b", "order": 2}]
     seen = {"process": _WELL, "ray_worker": _WELL, "patches": rows}
     monkeypatch.setattr(doctor, "_probe", lambda timeout_s: (dict(seen), ""))
-    monkeypatch.setattr(doctor, "machine_checks", lambda: [])
+    monkeypatch.setattr(doctor, "machine_checks", lambda **_: [])
     doctor.run(argparse.Namespace(json=False, patches=lists_patches, timeout=1.0))
     printed = capsys.readouterr().out
     assert "2 patches of 1 attributes of verl" in printed
@@ -186,7 +202,7 @@ def test_a_hook_that_verl_lacks_is_a_warning_with_what_the_user_loses(
     hook = {"symbol": "verl.x:Y.z", "adapter": "trainer.a", "versions": ">=0.9.2", "lost": "the metric a"}
     seen = {"process": _WELL, "ray_worker": _WELL, "missing_hooks": [hook]}
     monkeypatch.setattr(doctor, "_probe", lambda timeout_s: (dict(seen), ""))
-    monkeypatch.setattr(doctor, "machine_checks", lambda: [])
+    monkeypatch.setattr(doctor, "machine_checks", lambda **_: [])
     assert doctor.run(argparse.Namespace(json=True, patches=False, timeout=1.0)) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["missing_hooks"] == [hook]

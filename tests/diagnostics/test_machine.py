@@ -103,6 +103,16 @@ def test_a_version_out_of_range_fails_when_we_need_it_and_warns_when_we_advise_i
     assert (checks["ray"].status, checks["ray"].found) == ("ok", "1.0")
 
 
+@pytest.mark.parametrize(("found", "status"), [("0.9.1", "ok"), ("0.10.0.dev0", "ok"), ("0.10.0", "fail")])
+def test_a_verl_that_the_plugin_works_with_fits_although_pip_would_not_install_it(
+    monkeypatch: pytest.MonkeyPatch, found: str, status: str
+) -> None:
+    monkeypatch.setattr(machine, "requires", lambda name: ["verl<0.10,>=0.9.1"])
+    monkeypatch.setattr(machine, "version", lambda name: found)
+    checks = {check.check: check for check in machine._versions(">=0.9.1,<=0.10.0.dev0")}
+    assert checks["verl"].status == status
+
+
 def test_a_package_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise PackageNotFoundError(name)

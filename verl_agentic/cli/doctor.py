@@ -29,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints all checks; the exit code is 0 if a quickstart would run."""
     seen, failure = _probe(args.timeout)
     patches, missing = seen.pop("patches", []), seen.pop("missing_hooks", [])
-    checks = [*machine_checks(), *_plugin_checks(seen, failure), *_hook_checks(seen, missing)]
+    machine = machine_checks(supported_verl=_supported_verl())
+    checks = [*machine, *_plugin_checks(seen, failure), *_hook_checks(seen, missing)]
     is_well = all(check.status != "fail" for check in checks)
     registered = _registered(seen)
     if args.json:
@@ -129,6 +130,14 @@ def _plugin_fault(seen: dict[str, Any]) -> tuple[str, str]:
         lost = f"lost: {', '.join(given)}; " if given else ""
         return causes, f"{lost}fix the cause, or {_REINSTALL}"
     return "", ""
+
+
+def _supported_verl() -> str:
+    try:
+        from verl_agentic.plugin import SUPPORTED_VERL
+    except Exception:  # the check of the plugin names the cause
+        return ""
+    return SUPPORTED_VERL
 
 
 def _registered(seen: dict[str, Any]) -> list[dict[str, str]]:

@@ -24,10 +24,14 @@ _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict
 _NEEDED_MEMORY_GB, _NEEDED_DISK_GB, _NEEDED_SHM_GB = 8.0, 2.0, 0.5
 
 
-def machine_checks() -> list[Finding]:
-    """Returns all checks of this module."""
+def machine_checks(*, supported_verl: str = "") -> list[Finding]:
+    """Returns all checks of this module.
+
+    Args:
+        supported_verl: versions of verl that fit although pip would not install them, as a specifier.
+    """
     checks: list[Callable[[], Finding]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator]
-    return [*_versions(), *(check() for check in checks), *_sandboxes()]
+    return [*_versions(supported_verl), *(check() for check in checks), *_sandboxes()]
 
 
 def _python() -> Finding:
@@ -37,19 +41,22 @@ def _python() -> Finding:
     return Finding(check="python", status="fail", found=found, advice="verl needs Python 3.10 to 3.12")
 
 
-def _versions() -> list[Finding]:
-    needed = _requirements()
-    return [_version(package, needed.get(canonicalize_name(package))) for package in _PACKAGES]
+def _versions(supported_verl: str = "") -> list[Finding]:
+    needed, supported = _requirements(), {"verl": supported_verl}
+    return [
+        _version(package, needed.get(canonicalize_name(package)), supported.get(package, "")) for package in _PACKAGES
+    ]
 
 
-def _version(package: str, needed: tuple[SpecifierSet, bool] | None) -> Finding:
+def _version(package: str, needed: tuple[SpecifierSet, bool] | None, supported: str) -> Finding:
     allowed, is_strict = needed or (SpecifierSet(), False)
     install = f"pip install '{package.lower()}{allowed}'"
     try:
         found = version(package)
     except PackageNotFoundError:
         return Finding(check=package, status="fail", found="not installed", advice=install)
-    if allowed.contains(found, prereleases=True):
+    is_supported = supported and SpecifierSet(supported).contains(found, prereleases=True)
+    if is_supported or allowed.contains(found, prereleases=True):
         return Finding(check=package, status="ok", found=found)
     return Finding(
         check=package, status="fail" if is_strict else "warn", found=f"{found}, not {allowed}", advice=install
