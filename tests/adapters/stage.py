@@ -17,6 +17,7 @@ import verl_agentic.adapters.rollout.agent_loop  # noqa: F401
 
 Chat = tuple[Any, Any]
 SAMPLING = {"temperature": 1.0, "top_p": 0.9, "logprobs": True}
+DATA = {"continuous_token": {"enable": False}}  # verl 0.9.0 reads it
 CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 21}}\n</tool_call>'
 ENV = dedent(
     '''
@@ -126,8 +127,8 @@ class Stage:
             "custom": {"agentic": section},
             **(rollout or {}),
         }
-        sections = {"data": {}, "reward": reward or {}, "algorithm": algorithm or {}}
-        config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, **sections})
+        sections = {"data": DATA, "reward": reward or {}, "algorithm": algorithm or {}}
+        config = OmegaConf.create({"actor_rollout_ref": {"model": {"path": "qwen3"}, "rollout": rollout}, **sections})
         return hydra.utils.instantiate(
             config={**_agent_loop_registry["env_agent"], **(named or {})},
             trainer_config=DictConfigWrap(config),

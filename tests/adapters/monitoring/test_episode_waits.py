@@ -143,7 +143,7 @@ class FakeClient:
     def _vllm_request_id(self, request_id: str) -> str:
         return request_id
 
-    def _release_server(self, server: str, request_id: str) -> None:
+    def _release_server(self, server: str, request_id: str | None = None) -> None:
         pass
 
 
@@ -194,7 +194,7 @@ def buffer(**options: Any) -> Any:
     made = ReplayBuffer(
         trainer_mode="sync",
         trainer_config=OmegaConf.create({}),
-        max_off_policy_threshold=None,
+        max_off_policy_threshold=8,
         max_off_policy_strategy="drop",
         sampler_kwargs=OmegaConf.create({}),
         poll_interval=0.01,

@@ -30,8 +30,9 @@ from verl.trainer.ppo.v1 import get_trainer_cls, trainer_base
 from verl.utils import device
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.torch_functional import masked_whiten
-from verl.workers.engine.fsdp.transformer_impl import _scale_logits_by_temperature
+from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl_versions import AFTER_MAIN, needs_verl
 
 from verl_agentic.adapters.config_root import place_of, prepare
 from verl_agentic.adapters.preflight import compose as preflight_compose
@@ -304,11 +305,16 @@ def test_a_loss_of_the_user_is_judged_as_one_of_ours() -> None:
     assert found(f"{LOSS}.loss_mode=no_such/file.py:loss", OURS).get("policy_loss") == "fail"
 
 
-def test_at_temperature_0_the_tokens_that_are_sampled_have_no_gradient() -> None:
+def test_a_temperature_of_0_fails() -> None:
     assert found("actor_rollout_ref.rollout.temperature=0").get("sampling") == "fail"
+
+
+@needs_verl(AFTER_MAIN, "_scale_logits_by_temperature")
+def test_at_temperature_0_the_tokens_that_are_sampled_have_no_gradient() -> None:
     for temperature, teaches in ((0.0, False), (1.0, True)):
         logits = torch.tensor([0.0, 1.0], requires_grad=True)
-        divided = _scale_logits_by_temperature(logits, torch.tensor(temperature), is_unit_temperature=False)
+        scale = transformer_impl._scale_logits_by_temperature
+        divided = scale(logits, torch.tensor(temperature), is_unit_temperature=False)
         divided.log_softmax(dim=-1)[1].backward()  # the likeliest one
         assert logits.grad is not None and bool(logits.grad.any()) == teaches
 

@@ -20,7 +20,7 @@ def buffer(**sampler_kwargs: Any) -> ReplayBuffer:
     return ReplayBuffer(
         trainer_mode="sync",
         trainer_config=OmegaConf.create({}),
-        max_off_policy_threshold=None,
+        max_off_policy_threshold=8,
         max_off_policy_strategy="drop",
         sampler_kwargs=OmegaConf.create(sampler_kwargs),
     )

@@ -12,6 +12,7 @@ from queues import Queue, install
 from verl.trainer.ppo.v1.replay_buffer import DAPO_FILTERED_REWARD_COUNTS_KEY, ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.import_utils import load_extern_object
+from verl_versions import AFTER_MAIN, needs_verl
 
 from verl_agentic.adapters.replay_buffer import episode_buffer as replay_buffer
 from verl_agentic.adapters.replay_buffer import gated_buffer
@@ -21,6 +22,7 @@ from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.errors import ConfigError, InfrastructureError, StarvationError
 
 GATE = "training/gate/"
+counts_ready_groups = needs_verl(">=0.9.1", "ReplayBufferAsync.get_sampleable_count")
 # V-DYNSAMP: g5 is a group of right answers whose reward is shaped by length.
 DYNSAMP: dict[str, list[float]] = {
     "g1": [1, 1, 1, 1],
@@ -113,12 +115,13 @@ def test_groups_are_filtered_by_the_raw_outcome_not_by_the_shaped_reward(queue: 
     assert metrics[DAPO_FILTERED_REWARD_COUNTS_KEY] == {0.0: 1, 1.0: 2}
 
 
+@needs_verl(AFTER_MAIN, "a filter of groups by their whole reward")
 def test_verls_own_filter_on_the_reward_would_keep_the_shaped_group(queue: Queue, play: Play) -> None:
     put_dynsamp(queue)
     theirs = ReplayBuffer(
         trainer_mode="sync",
         trainer_config=OmegaConf.create({}),
-        max_off_policy_threshold=None,
+        max_off_policy_threshold=8,
         max_off_policy_strategy="drop",
         sampler_kwargs=OmegaConf.create({}),
         refill_fn=play.refill,
@@ -134,7 +137,11 @@ def test_the_buffer_is_verls_own_kind_for_every_mode(play: Play) -> None:
     assert isinstance(buffer(play), ReplayBuffer) and not isinstance(buffer(play), ReplayBufferAsync)
     for mode in ("colocate_async", "separate_async"):
         assert isinstance(buffer(play, mode), ReplayBufferAsync)
-        # What verl asks of a sampler that is to lend its machines.
+
+
+@counts_ready_groups
+def test_verl_may_lend_the_machines_of_the_buffer(play: Play) -> None:
+    for mode in ("colocate_async", "separate_async"):
         assert buffer(play, mode).get_sampleable_count(1, "train") == 0
 
 
@@ -372,7 +379,6 @@ def test_a_group_grows_too_old_while_it_waits(queue: Queue, play: Play) -> None:
     gated = buffer(play, "separate_async", gates=[{"name": "off_policy", "max_lag": 1}])
     queue.put_group("a", [1, 0], step=1)
     queue.put_group("b", [1, 0], step=1)
-    assert gated.get_sampleable_count(2, "train") == 2
     gated.sample(2, "train", 1)
     play.step = 3
     batch, metrics = gated.sample(3, "train", 1)
@@ -391,6 +397,7 @@ def test_the_strongest_signals_are_chosen_from_a_cohort_or_from_all_there_is(
     assert uids(batch) == {"g0", "g1", "g4"} and metrics[GATE + "top_p_signal/dropped_groups"] == 2
 
 
+@counts_ready_groups
 def test_a_cohort_is_waited_for_while_groups_are_played(queue: Queue, play: Play) -> None:
     queue.put_group("a", [1, 0])
     queue.put_group("b", [0.6, 0.5])

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from omegaconf import OmegaConf
-from stage import CALL, SAMPLING, Chat, Servers, row
+from stage import CALL, DATA, SAMPLING, Chat, Servers, row
 from tensordict import TensorDict
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
@@ -92,7 +92,7 @@ async def play(
     """Returns the row that verl stores of an episode of one of its own loops."""
     tokenizer = chat[0]
     rollout = {"prompt_length": 512, "response_length": 512, "multi_turn": _MULTI_TURN, "full_determinism": False}
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}, "reward": reward})
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": DATA, "reward": reward})
     cls = cast("Any", agent_loop_tq.AgentLoopWorkerTQ).__ray_metadata__.modified_class
     worker = cls.__new__(cls)
     worker.config, worker.tokenizer, worker.processor = config, tokenizer, None

@@ -169,7 +169,7 @@ async def test_the_servers_finish_reasons_are_understood(
         (lambda s, x: s.loop(x, enviroment="python_math"), r"unknown keys in .*custom.agentic, got \['enviroment'\]"),
         (lambda s, x: s.loop(x, limits={"max_turn": 3}), r"unknown keys in .*agentic.limits, got \['max_turn'\]"),
         (lambda s, x: s.loop(x, limits={"max_turns": 0}), r"agentic.limits.max_turns must be .*, got 0"),
-        (lambda s, x: s.loop(x, processor=object()), "env_agent is text-only"),
+        (lambda s, x: s.loop(x, processor=s.tokenizer), "env_agent is text-only"),
     ],
     ids=["key", "limit", "value", "multimodal"],
 )

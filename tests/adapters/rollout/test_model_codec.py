@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from verl.experimental.agent_loop.tool_parser import HermesToolParser
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+from verl_versions import needs_verl
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.errors import DataError
 from verl_agentic.types import Message
 
 
+@needs_verl(">=0.9.1", "hf_model_type of create_continuous_token_builder")
 def test_the_builder_is_the_one_that_verl_chooses_for_the_model_family(tiny_chat: tuple[Any, Any]) -> None:
     tokenizer, codec = tiny_chat
     assert type(codec._builder) is type(create_continuous_token_builder(tokenizer, hf_model_type="qwen3"))

@@ -10,7 +10,7 @@ from typing import Any
 import hydra
 import pytest
 from omegaconf import OmegaConf
-from stage import SAMPLING, Chat, Servers, row
+from stage import DATA, SAMPLING, Chat, Servers, row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap, _agent_loop_registry
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
@@ -71,7 +71,8 @@ def loop_of(name: str, folder: Path, tokenizer: Any, servers: Any, **section: An
         "multi_turn": {"format": "hermes"},
         "custom": {"agentic": {"env": str(folder), **section}} if name == "env_agent" else {},
     }
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}, "reward": {}, "algorithm": {}})
+    actor = {"model": {"path": "qwen3"}, "rollout": rollout}
+    config = OmegaConf.create({"actor_rollout_ref": actor, "data": DATA, "reward": {}, "algorithm": {}})
     return hydra.utils.instantiate(
         config=_agent_loop_registry[name],
         trainer_config=DictConfigWrap(config),

@@ -113,7 +113,7 @@ class Trainer(PPOTrainer):
         self.replay_buffer = buffer(
             trainer_mode=self.trainer_mode,
             trainer_config=OmegaConf.create({}),
-            max_off_policy_threshold=None,
+            max_off_policy_threshold=8,
             max_off_policy_strategy="drop",
             sampler_kwargs=OmegaConf.create({}),
             poll_interval=0.01,
@@ -129,7 +129,7 @@ class Trainer(PPOTrainer):
     def on_sample_end(self) -> None: ...
 
     def one_step(self) -> dict[str, Any]:
-        self.prepare_step()
+        self._add_batch_to_generate()
         batch, metrics = self.replay_buffer.sample(
             global_steps=self.global_steps, partition_id="train", batch_size=self.config.data.train_batch_size
         )
@@ -299,7 +299,7 @@ def test_a_resumed_run_goes_on_with_the_same_prompts_and_rates(lab: Lab) -> None
 
 def test_groups_under_way_at_a_checkpoint_still_count_after_it(lab: Lab) -> None:
     trainer = lab.trainer({"name": "easy_to_hard"}, mode="colocate_async")
-    trainer.prepare_step()
+    trainer._add_batch_to_generate()
     trainer._save_checkpoint()
     resumed = lab.trainer({"name": "easy_to_hard"}, resume=lab.folder / "checkpoints" / "global_step_1")
     resumed.replay_buffer.sample(global_steps=2, partition_id="train", batch_size=4)
