@@ -2,6 +2,7 @@
 # make results-credit  compare estimators, sampling and ablations (hours; goes on where it stopped; OUT=folder)
 # make test         install, build the wheel, run the tests against it from another folder (WORKERS=n side by side)
 # make test-fast    the same without the tests that start runs of verl or processes that import it
+# make test-verl    contract tests and a training with another verl (VERSION=a version on PyPI, a path or a URL)
 # make test-nightly all tests, benchmarks and studies too, with new random examples
 # make test-recipes preflight and one training step of every published system
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
@@ -22,7 +23,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes wheel-env vllm peers check docs bench bench-accept install clean results-long test-vllm
+.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes test-verl wheel wheel-env vllm peers check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -63,23 +64,30 @@ $(VLLM)/.installed: pyproject.toml .ci/vllm_dependencies.py
 	$(VLLM)/bin/python -m pip install --quiet --requirement $(VLLM)/dependencies.txt --editable '.[cpu,dev]'
 	touch $@
 
-# The wheel goes into an environment of its own that only borrows the dependencies: an editable install would hide
-# what was forgotten in the wheel.
-wheel-env: install
-	rm -rf build/wheel build/env
+wheel: install
+	rm -rf build/wheel
 	$(BIN)/python -m build --quiet --wheel --no-isolation --outdir build/wheel .
-	$(PYTHON) -m venv --without-pip build/env
-	$(BIN)/python -c 'import pathlib, sysconfig; print(sysconfig.get_path("purelib"))' > build/dependencies.pth
-	cp build/dependencies.pth "$$(build/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
-	$(BIN)/python -m pip --python build/env/bin/python install --quiet --no-deps --ignore-installed build/wheel/*.whl
 	mkdir -p build/elsewhere
+
+# Packages go into an environment of their own that only borrows the dependencies of .venv: an editable install would
+# hide what was forgotten in the wheel. Call it with the folder and the packages.
+define borrowing_env
+	rm -rf $(1)
+	$(PYTHON) -m venv --without-pip $(1)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	$(BIN)/python -m pip --python $(1)/bin/python install --quiet --no-deps --ignore-installed $(2)
+endef
+
+wheel-env: wheel
+	$(call borrowing_env,build/env,build/wheel/*.whl)
 
 test: MARKS := not nightly and not recipes
 test-fast: MARKS := not slow and not nightly and not recipes
 test-nightly: MARKS := slow or not slow
 test-nightly: export HYPOTHESIS_PROFILE := default
 # With it in the environment, every process compiles every test again.
-test test-fast test-nightly test-recipes: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-nightly test-recipes test-verl: export PYTHONDONTWRITEBYTECODE :=
 # A file's tests stay in one process; files keep their order, the long ones first.
 test test-fast test-nightly: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \
@@ -101,12 +109,17 @@ build/peers/swift/.installed: PACKAGES := ms-swift==4.6.0 trl==0.29.1 modelscope
 	addict==2.4.0 attrdict==2.0.1 binpacking==2.0.1 dacite==1.9.2 einops==0.8.2 nltk==3.10.4 rouge==1.0.1 \
 	simplejson==4.3.0 tiktoken==0.14.0 zstandard==0.25.0
 build/peers/%/.installed: $(VENV)/.installed
-	rm -rf $(@D)
-	$(BIN)/python -m venv --without-pip $(@D)
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-		> "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
-	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --no-deps $(PACKAGES)
+	$(call borrowing_env,$(@D),$(PACKAGES))
 	touch $@
+
+# The version and the requirements that .venv does not meet are printed first.
+test-verl: wheel
+	@test -n '$(VERSION)' || { echo 'test-verl needs a verl; run make test-verl VERSION=0.9.0, or a path or URL of its source' >&2; exit 2; }
+	$(call borrowing_env,build/verl-env,build/wheel/*.whl '$(if $(findstring /,$(VERSION)),$(VERSION),verl==$(VERSION))')
+	@$(BIN)/python -m pip --python build/verl-env/bin/python show verl | grep '^Version'
+	@$(BIN)/python -m pip --python build/verl-env/bin/python check | grep '^verl' || true
+	cd build/elsewhere && ../verl-env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests/adapters \
+		-m 'verl or not slow and not nightly' $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check .

@@ -70,6 +70,7 @@ def failing_adapter(tmp_path_factory: pytest.TempPathFactory) -> installs.Instal
 
 @pytest.mark.parametrize("first", _FIRST)
 @pytest.mark.slow
+@pytest.mark.verl
 def test_import_verl_registers_everything_whatever_is_imported_first(
     orders: dict[str, dict[str, Any]], first: str
 ) -> None:
@@ -141,6 +142,7 @@ def test_an_adapter_that_raises_stops_no_run_that_asks_for_nothing_of_it(failing
 
 
 @pytest.mark.slow
+@pytest.mark.verl
 def test_a_verl_out_of_range_stops_a_run_that_asks_for_us(tmp_path: Path) -> None:
     process = installs.with_other_verl(tmp_path, "0.10.0").run_main_ppo(platform="")
     _assert_stopped(process)
@@ -151,6 +153,7 @@ def test_a_verl_out_of_range_stops_a_run_that_asks_for_us(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.verl
 def test_a_newer_verl_without_a_hook_stops_a_run_that_needs_it_and_names_the_hook(tmp_path: Path) -> None:
     newer = installs.with_other_verl(tmp_path, "0.10.0.dev0")
     newer = installs.without_hook(newer, "experimental/agent_loop/agent_loop.py", "_run_agent_loop")

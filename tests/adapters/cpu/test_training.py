@@ -15,6 +15,7 @@ from verl_runs import make_run, wait_for
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.verl
 def test_two_ranks_train_an_actor_with_a_reference_and_a_critic_with_bins(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.settings = {
