@@ -84,7 +84,8 @@ def _to_nested(engine: Any, logits: Tensor, output_args: Any, micro_batch: Any) 
 
 @wrap(TrainingWorker, "set_loss_fn")
 def _set_loss_of_bins(set_loss: Any, self: Any, loss_fn: Any) -> Any:
-    edges = edges_of(self.engine.model_config.hf_config) if isinstance(self.engine, FSDPEngineWithValueHead) else None
+    engine: Any = self.engine
+    edges = edges_of(engine.model_config.hf_config) if issubclass(type(engine), FSDPEngineWithValueHead) else None
     if edges is not None:
         # The trainer gives `partial(value_loss, config=...)`.
         loss_fn = functools.partial(categorical_value_loss, config=loss_fn.keywords["config"], edges=edges)
