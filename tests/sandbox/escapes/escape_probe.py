@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 
-LIMITS = Limits(wall_s=4.0, cpu_s=4, memory_mb=128, processes=32, open_files=128, file_mb=16, output_bytes=20_000)
+LIMITS = Limits(wall_s=20.0, cpu_s=4, memory_mb=128, processes=32, open_files=128, file_mb=16, output_bytes=20_000)
 BRIEF = Limits(wall_s=1.0, cpu_s=4, memory_mb=128, processes=32, output_bytes=20_000)
 
 # $NAMES are filled in by the test: what there is to reach outside.

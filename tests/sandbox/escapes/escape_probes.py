@@ -158,7 +158,7 @@ FILES = [
     probe(
         "many_inodes",
         'for i in range(25_000):\n    os.close(os.open(f"/dev/shm/$TOKEN.{i}", os.O_CREAT | os.O_WRONLY))\nreturn i',
-        limits=Limits(wall_s=10.0, cpu_s=10, memory_mb=128),
+        limits=Limits(wall_s=20.0, cpu_s=10, memory_mb=128),
     ),
     probe(
         "disk_full",
@@ -203,7 +203,7 @@ PROCESSES = [
                 os._exit(0)
         return count
         """,
-        limits=Limits(wall_s=5.0, processes=32),
+        limits=Limits(wall_s=20.0, processes=32),
     ),
     probe(
         "fork_bomb_without_end",
@@ -228,7 +228,7 @@ PROCESSES = [
             threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
         return count
         """,
-        limits=Limits(wall_s=5.0, processes=32),
+        limits=Limits(wall_s=20.0, processes=32),
     ),
     probe(
         "daemon",
@@ -317,7 +317,7 @@ PROCESSES = [
     probe(
         "cpu_time",
         "while True:\n    pass",
-        limits=Limits(wall_s=8.0, cpu_s=1),
+        limits=Limits(wall_s=20.0, cpu_s=1),
         expected=lambda result: result.exit_code in (-signal.SIGXCPU, -signal.SIGKILL) and not result.timed_out,
         is_real=runs_on,
         plain_s=2.0,
