@@ -19,7 +19,7 @@ _POLL_S, _MEASURE_S = 0.005, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What a training used in a turn, or to start."""
+    """Time of a training in one turn, or of its start-up."""
 
     seconds: float
     cpu_s: float

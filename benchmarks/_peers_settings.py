@@ -26,7 +26,7 @@ _NEVER = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a training is given."""
+    """Inputs of one training."""
 
     start: Path
     """Folder of the warm start."""

@@ -1,4 +1,4 @@
-"""What the sides of `peers.py` in other environments share: the environment of the task, and the record of a training.
+"""Environment of the task and record of a training, for the sides of `peers.py` in other environments.
 
 A side writes into its folder:
 

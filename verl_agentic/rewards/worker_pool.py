@@ -100,7 +100,7 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process can take a call."""
+        """True if the process can take a call."""
         return self._process.poll() is None and not self._pipe.closed
 
     def call(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
