@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
 from verl_agentic.env import Env, EnvRow
+from verl_agentic.env_card import EnvCard
 from verl_agentic.errors import ConfigError, boundary
 from verl_agentic.paths import envs_dir
 from verl_agentic.registry import import_file, import_place
@@ -36,6 +38,11 @@ class EnvPackage:
     describe: Callable[[Sample], str | None] | None = None
     """`describe(sample)`: the task that an episode has done by where it ended, for hindsight; None where there is none.
     Environments whose answers are right or wrong (maths, code) have no such function."""
+    card: EnvCard | None = None
+    """`CARD`: what `verl-agentic env list` shows."""
+
+
+_BRIDGES = Path(__file__).parent / "bridges"
 
 
 def load_env(env_id: str) -> Callable[..., Env]:
@@ -47,13 +54,17 @@ def load_env_package(env_id: str) -> EnvPackage:
     """Returns an environment's package.
 
     Args:
-        env_id: the name of a bundled environment (`python_math`), the path of a folder that holds a package
-            (`./my_env`), an importable module (`my_package.my_env`), or the place of `make_env` under any name
-            (`package.module:function`, `path/file.py:function`); what else the package offers is beside it.
+        env_id: the name of a bundled environment (`python_math`), or of one of its tasks (`textarena/Wordle-v0`); the
+            path of a folder that holds a package (`./my_env`); an importable module (`my_package.my_env`); or the
+            place of `make_env` under any name (`package.module:function`, `path/file.py:function`). What else the
+            package offers is beside it.
 
     Raises:
         ConfigError: nothing is found there, it does not import, or it has no `make_env`.
     """
+    name, _, task = env_id.partition("/")
+    if task and name in known_envs():
+        return _one_task(load_env_package(name), task)
     place, _, function = env_id.rpartition(":")
     module = import_place(place, f"environment {env_id!r}") if place else _env_module(env_id)
     name = function if place else "make_env"
@@ -68,12 +79,24 @@ def load_env_package(env_id: str) -> EnvPackage:
         gold=getattr(module, "gold", None),
         demonstrator=getattr(module, "demonstrator", None),
         describe=getattr(module, "describe", None),
+        card=getattr(module, "CARD", None),
     )
 
 
 def known_envs() -> list[str]:
-    """Returns the ids of the bundled environments."""
-    return sorted(path.parent.name for path in envs_dir().glob("*/__init__.py"))
+    """Returns the names of the bundled environments; `EnvCard.tasks` has those of their tasks."""
+    return sorted(path.parent.name for folder in (envs_dir(), _BRIDGES) for path in folder.glob("*/__init__.py"))
+
+
+def _one_task(package: EnvPackage, task: str) -> EnvPackage:
+    """Returns the package with rows of one task only."""
+    tasks = package.card.tasks if package.card is not None else ()
+    if task not in tasks or package.make_rows is None:
+        raise ConfigError(
+            f"environment {package.env_id!r} has no task {task!r}; `verl-agentic env list {package.env_id}` lists its "
+            f"{len(tasks)} tasks{did_you_mean(task, tasks)}"
+        )
+    return replace(package, env_id=f"{package.env_id}/{task}", make_rows=partial(package.make_rows, task=task))
 
 
 def _env_module(env_id: str) -> ModuleType:
@@ -82,6 +105,8 @@ def _env_module(env_id: str) -> ModuleType:
     with boundary(ConfigError, f"importing environment {env_id!r}"):
         if (folder / "__init__.py").is_file():
             return import_file(folder / "__init__.py", name=f"verl_agentic_env_{folder.name}")
+        if not is_path and (_BRIDGES / env_id / "__init__.py").is_file():
+            return importlib.import_module(f"verl_agentic.bridges.{env_id}")
         if not is_path and importlib.util.find_spec(env_id.split(".")[0]) is not None:
             return importlib.import_module(env_id)
     raise ConfigError(

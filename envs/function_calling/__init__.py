@@ -1,9 +1,12 @@
 """Function calling: each row has tools as JSON schemas, a request, and the expected calls, if any."""
 
+from verl_agentic.env_card import EnvCard
+
 from .bfcl import from_bfcl
 from .env import make_env
 from .gold import gold
 from .rows import make_rows
 from .toolrl import from_toolrl
 
-__all__ = ["from_bfcl", "from_toolrl", "gold", "make_env", "make_rows"]
+CARD = EnvCard(family="function calling", size="unlimited, 12 APIs; reads BFCL and ToolRL files")
+__all__ = ["CARD", "from_bfcl", "from_toolrl", "gold", "make_env", "make_rows"]

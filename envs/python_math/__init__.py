@@ -1,7 +1,10 @@
 """Multiplications of large numbers, with a `python` tool."""
 
+from verl_agentic.env_card import EnvCard
+
 from .demos import demonstrator, gold
 from .env import make_env
 from .tasks import make_rows
 
-__all__ = ["demonstrator", "gold", "make_env", "make_rows"]
+CARD = EnvCard(family="mathematics", size="unlimited")
+__all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

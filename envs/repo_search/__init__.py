@@ -1,7 +1,10 @@
 """Find the files and lines of a repository that a question is about, with grep, glob and read."""
 
+from verl_agentic.env_card import EnvCard
+
 from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-__all__ = ["gold", "make_env", "make_rows"]
+CARD = EnvCard(family="software engineering", size="unlimited, from installed packages", licence="of each package")
+__all__ = ["CARD", "gold", "make_env", "make_rows"]

@@ -1,7 +1,10 @@
 """Fix an issue in one turn with search/replace edits of the shown parts of a repository."""
 
+from verl_agentic.env_card import EnvCard
+
 from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-__all__ = ["gold", "make_env", "make_rows"]
+CARD = EnvCard(family="software engineering", size="6 sample tasks; more by `verl-agentic swe`")
+__all__ = ["CARD", "gold", "make_env", "make_rows"]

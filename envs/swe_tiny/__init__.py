@@ -1,7 +1,10 @@
 """Short functions with one wrong operator: the smallest form of `swe`, for models that learn on a laptop."""
 
+from verl_agentic.env_card import EnvCard
+
 from .demos import demonstrator, gold
 from .env import make_env
 from .rows import make_rows
 
-__all__ = ["demonstrator", "gold", "make_env", "make_rows"]
+CARD = EnvCard(family="software engineering", size="unlimited")
+__all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

@@ -1,9 +1,12 @@
 """Text games with seeds: FrozenLake, Sokoban, and quests in a house of rooms, doors and keys."""
 
+from verl_agentic.env_card import EnvCard
+
 from .demos import demonstrator
 from .env import make_env
 from .gold import gold
 from .hindsight import describe
 from .rows import make_rows
 
-__all__ = ["demonstrator", "describe", "gold", "make_env", "make_rows"]
+CARD = EnvCard(family="games", size="unlimited, 4 games")
+__all__ = ["CARD", "demonstrator", "describe", "gold", "make_env", "make_rows"]

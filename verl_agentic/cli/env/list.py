@@ -5,70 +5,97 @@ from __future__ import annotations
 import argparse
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verl_agentic.env_package import EnvPackage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("env", nargs="?", help="list the ids of this environment (default: one line per environment)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per id instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the environments; returns 1 if one of them cannot be imported."""
-    import dataclasses
     import json
 
     from verl_agentic.env_package import known_envs
+    from verl_agentic.errors import ConfigError
+    from verl_agentic.settings import did_you_mean
 
-    found = [_describe(env_id) for env_id in known_envs()]
+    known = known_envs()
+    if args.env is not None and args.env not in known:
+        raise ConfigError(
+            f"no bundled environment, got {args.env!r}; use one of {known}{did_you_mean(args.env, known)}"
+        )
+    found = [_describe(name) for name in known if args.env in (None, name)]
+    entries = [{**env, "id": env_id} for env in found for env_id in env.pop("ids")]
     if args.json:
-        print(json.dumps([dataclasses.asdict(env) for env in found]))
+        print(json.dumps(entries))
+    elif args.env is not None:
+        print("\n".join(entry["id"] for entry in entries))
     else:
-        _show(found)
-    return 0 if all(env.error is None for env in found) else 1
+        _show(entries)
+    return 0 if all(entry["error"] is None for entry in entries) else 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Description:
-    id: str
-    about: str = ""
-    make_rows: bool = False
-    gold: bool = False
-    examples: int = 0
-    error: str | None = None
-
-
-def _show(found: Sequence[_Description]) -> None:
+def _show(entries: Sequence[dict[str, Any]]) -> None:
+    """Prints one line per package."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("id", "what it is", "rows", "gold", "examples")
-    for env in found:
-        about = Text(env.about) if env.error is None else Text(env.error, style="red")
-        marks = ("made" if env.make_rows else "-", "yes" if env.gold else "-", str(env.examples))
-        table.add_row(env.id, about, *marks)
+    table = Table("environment", "ids", "tasks", "extra", "needs", "what it is")
+    packages = {entry["package"]: entry for entry in entries}
+    for name, env in packages.items():
+        about = Text(env["about"]) if env["error"] is None else Text(env["error"], style="red")
+        num_ids = sum(entry["package"] == name for entry in entries)
+        table.add_row(name, str(num_ids), env["size"], env["extra"], env["needs"], about)
+    table.caption = (
+        f"{len(entries)} ids. `env list ENVIRONMENT` prints its ids; `pip install 'verl-agentic[EXTRA]'` installs what "
+        "one needs."
+    )
     Console().print(table)
 
 
-def _describe(env_id: str) -> _Description:
-    from verl_agentic.data.rows import read_rows
+def _describe(name: str) -> dict[str, Any]:
+    """Returns what is known about a package, with all of its `ids`."""
+    from verl_agentic.env_card import EnvCard
     from verl_agentic.env_package import load_env_package
     from verl_agentic.errors import AgenticError
 
+    entry: dict[str, Any] = {"ids": [name], "package": name, "family": "", "size": "", "extra": "", "needs": ""}
+    entry |= {"licence": "", "about": "", "make_rows": False, "gold": False, "examples": 0, "error": None}
     try:
-        package = load_env_package(env_id)
-        examples = package.folder / "example.jsonl"
-        return _Description(
-            id=env_id,
-            about=_first_line(package.folder / "__init__.py"),
-            make_rows=package.make_rows is not None,
-            gold=package.gold is not None,
-            examples=len(read_rows(examples)) if examples.is_file() else 0,
-        )
+        package = load_env_package(name)
     except AgenticError as error:
-        return _Description(id=env_id, error=str(error))
+        return {**entry, "error": str(error)}
+    card = package.card or EnvCard(family="", size="")
+    return {
+        **entry,
+        "ids": [f"{name}/{task}" for task in card.tasks] or [name],
+        "family": card.family,
+        "size": card.size,
+        "extra": card.extra,
+        "needs": card.needs,
+        "licence": card.licence,
+        "about": _first_line(package.folder / "__init__.py"),
+        **_contents(package),
+    }
+
+
+def _contents(package: EnvPackage) -> dict[str, Any]:
+    from verl_agentic.data.rows import read_rows
+
+    examples = package.folder / "example.jsonl"
+    return {
+        "make_rows": package.make_rows is not None,
+        "gold": package.gold is not None,
+        "examples": len(read_rows(examples)) if examples.is_file() else 0,
+    }
 
 
 def _first_line(module: Path) -> str:
