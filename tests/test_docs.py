@@ -15,7 +15,7 @@ import yaml
 
 import verl_agentic
 from verl_agentic.env import EnvRow, Transcript
-from verl_agentic.env_package import load_env
+from verl_agentic.env_package import known_envs, load_env
 from verl_agentic.rewards.component import load_component
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
@@ -124,12 +124,20 @@ def test_every_folder_of_the_package_has_a_line_in_the_contributors_map() -> Non
     text = text[text.index("## Where things live") : text.index("## Add something")]
     named = set(re.findall(r"`([a-z_]+)/`", text))
     folders = {path.parent.name for path in (ROOT / "verl_agentic").glob("*/**/__init__.py")} - {"skeleton", "quill"}
+    folders -= {path.parent.name for path in (ROOT / "verl_agentic" / "bridges").glob("*/__init__.py")}
     assert named - {"agentic", "envs", "recipes", "benchmarks", "tests", "verl_agentic"} == folders
 
 
 def test_the_page_of_papers_is_current() -> None:
     written = runpy.run_path(str(ROOT / "docs" / "site" / "papers_page.py"))["page"]()
     assert (ROOT / "docs" / "papers.md").read_text() == written, "run python docs/site/papers_page.py"
+
+
+def test_the_page_of_environments_is_current_and_shows_an_episode_of_each() -> None:
+    module = runpy.run_path(str(ROOT / "docs" / "site" / "environments_page.py"))
+    text = (ROOT / "docs" / "environments.md").read_text()
+    assert text == module["page"](), "run python docs/site/environments_page.py"
+    assert all(f"environments/{name}.svg" in text for name in known_envs())
 
 
 def test_the_pages_of_recipes_are_current() -> None:

@@ -22,17 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the environments; returns 1 if one of them cannot be imported."""
     import json
 
-    from verl_agentic.env_package import known_envs
-    from verl_agentic.errors import ConfigError
-    from verl_agentic.settings import did_you_mean
-
-    known = known_envs()
-    if args.env is not None and args.env not in known:
-        raise ConfigError(
-            f"no bundled environment, got {args.env!r}; use one of {known}{did_you_mean(args.env, known)}"
-        )
-    found = [_describe(name) for name in known if args.env in (None, name)]
-    entries = [{**env, "id": env_id} for env in found for env_id in env.pop("ids")]
+    entries = [{**env, "id": env_id} for env in describe_envs(args.env) for env_id in env.pop("ids")]
     if args.json:
         print(json.dumps(entries))
     elif args.env is not None:
@@ -40,6 +30,22 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(entries)
     return 0 if all(entry["error"] is None for entry in entries) else 1
+
+
+def describe_envs(name: str | None = None) -> list[dict[str, Any]]:
+    """Returns what is known about every package, or about one, with all of its `ids`.
+
+    Raises:
+        ConfigError: no environment has this name.
+    """
+    from verl_agentic.env_package import known_envs
+    from verl_agentic.errors import ConfigError
+    from verl_agentic.settings import did_you_mean
+
+    known = known_envs()
+    if name is not None and name not in known:
+        raise ConfigError(f"no bundled environment, got {name!r}; use one of {known}{did_you_mean(name, known)}")
+    return [_describe(one) for one in known if name in (None, one)]
 
 
 def _show(entries: Sequence[dict[str, Any]]) -> None:
@@ -62,7 +68,6 @@ def _show(entries: Sequence[dict[str, Any]]) -> None:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    """Returns what is known about a package, with all of its `ids`."""
     from verl_agentic.env_card import EnvCard
     from verl_agentic.env_package import load_env_package
     from verl_agentic.errors import AgenticError
