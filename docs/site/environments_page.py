@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,7 @@ def _lines(message: Message, *, quotes_all: bool) -> Iterator[Text]:
     calls = [f"{call.name}({json.dumps(dict(call.arguments))})" for call in message.tool_calls]
     text = "\n".join(part for part in (message.content.strip(), *calls) if part)
     text = text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} ..."
+    text = re.sub(r"(?m)^ +", lambda indent: "\u00a0" * len(indent[0]), text)  # otherwise wrapping removes it
     head = f"{message.role}:\n" if "\n" in text else f"{message.role}: "
     lines = Text(head + text, style=_STYLES[message.role]).wrap(Console(width=_WIDTH), _WIDTH)
     if quotes_all or message.role != "tool" or len(lines) <= 3:
