@@ -131,8 +131,8 @@ class ToolEnv:
                 be a tool.
         """
         self.row = row
-        known = [to_tool(tool) for tool in tools]
-        self._tools = {tool.name: tool for tool in _selected(known, row.extra.get("tool_selection"))}
+        self._run_sub_agent: SubAgentRunner | None = None
+        self.use_tools(tools)
         self._slots = asyncio.Semaphore(max_parallel_calls)
         self._tool_timeout_s = tool_timeout_s
 
@@ -141,8 +141,21 @@ class ToolEnv:
         """The tools, in the order they were given."""
         return tuple(self._tools.values())
 
+    def use_tools(self, tools: Sequence[Tool | Callable[..., Any]]) -> None:
+        """Replaces the tools. Call it in `start` where tools need the environment, or in `step`: the loop announces
+        tools that change in mid-episode to the policy.
+
+        Raises:
+            ConfigError: as in `ToolEnv`.
+        """
+        known = [to_tool(tool) for tool in tools]
+        self._tools = {tool.name: tool for tool in _selected(known, self.row.extra.get("tool_selection"))}
+        if self._run_sub_agent is not None:
+            self.use_sub_agents(self._run_sub_agent)
+
     def use_sub_agents(self, run: SubAgentRunner) -> None:
         """Gives `run` to the tools that delegate."""
+        self._run_sub_agent = run
         for tool in self._tools.values():
             if isinstance(tool, DelegateTool):
                 tool.use(run)
@@ -203,7 +216,7 @@ def _selected(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
     if twice := sorted(name for name, count in counts.items() if count > 1):
         raise ConfigError(f"tools of an environment must have different names, got {twice} twice; rename one")
     unknown = sorted(set(names or ()) - set(counts))
-    if unknown:
+    if unknown and tools:  # an environment without tools may get them later
         known = sorted(tool.name for tool in tools)
         raise ConfigError(f"the row selects tools that the environment does not have, got {unknown}; it has {known}")
     return [tool for tool in tools if not names or tool.name in names]
