@@ -72,7 +72,8 @@ class Env(Protocol):
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools whose schemas go into the prompt; may be empty."""
+        """The tools whose schemas go into the prompt; may be empty. They may change in `step`: the loop announces the
+        difference to the policy in a message after the observation."""
         ...
 
     async def start(self) -> tuple[Message, ...]:

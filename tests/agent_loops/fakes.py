@@ -60,6 +60,9 @@ class CharCodec:
         end = "" if list(stream)[-1] == END else "$"  # a turn that a budget has cut
         return ContextTokens(0, encode(end + "\n" + "".join(f"<{m.role}>{m.content}" for m in new) + "<assistant>"))
 
+    def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
+        return ",".join(schema["function"]["name"] for schema in added)
+
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         text = decode(token_ids)
         body = text.rstrip("$")

@@ -19,7 +19,7 @@ from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import PolicyError
 from verl_agentic.tools.tool import ToolResult
-from verl_agentic.types import Message, Reward
+from verl_agentic.types import Action, Message, Observation, Reward
 
 SCHEMA = {
     "type": "function",
@@ -73,6 +73,29 @@ async def play(server: Server, *answers: Any, limits: EpisodeLimits = LIMITS, **
         conversation = ChatConversation(endpoint, sampling=Sampling(temperature=0.5), **options)
         setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=limits)
         return await run_episode(ROW, make_env=AddEnv, setup=setup, request_id="r")
+
+
+async def test_tools_of_mid_episode_are_announced_and_in_the_requests_that_follow(server: Server) -> None:
+    class Growing(AddEnv):
+        async def step(self, action: Action) -> Observation:
+            observation = await super().step(action)
+            self.use_tools([self.tools[0], shout])
+            return observation
+
+    def shout(text: str) -> str:
+        """Shouts."""
+        return text.upper()
+
+    async with connected(server, [says(None, ("add", '{"a": 1, "b": 2}')), says("3")]) as endpoint:
+        conversation = ChatConversation(endpoint, sampling=Sampling(temperature=0.5))
+        setup = EpisodeSetup(policy=conversation, codec=conversation, tokenizer=conversation.tokenizer, limits=LIMITS)
+        await run_episode(ROW, make_env=Growing, setup=setup, request_id="r")
+    first, second = server.bodies
+    assert [[tool["function"]["name"] for tool in body["tools"]] for body in (first, second)] == [
+        ["add"], ["add", "shout"],
+    ]  # fmt: skip
+    assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "tool", "user"]
+    assert "Shouts." in second["messages"][-1]["content"]
 
 
 async def test_calls_are_carried_out_and_answered_in_openais_form(server: Server) -> None:

@@ -195,6 +195,7 @@ def test_a_protocol_can_list_the_tools(chat: Any, tmp_path: Path) -> None:
     assert "\n- search(query): Finds documents.|Who?<|im_end|>" in prompt(
         chat, codec, Message("user", "Who?"), tools=[SEARCH]
     )
+    assert codec.announce_tools([SEARCH], added=[SEARCH]) == "- search(query): Finds documents."
 
 
 @pytest.mark.parametrize("name", sorted({*TEXT_PROTOCOLS} - {*ANY_TOOL}))
@@ -204,6 +205,8 @@ def test_a_tool_that_the_protocol_cannot_call_is_refused_with_the_prompt(
     function = {"name": "fly", "parameters": {"type": "object", "properties": {"to": {"type": "string"}}}}
     with pytest.raises(ConfigError, match=rf"protocol '{name}' calls the tools .* got a tool 'fly'"):
         prompt(chat, codecs[name], Message("user", "Hi"), tools=[{"type": "function", "function": function}])
+    with pytest.raises(ConfigError, match=rf"protocol '{name}' calls the tools .* got a tool 'fly'"):
+        codecs[name].announce_tools((), added=[{"type": "function", "function": function}])
 
 
 def test_a_tool_with_another_argument_is_refused_too(chat: Any, codecs: Mapping[str, TextCodec]) -> None:

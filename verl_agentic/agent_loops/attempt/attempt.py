@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from verl_agentic.agent_loops.attempt import boundary_checks, compaction
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
 from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
 from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
 from verl_agentic.agent_loops.limits import EpisodeLimits
@@ -98,6 +99,11 @@ class Attempt:
     _context: list[Message] = field(default_factory=list)
     """The conversation as the policy sees it in this row."""
     _tools: Sequence[Schema] = ()
+    """The tools in the prompt of this row."""
+    _announced: Sequence[Schema] | None = None
+    """The tools that the policy can call now, if they have changed since this row began."""
+    _offered: Sequence[Schema] = ()
+    """The tools that the environment had when it was asked last."""
     _tool_names: Sequence[str] = ()
     _turn: int = 0
     _last_turn: StopReason | None = None
@@ -183,7 +189,7 @@ class Attempt:
         with boundary(EnvError, "the prompt and the tools of the environment"):
             self.prompt = tuple(compaction.with_note(prompt, self.guidance) if self.guidance else prompt)
             boundary_checks.check_messages(self.prompt)
-            self._tools = [tool.schema for tool in env.tools]
+            self._tools = self._offered = [tool.schema for tool in env.tools]
             self._tool_names = [tool.name for tool in env.tools]
         if self.label != timeline.SUB_AGENT:
             self.info["tools_offered"] = len(self._tools)
@@ -211,7 +217,7 @@ class Attempt:
             raise Stopped(self._last_turn)
         if len(self.actions) >= limits.max_turns:
             raise Stopped(StopReason.MAX_TURNS)
-        await self._observe(observation)
+        await self._observe(self._with_tool_changes(observation, env))
         self._turn += 1
 
     async def _act(self) -> tuple[Action, tuple[StopReason, bool] | None]:
@@ -220,7 +226,7 @@ class Attempt:
         completion, cut = await self._generate()
         with boundary(EnvError, "parsing a turn"):
             action = await self.setup.codec.decode_action(
-                [*forced, *completion.token_ids], turn=self._turn, tools=self._tools
+                [*forced, *completion.token_ids], turn=self._turn, tools=self._callable_tools
             )
         action = boundary_checks.limit_calls(action, self.setup.limits.max_calls_per_turn)
         self.info.update(action.counts)
@@ -310,6 +316,23 @@ class Attempt:
             return await within(awaitable, self.setup.limits.turn_timeout_s, what=what)
         except OverrunError as cause:
             raise Stopped(StopReason.TIMEOUT, str(cause)) from cause
+
+    @property
+    def _callable_tools(self) -> Sequence[Schema]:
+        return self._tools if self._announced is None else self._announced
+
+    def _with_tool_changes(self, observation: Observation, env: Env) -> Observation:
+        """Adds a message about tools that have changed since the last turn. The prompt keeps its tools, so that the
+        tokens of the row stay those that the engine saw."""
+        with boundary(EnvError, "the environment's tools"):
+            before, self._offered = self._offered, [tool.schema for tool in env.tools]
+            if self._offered == before:
+                return observation
+            text = announcement(self.setup.codec, before, self._offered)
+        self._announced = self._offered
+        self._tool_names = [tool_name(schema) for schema in self._announced]
+        self.info["tools_offered"] = max(self.info["tools_offered"], len(self._announced))
+        return replace(observation, messages=(*observation.messages, Message("user", text))) if text else observation
 
     # Budgets.
 
@@ -462,7 +485,7 @@ class Attempt:
                 [*self._context, *new], after=len(self.prompt), keep_last=how.keep_last
             )
         with boundary(EnvError, "rendering a shortened conversation"):
-            prompt_ids = await self.setup.codec.encode_prompt(context, self._tools)
+            prompt_ids = await self.setup.codec.encode_prompt(context, self._callable_tools)
         if self.setup.limits.max_context_tokens - len(prompt_ids) < how.needed_tokens:
             if how.strategy == "summary":  # it has been sampled already
                 raise Stopped(StopReason.CONTEXT_FULL)
@@ -471,6 +494,7 @@ class Attempt:
             self.messages.extend(new)
         self.rows.append(self.trajectory)
         self.trajectory = Trajectory(prompt_ids=prompt_ids)
+        self._tools, self._announced = self._callable_tools, None
         self._context = context
         return True
 
@@ -485,7 +509,9 @@ class Attempt:
         self._turn += 1
         completion = await self._sample(min(how.max_summary_tokens, self._room()[0]))
         with boundary(EnvError, "parsing a summary"):
-            action = await self.setup.codec.decode_action(completion.token_ids, turn=self._turn, tools=self._tools)
+            action = await self.setup.codec.decode_action(
+                completion.token_ids, turn=self._turn, tools=self._callable_tools
+            )
         self.messages.append(action.to_message())
         self.info["summaries"] += 1
         return compaction.with_summary(self.prompt, action.content, unseen=unseen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,6 +69,13 @@ class Codec(Protocol):
         """Returns the edit that appends `new` messages to a stream that ends with a turn of the policy.
 
         No message can forge what the framework writes; those of the system may speak of its tags.
+        """
+        ...
+
+    def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
+        """Returns a description of `added` tools for a message in mid-episode, as a prompt describes them.
+
+        From now on, the policy can call `tools`. Checks the new tools as `encode_prompt` does.
         """
         ...
 
@@ -172,6 +180,12 @@ class ChatTemplateCodec:
             tools=self._tools(tools),
         )
         return ContextTokens(removed, token_ids, neutralised=sum(broken for _, broken in guarded))
+
+    def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
+        """Returns the schemas, one in a line; see `Codec.announce_tools`."""
+        if self._check_arguments:
+            check_schemas(added)
+        return "\n".join(json.dumps(schema, ensure_ascii=False) for schema in self.guard.tools(added))
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the parsed turn; calls that cannot be carried out say why."""

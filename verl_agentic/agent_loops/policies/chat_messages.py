@@ -214,6 +214,14 @@ class ChatConversation:
             return await self._codec.encode_context(previous, new, stream=stream, tools=tools)
         return ContextTokens(0, self._encode(_text_of(new)))
 
+    def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
+        """Returns the tools as text. Without a codec, requests have the new tools, too: many servers refuse calls of
+        others. With one, the server must read the prompt that training has."""
+        if self._codec is not None:
+            return self._codec.announce_tools(tools, added=added)
+        self._tools = [dict(tool) for tool in tools]
+        return "\n".join(map(json.dumps, added))
+
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the server's message for these ids; arguments are checked as in training."""
         said = self._said.get(tuple(token_ids))

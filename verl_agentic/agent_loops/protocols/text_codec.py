@@ -122,6 +122,11 @@ class TextCodec:
         removed, token_ids = await offload_if_long(len(text), self._append, from_last_turn(previous), text, stream)
         return ContextTokens(removed, token_ids, neutralised=broken)
 
+    def announce_tools(self, tools: Sequence[Schema], *, added: Sequence[Schema]) -> str:
+        """Returns the tools as the prompt lists them; see `Codec.announce_tools`."""
+        self._check_tools(added)
+        return self._listed(self.guard.tools(added))
+
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[Schema]) -> Action:
         """Returns the parsed turn; see `Codec.decode_action`."""
         ids = list(token_ids)
@@ -169,11 +174,13 @@ class TextCodec:
         system = [m.content for m in messages if m.role == "system"]
         rest = [m for m in messages if m.role != "system"]
         if rest:
-            listed = list_functions(tools) if self._protocol.kind in _ANY_TOOLS else _list_tools(tools)
-            question = self._protocol.question.replace("{tools}", listed)
+            question = self._protocol.question.replace("{tools}", self._listed(tools))
             rest[-1] = replace(rest[-1], content=question.replace("{prompt}", rest[-1].content))
         text = "\n\n".join(part for part in (self._protocol.system, *system) if part)
         return [*([Message("system", text)] if text else []), *rest]
+
+    def _listed(self, tools: Sequence[Schema]) -> str:
+        return list_functions(tools) if self._protocol.kind in _ANY_TOOLS else _list_tools(tools)
 
     def _encode_prompt(self, asked: Sequence[Message], begun: Sequence[Message]) -> list[int]:
         if self._builder is not None and self._protocol.observed_in == "user":
