@@ -35,12 +35,13 @@ def read_tasks(module_file: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def needs_extra(extra: str, *, what: str) -> Iterator[None]:
+def needs_extra(extra: str, *, what: str, then: str = "") -> Iterator[None]:
     """Wraps the imports of an optional dependency.
 
     Args:
         extra: the extra of `verl-agentic` that installs it.
         what: the part of the package that needs it, for the error.
+        then: a further command, for what no extra can install.
 
     Raises:
         MissingDependencyError: an import in the block failed.
@@ -49,5 +50,5 @@ def needs_extra(extra: str, *, what: str) -> Iterator[None]:
         yield
     except ImportError as cause:
         raise MissingDependencyError(
-            f"{what} needs {cause.name}, got {cause}; pip install 'verl-agentic[{extra}]'"
+            f"{what} needs {cause.name}, got {cause}; pip install 'verl-agentic[{extra}]'{then and f', then {then}'}"
         ) from cause
