@@ -1,0 +1,240 @@
+"""What TRL's GRPOTrainer takes, as an environment: behaviour of TRL 1.16 (`trl/trainer/grpo_trainer.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from verl_agentic.bridges.trl import make_env, rows_of
+from verl_agentic.bridges.trl.env import TrlEnv
+from verl_agentic.env import Transcript
+from verl_agentic.errors import ConfigError, DataError, ScoringError
+from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
+
+
+class Counter:
+    """An environment of TRL."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.value = 0
+
+    def reset(self, start: int = 0, **kwargs: Any) -> str | None:
+        self.value, self.columns = start, kwargs
+        return f" Start at {start}." if start else None
+
+    def add(self, number: int) -> dict[str, int]:
+        """Adds a number.
+
+        Args:
+            number: what to add.
+        """
+        if number > 100:
+            raise ValueError("too large")
+        self.value += number
+        return {"value": self.value}
+
+    async def wait(self) -> list[dict[str, str]]:
+        """Waits."""
+        return [{"type": "text", "text": "waited"}]
+
+    def lose(self) -> str:
+        """Loses the connection."""
+        raise ConnectionResetError("gone")
+
+    def sleep(self) -> str:
+        """Sleeps."""
+        time.sleep(0.3)
+        return "slept"
+
+    def _hidden(self) -> None: ...
+
+
+class Scored(Counter):
+    def get_reward(self) -> float:
+        return self.value / 10
+
+
+def double(number: int) -> int:
+    """Doubles a number.
+
+    Args:
+        number: what to double.
+    """
+    return 2 * number
+
+
+@dataclass
+class Rollout:
+    env: TrlEnv
+    prompt: tuple[Message, ...]
+    results: list[Message]
+    reward: Reward
+
+
+async def play(example: Mapping[str, Any], *calls: tuple[str, dict[str, Any]], **options: Any) -> Rollout:
+    """Makes the calls one after the other, and says `done`."""
+    (row,) = rows_of([example])
+    env = make_env(row, **options)
+    prompt = await env.start()
+    messages, actions = list(prompt), []
+    for name, arguments in calls:
+        call = ToolCall(name, arguments)
+        actions.append(Action(turn=len(actions), text="", content="", tool_calls=(call,)))
+        messages.append(actions[-1].to_message())
+        messages += (await env.step(actions[-1])).messages
+    actions.append(Action(turn=len(actions), text="done", content="done"))
+    messages.append(actions[-1].to_message())
+    assert (await env.step(actions[-1])).stop is StopReason.ANSWERED
+    transcript = Transcript(messages=tuple(messages), actions=tuple(actions), stop_reason=StopReason.ANSWERED)
+    reward = await env.score(transcript)
+    await env.close()
+    return Rollout(env, prompt, [m for m in messages if m.role == "tool"], reward)
+
+
+ASK = {"prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count."}]}
+
+
+async def test_public_methods_are_tools_and_their_results_are_those_of_trl() -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("add", {"number": 5}), ("add", {"number": 500}), ("wait", {}), ("double", {"number": 4}), ("add", {"n": 1}),
+    ]  # fmt: skip
+    played = await play({**ASK, "start": 3}, *calls, environment_factory=Scored, tools=[double])
+    assert [tool.name for tool in played.env.tools] == ["double", "add", "lose", "sleep", "wait"]
+    assert played.prompt[-1].content == "Count. Start at 3." and played.prompt[0].content == "Be brief."
+    told = [message.content for message in played.results]
+    assert told[:4] == ["{'value': 8}", "{'error': 'too large'}", "waited", "8"]
+    assert [message.error_kind for message in played.results] == [None, "tool_raised", None, None, "wrong_arguments"]
+    assert played.reward.outcome == 0.8
+
+
+async def test_reset_gets_all_columns_and_may_return_nothing() -> None:
+    seen: list[Any] = []
+
+    def reward(prompts: Any, completions: Any, environments: Any, level: Any, **kwargs: Any) -> list[float]:
+        seen.append((prompts, environments[0].columns, level))
+        return [1.0]
+
+    played = await play({**ASK, "level": 2}, environment_factory=Counter, reward_funcs=reward)
+    assert played.prompt[-1].content == "Count."
+    assert seen == [([ASK["prompt"]], {**ASK, "level": 2}, [2])]
+
+
+async def test_reward_functions_get_messages_or_text_and_the_sum_is_weighted() -> None:
+    seen: dict[str, Any] = {}
+
+    def exact(completions: Any, solution: Any, log_metric: Any, log_extra: Any, **kwargs: Any) -> list[float]:
+        seen.update(completions=completions, kwargs=sorted(kwargs))
+        log_metric("length", 4.0)
+        log_extra("solution", solution)
+        return [float(completions[0][-1]["content"] == solution[0])]
+
+    async def style(prompts: Any, **kwargs: Any) -> list[float | None]:
+        return [0.5]
+
+    def other_task(**kwargs: Any) -> list[float | None]:
+        return [None]
+
+    functions = [other_task, exact, style]
+    calls = [("double", {"number": 4})]
+    played = await play(
+        {**ASK, "solution": "done"}, *calls, tools=[double], reward_funcs=functions, reward_weights=[5, 1, 0.2]
+    )
+    assert (played.reward.outcome, played.reward.parts, played.reward.total) == (1.0, {"style": 0.1}, 1.1)
+    assert (played.reward.info, played.reward.details) == ({"length": 4.0}, {"solution": "done"})
+    assert seen["kwargs"] == ["prompts"]  # neither environments nor prompt are columns here
+    called, result, answer = seen["completions"][0]
+    assert called["tool_calls"][0]["function"] == {"name": "double", "arguments": {"number": 4}}
+    assert (result["role"], result["name"], result["content"]) == ("tool", "double", "8")
+    assert answer == {"role": "assistant", "content": "done"}
+    texts: list[Any] = []
+
+    def of_text(prompts: Sequence[str], completions: Sequence[str], **kwargs: Any) -> list[float]:
+        texts.append((prompts, completions))
+        return [1.0]
+
+    await play({"prompt": "Say it."}, reward_funcs=of_text)
+    assert texts == [(["Say it."], ["done"])]
+
+
+async def test_the_environments_own_reward_is_the_outcome_and_functions_shape_it() -> None:
+    def bonus(**kwargs: Any) -> list[float]:
+        return [0.25]
+
+    played = await play(ASK, ("add", {"number": 10}), environment_factory=Scored, reward_funcs=[bonus])
+    assert (played.reward.outcome, played.reward.parts) == (1.0, {"bonus": 0.25})
+
+
+@pytest.mark.parametrize("given", [[None], [float("nan")]])
+async def test_no_reward_that_applies_is_a_failure_and_not_a_zero(given: list[Any]) -> None:
+    with pytest.raises(ScoringError, match="no reward function applies"):
+        await play(ASK, reward_funcs=lambda **kwargs: given)
+    with pytest.raises(ScoringError, match=r"must return one reward per completion, got \[1, 2\]"):
+        await play(ASK, reward_funcs=lambda **kwargs: [1, 2])
+
+
+async def test_instances_are_reset_and_used_again_one_per_rollout() -> None:
+    class Mine(Scored):
+        made = 0
+
+    first, second = await asyncio.gather(
+        *(play(ASK, ("add", {"number": n}), ("wait", {}), environment_factory=Mine) for n in (1, 2))
+    )
+    assert sorted([first.reward.outcome, second.reward.outcome]) == [0.1, 0.2] and Mine.made == 2
+    assert (await play(ASK, environment_factory=Mine)).reward.outcome == 0.0 and Mine.made == 2
+
+
+async def test_an_instance_that_failed_or_is_still_busy_is_not_used_again() -> None:
+    class Mine(Scored):
+        made = 0
+
+    (row,) = rows_of([ASK])
+    env = make_env(row, environment_factory=Mine)
+    await env.start()
+    with pytest.raises(ConnectionResetError):  # voids the episode, as no score follows
+        await next(tool for tool in env.tools if tool.name == "lose").call({})
+    await env.close()
+    assert (await play(ASK, environment_factory=Mine)).reward.outcome == 0.0 and Mine.made == 2
+    env = make_env(row, environment_factory=Mine)
+    await env.start()
+    env._tool_timeout_s = 0.05
+    action = Action(turn=0, text="", content="", tool_calls=(ToolCall("sleep", {}),))
+    messages = (await env.step(action)).messages
+    assert [message.error_kind for message in messages] == ["tool_timeout"]
+    await env.score(Transcript(messages=messages, actions=(action,), stop_reason=StopReason.MAX_TURNS))
+    await play(ASK, environment_factory=Mine)
+    assert Mine.made == 3
+
+
+async def test_a_row_chooses_one_of_several_environments_which_may_own_the_prompt() -> None:
+    factories = {"a": Counter, "b": "verl_agentic.bridges.trl.example:GuessNumber"}
+    game = {"environment": "b", "secret": 3, "low": 1, "high": 9}
+    played = await play(game, ("guess", {"number": 3}), environment_factory=factories)
+    assert played.prompt == (Message("user", " It is between 1 and 9."),) and played.reward.outcome == 1.0
+    with pytest.raises(DataError, match=r"one of \['a', 'b'\], got 'c'"):
+        await play({"environment": "c"}, environment_factory=factories)
+
+
+async def test_without_a_reward_the_outcome_is_left_to_a_rubric() -> None:
+    assert not (await play(ASK, environment_factory=Counter)).reward.is_scored
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tools": [double], "reward_funcs": lambda completion_ids, **kwargs: [0]}, "needs completion_ids, which no"),
+        ({"tools": [double], "reward_funcs": lambda trainer_state, **kwargs: [0]}, "needs trainer_state, which no"),
+        ({"tools": ["json:no_such"], "reward_funcs": lambda **kwargs: [0]}, "no_such"),
+        ({"tools": [double], "reward_funcs": [], "reward_weights": [1]}, "one per function"),
+    ],
+)
+async def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        await play(ASK, **options)
