@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from verl_agentic.bridges.trl import make_env, rows_of
 from verl_agentic.bridges.trl.env import TrlEnv
 from verl_agentic.env import Transcript
+from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError, DataError, ScoringError
 from verl_agentic.types import Action, Message, Reward, StopReason, ToolCall
 
@@ -79,10 +82,12 @@ class Rollout:
     reward: Reward
 
 
-async def play(example: Mapping[str, Any], *calls: tuple[str, dict[str, Any]], **options: Any) -> Rollout:
+async def play(
+    example: Mapping[str, Any], *calls: tuple[str, dict[str, Any]], make: Callable[..., Any] = make_env, **options: Any
+) -> Rollout:
     """Makes the calls one after the other, and says `done`."""
     (row,) = rows_of([example])
-    env = make_env(row, **options)
+    env = make(row, **options)
     prompt = await env.start()
     messages, actions = list(prompt), []
     for name, arguments in calls:
@@ -224,6 +229,24 @@ async def test_a_row_chooses_one_of_several_environments_which_may_own_the_promp
 
 async def test_without_a_reward_the_outcome_is_left_to_a_rubric() -> None:
     assert not (await play(ASK, environment_factory=Counter)).reward.is_scored
+
+
+def test_the_files_of_the_docs_are_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "from_trl.md").read_text()
+    for name in ("guess_number.py", "guess_env/__init__.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page.split(f"# {name}\n")[1].split("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    package = load_env_package(str(tmp_path / "guess_env"))
+    assert package.make_rows is not None
+    rows = package.make_rows(split="test", count=2, seed=0)
+    env_config = {"environment_factory": "guess_number:GuessNumber", "reward_funcs": ["guess_number:found"]}
+    for make in (package.make_env, functools.partial(make_env, **env_config)):
+        played = asyncio.run(play(rows[0].ground_truth, ("guess", {"number": 80}), make=make))
+        assert played.prompt[-1].content.endswith("you are done. It is between 0 and 100.")
+        assert (played.results[0].content, played.reward.outcome) == ("right", 1.0)
+    assert len(rows) == 2
 
 
 @pytest.mark.parametrize(

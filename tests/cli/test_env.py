@@ -30,7 +30,10 @@ _SLOW = {"swe": pytest.mark.slow}  # every episode has a repository in a sandbox
 @pytest.mark.parametrize("env_id", [pytest.param(one, marks=_SLOW.get(one, ())) for one in known_envs()])
 def test_every_bundled_environment_validates(env_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["env", "validate", env_id, "--count", "1", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    if code == 2 and "pip install" in err:
+        pytest.skip(err)
+    found = json.loads(out)
     assert (code, found["ok"]) == (0, True), [check for check in found["checks"] if not check["ok"]]
     assert (found["env"], found["protocol"]) == (env_id, "chat") and found["rows"] >= 4
 

@@ -51,7 +51,7 @@ class TrlEnv(ToolEnv):
         rewards: Sequence[tuple[str, float, RewardFunction]],
     ) -> None:
         super().__init__(row, [], max_parallel_calls=1)  # TRL calls the tools of a turn one after the other
-        self._columns: Mapping[str, Any] = row.extra["columns"]
+        self._columns: Mapping[str, Any] = row.ground_truth
         self._factory, self._functions, self._rewards = factory, tools, rewards
         self._instance: Any = None
         self._prompt = row.prompt
@@ -116,16 +116,16 @@ def make_env(
 
     Raises:
         ConfigError: an address does not exist, or a function cannot be used.
-        DataError: the row has no columns, or names an unknown environment.
+        DataError: the row's ground truth is no columns, or they name an unknown environment.
     """
     if not environment_factory and not tools and not reward_funcs:
         environment_factory, reward_funcs = f"{_EXAMPLE}:GuessNumber", f"{_EXAMPLE}:few_guesses"
         reward_weights = (0.1,)
-    if not isinstance(row.extra.get("columns"), Mapping):
-        raise DataError(f"a row needs extra_info.columns, got {sorted(row.extra)}; make it with trl.rows_of")
+    if not isinstance(row.ground_truth, Mapping):
+        raise DataError(f"the ground truth of a row must be its columns, got {row.ground_truth!r}; use trl.rows_of")
     factory = environment_factory
     if isinstance(factory, Mapping):
-        name = row.extra["columns"].get("environment")
+        name = row.ground_truth.get("environment")
         if name not in factory:
             raise DataError(f"the row's environment must be one of {sorted(factory)}, got {name!r}; change the column")
         factory = factory[name]

@@ -15,7 +15,8 @@ from verl_agentic.types import Message, ToolCall
 def rows_of(examples: Iterable[Mapping[str, Any]], *, name: str = "trl") -> list[EnvRow]:
     """Returns the rows of a dataset for TRL: mappings with a `prompt` (messages or text) and further columns.
 
-    Environments and reward functions get all columns. The values must be plain JSON.
+    Environments and reward functions get all columns, which are the ground truth of the row. The values must be plain
+    JSON.
 
     Args:
         examples: such as a `datasets.Dataset`.
@@ -24,8 +25,9 @@ def rows_of(examples: Iterable[Mapping[str, Any]], *, name: str = "trl") -> list
     return [
         EnvRow(
             prompt=_messages(example.get("prompt", "")),
+            ground_truth=dict(example),
             data_source=name,
-            extra={"task_id": f"{name}-{number}", "columns": dict(example)},
+            extra={"task_id": f"{name}-{number}"},
         )
         for number, example in enumerate(examples)
     ]
