@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *(p for f in ("docs", "envs", "recipes") for p in s
 SKELETON = sorted((ROOT / "verl_agentic" / "cli" / "env" / "skeleton").glob("*.py"))
 NAMES = {
     *("ToolEnv", "Env", "EnvRow", "EnvPackage", "Transcript", "load_env", "load_env_package", "in_thread"),
-    *("tool", "Tool", "ToolResult", "DelegateTool"),
+    *("tool", "Tool", "ToolResult", "DelegateTool", "McpTools"),
     *("Action", "Message", "Observation", "Reward", "StopReason", "ToolCall", "UNSCORED"),
     *("component", "Sample", "Graded", "ABSTAIN", "Rubric", "Scorer"),
     *("advantage", "Advantages", "CreditBatch", "policy_loss", "Loss", "LossBatch"),
@@ -30,6 +30,7 @@ NAMES = {
 }
 DEEP_IMPORTS = {
     "verl_agentic.testing": "for tests; not part of a run",
+    "verl_agentic.bridges": "environments of other packages, loaded by their ids",
     "verl_agentic.cli": "the test of a new environment runs the command",
     "verl_agentic.rewards.functions": "has one function for each outcome component",
     "verl_agentic.rewards.turns.turn_progress": "a helper of one component",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # the same names as in `_MODULES`, for editors and type check
     from verl_agentic.sampling.gate import gate as gate
     from verl_agentic.tools.delegate import DelegateTool as DelegateTool
     from verl_agentic.tools.function_tool import tool as tool
+    from verl_agentic.tools.mcp_tools import McpTools as McpTools
     from verl_agentic.tools.tool import Tool as Tool
     from verl_agentic.tools.tool import ToolResult as ToolResult
     from verl_agentic.types import UNSCORED as UNSCORED
@@ -92,6 +93,7 @@ _MODULES = {
     "sampling.gate": ("KEEP", "Group", "Verdict", "gate"),
     "tools.delegate": ("DelegateTool",),
     "tools.function_tool": ("tool",),
+    "tools.mcp_tools": ("McpTools",),
     "tools.tool": ("Tool", "ToolResult"),
     "types": ("UNSCORED", "Action", "Message", "Observation", "Reward", "StopReason", "ToolCall"),
 }

@@ -125,7 +125,7 @@ def make_env(
         raise DataError(f"the ground truth of a row must be its columns, got {row.ground_truth!r}; use trl.rows_of")
     factory = environment_factory
     if isinstance(factory, Mapping):
-        name = row.ground_truth.get("environment")
+        name: Any = row.ground_truth.get("environment")
         if name not in factory:
             raise DataError(f"the row's environment must be one of {sorted(factory)}, got {name!r}; change the column")
         factory = factory[name]
