@@ -20,7 +20,7 @@ pytest.importorskip("bfcl_eval")
 pytest.importorskip("mpmath")
 PACKAGE = load_env_package("bfcl")
 assert PACKAGE.make_rows is not None and PACKAGE.gold is not None and PACKAGE.card is not None
-CATEGORIES = PACKAGE.card.tasks
+CATEGORIES = [name for name in PACKAGE.card.tasks if name.startswith("multi_turn")]
 
 
 def row_of(task_id: str) -> EnvRow:
@@ -36,17 +36,19 @@ async def play(row: EnvRow, script: Sequence[Message] | None = None) -> tuple[Re
     """Returns the reward, the conversation, and the tools in every turn; `script` or else the solution plays."""
     assert PACKAGE.gold is not None
     env, solution = PACKAGE.make_env(row), PACKAGE.gold(row)
-    messages, offered = list(await env.start()), []
+    messages, offered, actions = list(await env.start()), [], []
     while True:
         number = len(offered)
         said = solution(messages) if script is None else script[min(number, len(script) - 1)]
         messages.append(said)
         offered.append(set(parameters_of(env)))
-        observation = await env.step(Action(turn=number, text="", content="", tool_calls=said.tool_calls))
+        actions.append(Action(turn=number, text=said.content, content=said.content, tool_calls=said.tool_calls))
+        observation = await env.step(actions[-1])
         messages += observation.messages
         if observation.stop is not None:
             break
-    reward = await env.score(Transcript(messages=(), actions=(), stop_reason=observation.stop))
+    transcript = Transcript(messages=tuple(messages), actions=tuple(actions), stop_reason=observation.stop)
+    reward = await env.score(transcript)
     await env.close()
     return reward, messages, offered
 
@@ -128,17 +130,30 @@ async def test_arguments_can_neither_block_the_process_nor_be_code(
     assert told in data.Apis(task).call(name, arguments)
 
 
+@pytest.mark.parametrize("category", ["parallel_multiple", "live_parallel", "irrelevance"])
+async def test_single_turn_rows_are_played_as_function_calling(category: str) -> None:
+    package = load_env_package(f"bfcl/{category}")
+    assert package.make_rows is not None
+    rows = package.make_rows(split="test", count=4, seed=0)
+    assert all(row.extra["task_id"].startswith(category) for row in rows)
+    assert [(await play(row))[0].outcome for row in rows] == [1.0] * 4
+    assert (await play(rows[0], [Message("assistant", "")]))[0].outcome == 0.0
+
+
 def test_train_and_test_share_no_scenario_and_all_tasks_can_be_test_rows() -> None:
-    assert PACKAGE.make_rows is not None
-    train, test = (PACKAGE.make_rows(split=split, count=190, seed=0) for split in ("train", "test"))
-    scenarios = [{row.extra["task_id"].rpartition("_")[2] for row in rows} for rows in (train, test)]
-    assert not scenarios[0] & scenarios[1]
-    assert {row.data_source for row in train} == {f"bfcl/{category}" for category in CATEGORIES}
-    one = load_env_package("bfcl/multi_turn_miss_param")
-    assert one.make_rows is not None
-    assert len(one.make_rows(split="test", count=199, seed=0, train_share=0)) == 199
+    scenarios: dict[str, set[str]] = {"train": set(), "test": set()}
+    for category in CATEGORIES:
+        make_rows = load_env_package(f"bfcl/{category}").make_rows
+        assert make_rows is not None
+        for split, count in (("train", 150), ("test", 40)):
+            rows = make_rows(split=split, count=count, seed=0)
+            assert {row.data_source for row in rows} == {f"bfcl/{category}"}
+            scenarios[split] |= {row.extra["task_id"].rpartition("_")[2] for row in rows}
+    assert not scenarios["train"] & scenarios["test"]
+    make_rows = load_env_package("bfcl/multi_turn_miss_param").make_rows
+    assert make_rows is not None and len(make_rows(split="test", count=199, seed=0, train_share=0)) == 199
     with pytest.raises(ConfigError, match="bfcl has 199 rows for 'test', got count 200"):
-        one.make_rows(split="test", count=200, seed=0, train_share=0)
+        make_rows(split="test", count=200, seed=0, train_share=0)
 
 
 def test_a_task_that_is_not_installed_or_faulty_is_refused() -> None:

@@ -107,11 +107,16 @@ class Apis:
             return f"Error during execution: {cause}"
 
 
-def _lines(name: str) -> list[dict[str, Any]]:
+def data_file(name: str) -> Path:
+    """Returns the path of a file of the package's data."""
     with needs_bfcl():
         import bfcl_eval
-    path = Path(bfcl_eval.__file__).parent / "data" / name
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return Path(bfcl_eval.__file__).parent / "data" / name
+
+
+def _lines(name: str) -> list[dict[str, Any]]:
+    lines = data_file(name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def _json_schema(node: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from verl_agentic.deadlines import in_thread
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
@@ -12,6 +12,7 @@ from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 from .data import Apis, functions, needs_bfcl, read_call, task_of
+from .rows import single_turn
 
 _NEW_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"  # as BFCL says it
 _MAX_STEPS = 20  # of a user's turn, as in BFCL
@@ -89,10 +90,10 @@ class BfclEnv(ToolEnv):
         self.use_tools([_ApiTool(doc, self) for doc in known if doc["name"] not in withheld])
 
 
-def make_env(row: EnvRow) -> BfclEnv:
-    """Returns the environment of a row.
+def make_env(row: EnvRow) -> ToolEnv:
+    """Returns the environment of a row: `function_calling` for single-turn rows.
 
     Raises:
         DataError: the installed package does not have the task.
     """
-    return BfclEnv(row)
+    return cast("ToolEnv", single_turn().make_env(row)) if "case" in row.extra else BfclEnv(row)

@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import read_tasks
+from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Message, ToolCall
 
-from .data import read_call, task_of, tasks
+from .data import data_file, read_call, task_of, tasks
 
 _CATEGORIES = read_tasks(__file__)
-_NUM_SCENARIOS = 200
 
 
 def make_rows(*, split: str, count: int, seed: int, task: str | None = None, train_share: float = 0.75) -> list[EnvRow]:
     """Returns different rows of one category, or of all of them mixed.
 
     Args:
-        split: `train` or `test`. The categories are variants of the same 200 scenarios, so both split the scenarios.
+        split: `train` or `test`. Multi-turn categories are variants of the same scenarios, so all split the scenarios.
         count: number of rows.
         seed: of their choice and order.
         task: a category; None mixes all.
-        train_share: share of the scenarios that are for training. 0: all tasks are test rows, as on the leaderboard.
+        train_share: share of the scenarios or rows for training. 0: all are test rows, as on the leaderboard.
 
     Raises:
         ConfigError: `count` is too large.
     """
-    scenarios = list(range(_NUM_SCENARIOS))
-    random.Random(0).shuffle(scenarios)
-    first_test = round(train_share * _NUM_SCENARIOS)
-    chosen = sorted(scenarios[first_test:] if split == "test" else scenarios[:first_test])
     categories = _CATEGORIES if task is None else (task,)
-    ids = [task_id for n in chosen for name in categories if (task_id := f"{name}_{n}") in tasks(name)]
-    if count > len(ids):
-        raise ConfigError(f"bfcl has {len(ids)} rows for {split!r}, got count {count}; ask for fewer")
-    return [_row(task_of(task_id)) for task_id in random.Random(seed).sample(ids, count)]
+    rows = [row for name in categories for row in _split(_rows(name), split=split, train_share=train_share)]
+    if count > len(rows):
+        raise ConfigError(f"bfcl has {len(rows)} rows for {split!r}, got count {count}; ask for fewer")
+    return random.Random(seed).sample(rows, count)
+
+
+def single_turn() -> EnvPackage:
+    """Returns the environment that plays the single-turn rows."""
+    return load_env_package("function_calling")
 
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     """Returns the policy that makes the calls of the solution, a few in a turn, and ends each turn of the user."""
+    if "case" in row.extra:
+        solution = single_turn().gold
+        assert solution is not None
+        return solution(row)
     task, turns = task_of(row.extra["task_id"]), json.loads(row.ground_truth)
     script = [message for calls in turns for message in (*_calling(calls, task), _DONE)]
 
@@ -61,6 +68,22 @@ def _calling(texts: Sequence[str], task: Mapping[str, Any]) -> Iterator[Message]
     calls = [ToolCall(*read_call(text, task)) for text in texts]
     for start in range(0, len(calls), _CALLS):
         yield Message("assistant", "", tool_calls=tuple(calls[start : start + _CALLS]))
+
+
+@functools.cache
+def _rows(category: str) -> Mapping[int, EnvRow]:
+    """Returns number -> row of a category; the number of a multi-turn row is that of its scenario."""
+    if category.startswith("multi_turn"):
+        return {int(task_id.rpartition("_")[2]): _row(task) for task_id, task in tasks(category).items()}
+    module = sys.modules[single_turn().make_env.__module__.rpartition(".")[0]]
+    found = module.from_bfcl(data_file(f"BFCL_v4_{category}.json"), skip_bad_records=True)
+    return dict(enumerate(found))
+
+
+def _split(rows: Mapping[int, EnvRow], *, split: str, train_share: float) -> list[EnvRow]:
+    """Returns the rows of a split: whether a number is for training depends on nothing else."""
+    is_train = {number: random.Random(number).random() < train_share for number in rows}
+    return [row for number, row in rows.items() if is_train[number] is (split == "train")]
 
 
 def _row(task: Mapping[str, Any]) -> EnvRow:
