@@ -24,6 +24,8 @@ STANDARD: dict[type[AgenticError], tuple[type[Exception], ...]] = {
     errors.SandboxBusyError: (RuntimeError, errors.SandboxError),
     errors.SearchError: (RuntimeError, errors.EnvError),
     errors.SearchUnavailableError: (RuntimeError, errors.SearchError),
+    errors.EnvUnavailableError: (RuntimeError, errors.EnvError),
+    errors.EnvBusyError: (RuntimeError, errors.EnvError),
     errors.ScoringError: (RuntimeError,),
     errors.StarvationError: (RuntimeError,),
     errors.AuditError: (RuntimeError,),

@@ -12,8 +12,10 @@
     │   ├── SandboxError                         the sandbox failed, not the code in it
     │   │   ├── SandboxUnavailableError          this machine, engine or service cannot give one
     │   │   └── SandboxBusyError                 too many wait for one already
-    │   └── SearchError                          the retriever failed, not the query
-    │       └── SearchUnavailableError           it cannot be reached, is overloaded, or took too long
+    │   ├── SearchError                          the retriever failed, not the query
+    │   │   └── SearchUnavailableError           it cannot be reached, is overloaded, or took too long
+    │   ├── EnvUnavailableError                  the server of an environment cannot be reached, or lost its session
+    │   └── EnvBusyError                         the server of an environment has no free session
     └── ScoringError             (RuntimeError)  a scorer failed; never a reward of 0
 
 All of them pickle, because they cross process boundaries inside Ray.
@@ -95,6 +97,14 @@ class SearchError(EnvError):
 
 class SearchUnavailableError(SearchError):
     """The retriever cannot be reached, is overloaded, or gave no answer in time; trying later may help."""
+
+
+class EnvUnavailableError(EnvError):
+    """The server of a remote environment cannot be reached or has lost the session; another server may help."""
+
+
+class EnvBusyError(EnvError):
+    """The server of a remote environment has as many sessions as it may have; trying later may help."""
 
 
 class ScoringError(AgenticError, RuntimeError):

@@ -57,9 +57,12 @@ def listen(args: argparse.Namespace) -> socket.socket:
         ConfigError: the address is in use or does not belong to this machine.
     """
     try:
-        return socket.create_server((args.host, args.port))
+        listening = socket.create_server((args.host, args.port))
     except OSError as cause:
         raise ConfigError(f"cannot listen at {args.host}:{args.port}, got {cause}; choose another --port") from cause
+    # asyncio sets this on sockets that it makes itself. Without it, an answer in two parts waits 40 ms for the second.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def make_http(app: Any) -> Any:

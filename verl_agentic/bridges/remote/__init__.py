@@ -1,0 +1,13 @@
+"""Any environment in a server of its own: `verl-agentic env serve ENV` on one side, `RemoteEnv` on the other."""
+
+from verl_agentic.bridges.remote.package import describe, gold, make_env, make_rows
+from verl_agentic.env_card import EnvCard
+
+CARD = EnvCard(
+    family="servers",
+    size="the server's",
+    licence="the server's",
+    extra="remote",
+    needs="a server: `verl-agentic env serve ENV`",
+)
+__all__ = ["CARD", "describe", "gold", "make_env", "make_rows"]

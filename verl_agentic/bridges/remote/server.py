@@ -1,0 +1,89 @@
+"""HTTP of an environment server; `wire.py` describes it.
+
+Answers: 200 with a line per call, also if calls failed; 400 invalid request; 401 missing or wrong token; 413 too large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from verl_agentic.bridges.remote.sessions import EnvSessions
+from verl_agentic.bridges.remote.wire import CALLS, HEALTH, RENEW, dumps, failure_of
+from verl_agentic.errors import AgenticError, EnvError, MissingDependencyError, boundary
+
+try:
+    from fastapi import FastAPI, HTTPException, Request, Response
+    from fastapi.responses import StreamingResponse
+except ImportError as cause:
+    raise MissingDependencyError(
+        f"serving environments needs fastapi and uvicorn, got {cause}; pip install 'verl-agentic[serve]'"
+    ) from cause
+
+
+def make_app(sessions: EnvSessions) -> FastAPI:
+    """Returns the ASGI application over sessions that have been started."""
+    config = sessions.config
+    app = FastAPI(title="verl-agentic environment", docs_url=None, redoc_url=None, openapi_url=None)
+
+    async def read(request: Request, key: str) -> list[Any]:
+        """Returns a list of the request's body, after the token is checked."""
+        expected = f"Bearer {config.token}".encode()
+        if config.token and not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
+            raise HTTPException(401, "a token is needed", headers={"WWW-Authenticate": "Bearer"})
+        body, limit = bytearray(), config.max_request_mb * 2**20
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise HTTPException(413, f"a request has at most {limit} bytes, got more")
+        try:
+            values = json.loads(body)[key]
+        except (ValueError, KeyError, TypeError, RecursionError) as cause:
+            raise HTTPException(
+                400, f"the body must be JSON with {key}, got {type(cause).__name__}: {cause}"
+            ) from cause
+        if not isinstance(values, list):
+            raise HTTPException(400, f"{key} must be a list, got {type(values).__name__}")
+        return values
+
+    @app.post(CALLS)
+    async def calls(request: Request) -> Response:
+        asked = await read(request, "calls")
+        if not all(isinstance(call, dict) for call in asked):
+            raise HTTPException(400, "a call must be an object")
+        return StreamingResponse(_answers(sessions, asked), media_type="application/x-ndjson")
+
+    @app.post(RENEW)
+    async def renew(request: Request) -> dict[str, Any]:
+        sessions.renew(name for name in await read(request, "sessions") if isinstance(name, str))
+        return {"lease_s": config.lease_s}
+
+    @app.get(HEALTH)
+    async def health() -> dict[str, Any]:
+        return sessions.health()
+
+    return app
+
+
+async def _answers(sessions: EnvSessions, calls: Sequence[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yields a line per call as soon as it has ended. A slow call delays no other one."""
+    indices = {asyncio.create_task(sessions.answer(call)): index for index, call in enumerate(calls)}
+    pending = set(indices)
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            yield b"".join(_line(indices[task], task) for task in done)
+    finally:
+        for task in pending:  # the client has gone; the calls themselves go on, until it asks again or the lease ends
+            task.cancel()
+
+
+def _line(index: int, task: asyncio.Task[dict[str, Any]]) -> bytes:
+    try:
+        with boundary(EnvError, "the environment server"):
+            return dumps({"call": index, **task.result()}) + b"\n"
+    except AgenticError as error:
+        return dumps({"call": index, **failure_of(error)}) + b"\n"

@@ -1,0 +1,340 @@
+"""The sessions of an environment server: one living environment each, with a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from verl_agentic.bridges.remote.wire import (
+    SERVICE,
+    failure_of,
+    to_action,
+    to_messages,
+    to_row,
+    to_transcript,
+)
+from verl_agentic.deadlines import in_thread, within
+from verl_agentic.env import Env, ToolEnv
+from verl_agentic.env_package import EnvPackage
+from verl_agentic.errors import (
+    AgenticError,
+    ConfigError,
+    DataError,
+    EnvBusyError,
+    EnvError,
+    EnvUnavailableError,
+    ScoringError,
+    boundary,
+)
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.settings import Settings, setting
+from verl_agentic.tools.delegate import DelegateTool
+from verl_agentic.types import Observation, Reward
+
+logger = logging.getLogger(__name__)
+_CANCEL_GRACE_S = 5.0
+_MAX_REAP_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig(Settings):
+    """Limits of an environment server."""
+
+    max_sessions: int = setting(256, min=1)
+    """Maximum number of living environments; a client that wants one more waits and tries again."""
+    lease_s: float = setting(120.0, above=0)
+    """Time after which a session without any sign of its client is closed, in seconds. Clients give a sign three times
+    as often."""
+    retry_after_s: float = setting(1.0, above=0)
+    """Wait that a full server asks of its clients, in seconds."""
+    close_timeout_s: float = setting(30.0, above=0)
+    """Deadline of closing an environment, in seconds."""
+    max_request_mb: int = setting(64, min=1)
+    """Maximum size of a request, in MiB."""
+    token: str = ""
+    """Required bearer token; empty: none."""
+
+
+class _Session:
+    def __init__(self, expires: float) -> None:
+        self.expires = expires
+        self.env: Env | None = None
+        self.number = -1
+        self.call: asyncio.Task[Any] | None = None
+        """The last call; a repetition of its number gets the same answer."""
+        self.tools: list[Mapping[str, Any]] = []
+        """Schemas that the client knows."""
+        self.closing: asyncio.Task[None] | None = None
+
+
+class EnvSessions:
+    """The server without HTTP."""
+
+    def __init__(
+        self, package: EnvPackage, *, env_config: Mapping[str, Any] | None = None, config: ServerConfig | None = None
+    ) -> None:
+        """Makes the server.
+
+        Args:
+            package: the environment.
+            env_config: keyword arguments of `make_env`; those of a client are added to them.
+            config: limits.
+        """
+        self.config = config or ServerConfig()
+        self._package = package
+        self._env_config = dict(env_config or {})
+        self._sessions: dict[str, _Session] = {}
+        self._counts: Counter[str] = Counter()
+        self._lag_s = 0.0
+        self._started = time.monotonic()
+        self._reaper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Starts the reaper of sessions whose lease has ended."""
+        self._reaper = asyncio.create_task(self._reap())
+
+    async def close(self) -> None:
+        """Closes all environments."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+            await asyncio.gather(self._reaper, return_exceptions=True)
+        await asyncio.gather(*(self._close(name) for name in list(self._sessions)), return_exceptions=True)
+
+    def health(self) -> dict[str, Any]:
+        """Returns the present load."""
+        sessions = list(self._sessions.values())
+        counted = {name: self._counts[name] for name in ("started", "closed", "expired", "refused", "failed")}
+        return {
+            "status": "ok",
+            "service": SERVICE,
+            "env": self._package.env_id,
+            "sessions": len(sessions),
+            "max_sessions": self.config.max_sessions,
+            "running_calls": sum(s.call is not None and not s.call.done() for s in sessions),
+            "event_loop_lag_s": round(self._lag_s, 4),
+            "lease_s": self.config.lease_s,
+            "uptime_s": round(time.monotonic() - self._started, 1),
+            **counted,
+        }
+
+    def renew(self, names: Iterable[str]) -> None:
+        """Renews the leases of sessions; unknown ones are ignored."""
+        for name in names:
+            if (session := self._sessions.get(name)) is not None:
+                session.expires = time.monotonic() + self.config.lease_s
+
+    async def answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """Carries out a call and returns its answer; a failure is an answer too."""
+        try:
+            return {"result": await self._result(call)}
+        except EnvBusyError as error:
+            self._counts["refused"] += 1
+            return {**failure_of(error), "retry_after_s": self.config.retry_after_s}
+        except AgenticError as error:
+            self._counts["failed"] += 1
+            logger.warning("%s of a session failed", call.get("op"), exc_info=error)
+            return failure_of(error)
+
+    async def _result(self, call: Mapping[str, Any]) -> Any:
+        op, name, data = call.get("op"), call.get("session"), call.get("data")
+        if not isinstance(op, str) or not isinstance(name, str) or not isinstance(data, Mapping):
+            raise DataError(f"a call must have op, session and data, got {sorted(call)}; see wire.py")
+        if op in _PACKAGE_OPS:
+            with boundary(EnvError, f"{op} of the environment"):
+                return await _PACKAGE_OPS[op](self, data)
+        if op == "close":
+            return await self._close(name)
+        if op not in _SESSION_OPS:
+            raise DataError(f"unknown call, got {op!r}; use one of {sorted({*_SESSION_OPS, *_PACKAGE_OPS, 'close'})}")
+        session = self._session(name, is_start=op == "start")
+        task = self._begin(session, op, call.get("number"), data)
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise EnvUnavailableError(f"session {name} was closed during its {op}, got no result; ask for a new one")
+        return task.result()
+
+    def _session(self, name: str, *, is_start: bool) -> _Session:
+        """Returns the session; a start makes it."""
+        session = self._sessions.get(name)
+        if session is None and is_start:
+            if len(self._sessions) >= self.config.max_sessions:
+                raise EnvBusyError(
+                    f"the environment server has at most {self.config.max_sessions} sessions, got one more; raise "
+                    "--max-sessions, or add servers"
+                )
+            session = self._sessions[name] = _Session(0.0)
+            self._counts["started"] += 1
+        if session is None or session.closing is not None:
+            raise EnvUnavailableError(
+                f"the server has no session {name}; its lease of {self.config.lease_s:g} s ended, or the server was "
+                "started again"
+            )
+        self.renew([name])
+        return session
+
+    def _begin(self, session: _Session, op: str, number: Any, data: Mapping[str, Any]) -> asyncio.Task[Any]:
+        """Returns the task of a call: a new one, or that of the same call before."""
+        if session.call is not None and number == session.number:
+            return session.call
+        if number != session.number + 1 or (session.call is not None and not session.call.done()):
+            raise EnvError(f"calls of a session come one after the other, got {number!r} after {session.number}")
+        session.number = number
+        session.call = asyncio.create_task(_SESSION_OPS[op](self, session, data))
+        session.call.add_done_callback(_retrieve)
+        return session.call
+
+    # Calls of a session. What they say in errors is what the episode loop says of a local environment.
+
+    async def _start(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
+        with boundary(DataError, "reading the row"):
+            row, config = to_row(data["row"]), {**self._env_config, **data["config"]}
+        with boundary(EnvError, "making the environment"):
+            env = session.env = self._package.make_env(row, **config)
+        with boundary(EnvError, "starting the environment"):
+            messages = await env.start()
+        _refuse_sub_agents(env)
+        return {"messages": messages, "guides": hasattr(env, "guidance"), **_outlook(session, env)}
+
+    async def _step(self, session: _Session, data: Mapping[str, Any]) -> dict[str, Any]:
+        env = _living(session)
+        with boundary(EnvError, "reading the action"):
+            action = to_action(data["action"])
+        with boundary(EnvError, "the environment's step"):
+            observation = await env.step(action)
+        if not isinstance(observation, Observation):
+            raise EnvError(f"a step must return an Observation, got {observation!r}; fix the environment")
+        return {"observation": observation, **_outlook(session, env)}
+
+    async def _score(self, session: _Session, data: Mapping[str, Any]) -> Reward:
+        env = _living(session)
+        with boundary(ScoringError, "scoring"):
+            reward = await env.score(to_transcript(data["transcript"]))
+        if not isinstance(reward, Reward):
+            raise ScoringError(f"a scorer must return a Reward, got {reward!r}; fix it")
+        return reward
+
+    async def _guidance(self, session: _Session, data: Mapping[str, Any]) -> str:
+        with boundary(EnvError, "the environment's guidance"):
+            return await cast("Any", _living(session)).guidance(to_transcript(data["transcript"]))
+
+    # Calls of the package.
+
+    async def _select(self, data: Mapping[str, Any]) -> int | None:
+        env = cast("Any", self._package.make_env(to_row(data["row"]), **{**self._env_config, **data["config"]}))
+        try:
+            if not hasattr(env, "select"):
+                raise ConfigError(
+                    f"--select needs an environment with select(answers), got {type(env).__name__}; add it"
+                )
+            return await env.select(data["answers"])
+        finally:
+            await within(env.close(), self.config.close_timeout_s, what="closing the environment of a selection")
+
+    async def _rows(self, data: Mapping[str, Any]) -> Any:
+        return await in_thread(self._offered("make_rows"), **data)
+
+    async def _gold(self, data: Mapping[str, Any]) -> Any:
+        solution = self._offered("gold")
+        return await in_thread(lambda: solution(to_row(data["row"]))(to_messages(data["messages"])))
+
+    async def _describe(self, data: Mapping[str, Any]) -> str | None:
+        return await in_thread(self._offered("describe"), Sample.from_dict(data["sample"]))
+
+    def _offered(self, name: str) -> Callable[..., Any]:
+        function = getattr(self._package, name)
+        if function is None:
+            raise ConfigError(f"the environment {self._package.env_id!r} has no {name}, got a call of it; add it")
+        return function
+
+    # Ends.
+
+    async def _close(self, name: str) -> None:
+        """Closes a session's environment; an unknown session is closed already."""
+        if name in self._sessions:
+            await asyncio.shield(self._begin_close(name))
+
+    def _begin_close(self, name: str) -> asyncio.Task[None]:
+        """Returns the task that closes a session; there is one, whoever asks for it."""
+        session = self._sessions[name]
+        if session.closing is None:
+            session.closing = asyncio.create_task(self._end(name, session))
+            session.closing.add_done_callback(_retrieve)
+        return session.closing
+
+    async def _end(self, name: str, session: _Session) -> None:
+        try:
+            if session.call is not None and not session.call.done():
+                session.call.cancel()
+                await asyncio.wait({session.call}, timeout=_CANCEL_GRACE_S)
+            if session.env is not None:
+                with boundary(EnvError, "closing the environment"):
+                    await within(session.env.close(), self.config.close_timeout_s, what="closing an environment")
+        finally:
+            self._counts["closed"] += 1
+            del self._sessions[name]
+
+    async def _reap(self) -> None:
+        interval_s = min(self.config.lease_s / 4, _MAX_REAP_INTERVAL_S)
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(interval_s)
+            self._lag_s = time.monotonic() - before - interval_s
+            for name, session in list(self._sessions.items()):
+                if session.expires < time.monotonic() and session.closing is None:
+                    self._counts["expired"] += 1
+                    logger.warning("session %s is closed: no sign of its client for its lease", name)
+                    self._begin_close(name)
+
+
+_SESSION_OPS: Mapping[str, Callable[[EnvSessions, _Session, Mapping[str, Any]], Any]] = {
+    "start": EnvSessions._start,
+    "step": EnvSessions._step,
+    "score": EnvSessions._score,
+    "guidance": EnvSessions._guidance,
+}
+_PACKAGE_OPS: Mapping[str, Callable[[EnvSessions, Mapping[str, Any]], Awaitable[Any]]] = {
+    "select": EnvSessions._select,
+    "rows": EnvSessions._rows,
+    "gold": EnvSessions._gold,
+    "describe": EnvSessions._describe,
+}
+
+
+def _living(session: _Session) -> Env:
+    if session.env is None:
+        raise EnvError("the session has no environment, got a call after a failed start; close it")
+    return session.env
+
+
+def _outlook(session: _Session, env: Env) -> dict[str, Any]:
+    """Returns what the next turn begins with: the tools if they have changed, and the state's key if there is one."""
+    told: dict[str, Any] = {}
+    with boundary(EnvError, "the prompt and the tools of the environment"):
+        schemas = [tool.schema for tool in env.tools]
+    if schemas != session.tools:
+        told["tools"] = session.tools = schemas
+    if hasattr(env, "state_key"):
+        with boundary(EnvError, "the environment's state_key"):
+            told["state_key"] = cast("Any", env).state_key()
+    return told
+
+
+def _refuse_sub_agents(env: Env) -> None:
+    is_own = getattr(type(env), "use_sub_agents", ToolEnv.use_sub_agents) is not ToolEnv.use_sub_agents
+    if is_own or any(isinstance(tool, DelegateTool) for tool in env.tools):
+        raise ConfigError(
+            f"sub-agents do not work over a server, because they are turns of the policy, got {type(env).__name__} "
+            "with a tool that delegates; use the environment without a server, or without that tool"
+        )
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Marks the exception as retrieved: its client may have gone."""
+    with contextlib.suppress(asyncio.CancelledError):
+        task.exception()
