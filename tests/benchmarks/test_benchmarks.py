@@ -66,6 +66,14 @@ def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
 
 
 @pytest.mark.nightly
+def test_an_environment_server_is_measured_beside_the_local_environment() -> None:
+    printed, done = run("env_server")
+    assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target
+    assert printed["targets"]["shared_vs_single_requests"]["ok"]
+    assert 0 < printed["ratios"]["episodes_per_s_vs_local"] < 1 < printed["ratios"]["cpu_vs_local"]
+
+
+@pytest.mark.nightly
 def test_long_episodes_are_trained_with_a_critic_and_with_branches_and_their_gradients_are_compared() -> None:
     printed, done = run("long_episodes", timeout_s=900)
     assert done.returncode == 0, done.stderr[-4_000:]
