@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,8 +31,10 @@ from verl_agentic.tools.delegate import DelegateTool
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 httpx = pytest.importorskip("httpx")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
+
+from loopback import serving_app  # noqa: E402
 
 from verl_agentic.bridges.remote.package import make_env, make_rows  # noqa: E402
 from verl_agentic.bridges.remote.server import make_app  # noqa: E402
@@ -73,16 +74,12 @@ async def serving(
         requests.append(scope["path"])
         await app(scope, receive, send)
 
-    http = uvicorn.Server(uvicorn.Config(counted, lifespan="off", log_level="critical", timeout_graceful_shutdown=1))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        await sessions.start()
-        running = asyncio.ensure_future(http.serve([listening]))
-        try:
-            yield Server(f"http://127.0.0.1:{listening.getsockname()[1]}", sessions, requests)
-        finally:
-            http.should_exit = True
-            await running
-            await sessions.close()
+    await sessions.start()
+    try:
+        async with serving_app(counted) as url:
+            yield Server(url, sessions, requests)
+    finally:
+        await sessions.close()
 
 
 async def until(is_true: Callable[[], bool]) -> None:
