@@ -1,0 +1,166 @@
+"""The environment `nemo_gym`: an episode with a NeMo-Gym resources server.
+
+Verified against nemo-gym 0.4.0 (`nemo_gym/base_resources_server.py`, `responses_api_agents/simple_agent/app.py`):
+`POST /seed_session` with the task sets the session's cookie, `POST /NAME` with the arguments is a call of a tool, and
+`POST /verify` with the task and the `response`, an object of OpenAI's Responses API, returns the `reward`. Its agent
+calls the tools of a turn one after the other and gives the policy the body of every answer, whatever its status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack
+from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, DataError, EnvError, EnvUnavailableError, ScoringError, boundary
+from verl_agentic.settings import read_settings
+from verl_agentic.tools.tool import ToolResult
+from verl_agentic.types import Message, Reward, ToolCall
+
+if TYPE_CHECKING:
+    import httpx
+
+URL_VARIABLE = "VERL_AGENTIC_NEMO_GYM_URL"
+
+
+class GymTool:
+    """A tool of the server."""
+
+    def __init__(self, env: NemoGymEnv, spec: Mapping[str, Any]) -> None:
+        function = {name: spec[name] for name in ("name", "description", "parameters") if spec.get(name) is not None}
+        self.name: str = spec["name"]
+        self.schema: Mapping[str, Any] = {"type": "function", "function": function}
+        self._env = env
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Calls the tool; an answer that is an HTTP error is an error for the policy."""
+        response = await self._env.post(f"/{self.name}", arguments)
+        if response.status_code == 200:
+            return ToolResult(response.text)
+        kind = "wrong_arguments" if response.status_code < 500 else "tool_raised"
+        return ToolResult(f"Error: {response.text}", is_error=True, error_kind=kind)
+
+
+class NemoGymEnv(ToolEnv):
+    """The client's half of a task of a NeMo-Gym resources server."""
+
+    def __init__(self, row: EnvRow, *, url: str, rewards: RewardTrack, timeout_s: float) -> None:
+        with boundary(DataError, "reading the task of NeMo-Gym"):
+            given = row.ground_truth["responses_create_params"].get("tools") or ()
+            tools = [GymTool(self, spec) for spec in given if spec["type"] == "function"]
+        super().__init__(row, tools, max_parallel_calls=1, tool_timeout_s=timeout_s)
+        self._url, self._rewards = url.rstrip("/"), rewards
+        self._http: httpx.AsyncClient | None = None
+
+    async def start(self) -> tuple[Message, ...]:
+        """Seeds a session; its cookies belong to this episode only."""
+        with needs_extra("nemo_gym", what="a task of NeMo-Gym"):
+            import httpx
+        self._http = httpx.AsyncClient(base_url=self._url, verify=self._url.startswith("https"), timeout=None)
+        response = await self.post("/seed_session", self.row.ground_truth)
+        if response.status_code != 200:
+            raise EnvError(f"{self._url} seeds no session, got HTTP {response.status_code}: {response.text[:300]}")
+        return self.row.prompt
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Returns the outcome that the server's verifier gives."""
+        body = {**self.row.ground_truth, "response": to_response(self.row, transcript)}
+        response = await self.post("/verify", body)
+        if response.status_code != 200:
+            raise ScoringError(
+                f"{self._url} verifies no episode, got HTTP {response.status_code}: {response.text[:300]}; see its log"
+            )
+        with boundary(ScoringError, "reading the verdict of NeMo-Gym"):
+            verdict = response.json()
+            self._rewards.add(verdict["reward"])
+        told = {name: value for name, value in verdict.items() if name not in body}
+        return self._rewards.reward(**told)
+
+    async def close(self) -> None:
+        """Closes the connections. The protocol has no call that ends a session."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """Returns the answer of the server. Raises EnvUnavailableError if it cannot be reached."""
+        from httpx import TransportError
+
+        if self._http is None:
+            raise EnvError("a task of NeMo-Gym was not started, got a call; start it")
+        try:
+            content = json.dumps(body).encode()
+            return await self._http.post(path, content=content, headers={"Content-Type": "application/json"})
+        except TransportError as cause:
+            raise EnvUnavailableError(
+                f"the NeMo-Gym server {self._url} cannot be reached, got {type(cause).__name__}: {cause}; check its log"
+            ) from cause
+
+
+def make_env(row: EnvRow, *, url: str = "", timeout_s: float = 60.0, **rewards: Any) -> NemoGymEnv:
+    """Returns the environment of one episode.
+
+    Args:
+        row: as `make_rows` makes it of a task.
+        url: of the resources server; default: that in `VERL_AGENTIC_NEMO_GYM_URL`.
+        timeout_s: deadline of one call, in seconds.
+        rewards: fields of `RewardConfig`.
+
+    Raises:
+        ConfigError: there is no url, or an argument is wrong.
+        DataError: the row has no task of NeMo-Gym.
+    """
+    url = url or os.environ.get(URL_VARIABLE, "")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"a task of NeMo-Gym needs the url of its server, got {url!r}; set url or {URL_VARIABLE}")
+    track = RewardTrack(read_settings(RewardConfig, rewards, section="env_config"))
+    return NemoGymEnv(row, url=url, rewards=track, timeout_s=timeout_s)
+
+
+def to_response(row: EnvRow, transcript: Transcript) -> dict[str, Any]:
+    """Returns an episode as an object of OpenAI's Responses API."""
+    params = row.ground_truth["responses_create_params"]
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 0,
+        "model": "policy",
+        "status": "completed",
+        "output": _output(transcript.messages[len(row.prompt) :]),
+        "tools": params.get("tools") or [],
+        "tool_choice": params.get("tool_choice") or "auto",
+        "parallel_tool_calls": params.get("parallel_tool_calls", True),
+    }
+
+
+def _output(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Returns the items of messages: texts, calls and results. Calls that could not be carried out are left out."""
+    items: list[dict[str, Any]] = []
+    asked: list[tuple[ToolCall, str]] = []
+    for number, message in enumerate(messages):
+        if message.role == "tool":
+            call, call_id = asked.pop(0)
+            if call.error is None:
+                items.append({"type": "function_call_output", "call_id": call_id, "output": message.content})
+        elif message.role != "assistant":
+            items.append({"type": "message", "role": message.role, "content": message.content})
+        else:
+            asked = [(call, call.call_id or f"call_{number}_{at}") for at, call in enumerate(message.tool_calls)]
+            items += _turn(message.content, asked, number)
+    return items
+
+
+def _turn(content: str, calls: Sequence[tuple[ToolCall, str]], number: int) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if content:
+        text = {"type": "output_text", "text": content, "annotations": []}
+        ids = {"id": f"msg_{number}", "status": "completed"}
+        items.append({"type": "message", "role": "assistant", "content": [text], **ids})
+    for call, call_id in calls:
+        if call.error is None:
+            arguments = json.dumps(dict(call.arguments))
+            items.append({"type": "function_call", "name": call.name, "arguments": arguments, "call_id": call_id})
+    return items
