@@ -1,0 +1,199 @@
+"""The environment `agentgym`: an episode on an AgentGym server, with one tool, `act`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.bridges.agentgym.wires import WIRES, Wire
+from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack, draw_numbers, with_observation
+from verl_agentic.env import EnvRow, ToolEnv, Transcript
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, DataError, EnvError, EnvUnavailableError, boundary
+from verl_agentic.settings import read_settings
+from verl_agentic.tools.function_tool import tool
+from verl_agentic.tools.tool import ToolResult
+from verl_agentic.types import Action, Message, Observation, Reward, StopReason
+
+if TYPE_CHECKING:
+    import httpx
+
+URL_VARIABLE = "VERL_AGENTIC_AGENTGYM_URL"
+_HAS_NO_CLOSE = frozenset({404, 405})
+_LOST = re.compile(r"The id .* is not valid|has been deleted")
+"""Errors of a step that are not about its action."""
+logger = logging.getLogger(__name__)
+
+
+class AgentGymEnv(ToolEnv):
+    """The client's half of an AgentGym environment."""
+
+    def __init__(self, row: EnvRow, *, url: str, wire: Wire, rewards: RewardTrack, timeout_s: float) -> None:
+        super().__init__(row, [tool(timeout_s=timeout_s)(self.act)], max_parallel_calls=1)
+        self._url, self._wire, self._rewards = url.rstrip("/"), wire, rewards
+        self._http: httpx.AsyncClient | None = None
+        self._id: Any = None
+        self._is_done = False
+
+    async def start(self) -> tuple[Message, ...]:
+        """Creates an environment and resets it to the row's task."""
+        with needs_extra("agentgym", what="an AgentGym environment"):
+            import httpx
+        self._http = httpx.AsyncClient(base_url=self._url, verify=self._url.startswith("https"), timeout=None)
+        made = await self._post("/create", {})
+        self._id = made.get("id") if isinstance(made, Mapping) else made
+        if self._id is None:
+            raise EnvError(f"{self._url} must answer create with an id, got {made!r}; see its log")
+        return with_observation(self.row, await self.reset())
+
+    async def reset(self) -> str:
+        """Returns the first observation. The same task begins anew, however often it is reset."""
+        self._is_done = False
+        self._rewards.rewards.clear()
+        body = {self._wire.task_key: self.row.extra["task_index"], **self._wire.reset}
+        answer = await self._post("/reset", self._with_id(body))
+        if not isinstance(answer, Mapping):  # WebShop's has no complete observation
+            response = await self._ask("GET", "/observation", params={self._wire.id_key: self._id})
+            return str(response.json())
+        task = answer.get("task_description")
+        return f"{task}\n{_text(answer)}" if task else _text(answer)
+
+    async def act(self, action: str) -> ToolResult:
+        """Acts in the environment and returns what happens.
+
+        Args:
+            action: one action.
+        """
+        if self._is_done:
+            return ToolResult("Error: the episode is over", is_error=True, error_kind="invalid_action")
+        answer = (await self._ask("POST", "/step", json=self._with_id({"action": action}))).json()
+        if "error" in answer and not _LOST.search(str(answer["error"])):
+            return ToolResult(f"Error: {answer['error']}", is_error=True, error_kind="tool_raised")
+        _check(answer, f"{self._url}/step")
+        with boundary(EnvError, "reading an observation of the AgentGym server"):
+            self._rewards.add(answer[self._wire.reward_key])
+            self._is_done = bool(answer["done"])
+            return ToolResult(_text(answer))
+
+    async def step(self, action: Action) -> Observation:
+        """Carries out the calls in order; a turn without a call ends the episode."""
+        if not action.tool_calls:
+            return Observation(stop=StopReason.NO_ACTION)
+        observation = await super().step(action)
+        if self._is_done:
+            return Observation(observation.messages, stop=StopReason.ENV_DONE, info=observation.info)
+        return observation
+
+    async def score(self, transcript: Transcript) -> Reward:
+        """Returns the outcome of the rewards so far."""
+        return self._rewards.reward()
+
+    async def close(self) -> None:
+        """Closes the environment on the server, if it has such a call, and the connections."""
+        if self._http is None:
+            return
+        try:
+            if self._id is not None:
+                await self._post("/close", self._with_id({}), may_lack=True)
+        except EnvError as cause:
+            logger.warning("an AgentGym environment may be left on its server: %s", cause)
+        finally:
+            await self._http.aclose()
+
+    def _with_id(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return {self._wire.id_key: self._id, **body}
+
+    async def _post(self, path: str, body: Mapping[str, Any], *, may_lack: bool = False) -> Any:
+        response = await self._ask("POST", path, json=dict(body), may_lack=may_lack)
+        with boundary(EnvError, "reading the answer of the AgentGym server"):
+            answer = None if may_lack else response.json()
+        _check(answer, f"{self._url}{path}")
+        return answer
+
+    async def _ask(self, method: str, path: str, *, may_lack: bool = False, **options: Any) -> httpx.Response:
+        from httpx import TransportError
+
+        if self._http is None:
+            raise EnvError("an AgentGym environment was not started, got a call; start it")
+        try:
+            response = await self._http.request(method, path, **options)
+        except TransportError as cause:
+            raise EnvUnavailableError(
+                f"the AgentGym server {self._url} cannot be reached, got {type(cause).__name__}: {cause}; check its log"
+            ) from cause
+        if response.status_code != 200 and not (may_lack and response.status_code in _HAS_NO_CLOSE):
+            raise EnvError(
+                f"{self._url}{path} failed, got HTTP {response.status_code}: {response.text[:300]}; see its log"
+            )
+        return response
+
+
+def _check(answer: Any, where: str) -> None:
+    if isinstance(answer, Mapping) and "error" in answer:
+        raise EnvError(f"{where} failed, got {answer['error']!r}; see the server's log")
+
+
+def make_env(
+    row: EnvRow, *, url: str | Mapping[str, str] | None = None, timeout_s: float = 60.0, **rewards: Any
+) -> AgentGymEnv:
+    """Returns the environment of one episode.
+
+    Args:
+        row: as `make_rows` makes it: `extra` has `task` and `task_index`.
+        url: of the server, or task -> url of its server; default: that in `VERL_AGENTIC_AGENTGYM_URL`.
+        timeout_s: deadline of one action, in seconds.
+        rewards: fields of `RewardConfig`; the defaults are those of the server's environment.
+
+    Raises:
+        ConfigError: there is no url for the task, or an argument is wrong.
+        DataError: the row names no task of AgentGym.
+    """
+    wire = WIRES.get(row.extra.get("task", ""))
+    if wire is None or not isinstance(row.extra.get("task_index"), int):
+        raise DataError(f"a row must name task and task_index, got {dict(row.extra)}; use one of {list(WIRES)}")
+    url = url.get(row.extra["task"]) if isinstance(url, Mapping) else url
+    url = url or os.environ.get(URL_VARIABLE, "")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"AgentGym's {row.extra['task']} needs the url of a server, got {url!r}; set {URL_VARIABLE}")
+    options = {"reward_of": wire.reward_of, "full_reward": wire.full_reward, **rewards}
+    track = RewardTrack(read_settings(RewardConfig, options, section="env_config"))
+    return AgentGymEnv(row, url=url, wire=wire, rewards=track, timeout_s=timeout_s)
+
+
+def make_rows(*, split: str, count: int, seed: int, task: str | None = None, num_tasks: int = 200) -> list[EnvRow]:
+    """Returns rows of different task numbers.
+
+    Args:
+        split: `train` or `test`.
+        count: number of rows.
+        seed: of the choice.
+        task: the only kind of server; None: all of them in turn.
+        num_tasks: tasks of a server are the numbers below this; the protocol does not tell how many there are.
+
+    Raises:
+        ConfigError: an unknown task or split, or too many rows.
+    """
+    if task is not None and task not in WIRES:
+        raise ConfigError(f"unknown task, got {task!r}; use one of {list(WIRES)}")
+    names = list(WIRES) if task is None else [task]
+    each = -(-count // len(names))
+    numbers = {n: draw_numbers(split=split, count=each, seed=seed, limit=num_tasks) for n in names}
+    return [
+        EnvRow(
+            prompt=(Message("user", WIRES[name].instruction),),
+            data_source=f"agentgym/{name}",
+            extra={"task": name, "task_index": numbers[name][index // len(names)]},
+        )
+        for index in range(count)
+        for name in (names[index % len(names)],)
+    ]
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    """Returns the observation in an answer, which WebShop calls `state`, with the actions if they are apart."""
+    text = str(answer["observation"] if "observation" in answer else answer["state"])
+    actions = answer.get("available_actions")
+    return f"{text}\nAvailable actions: {', '.join(actions)}" if actions else text
