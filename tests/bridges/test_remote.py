@@ -462,6 +462,10 @@ def make_env(row):
 """
 
 
+def _with_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Any:
     """A server of another process, at its URL, whose environments never end a step."""
@@ -471,7 +475,7 @@ def served(tmp_path: Path) -> Any:
     options = ["--port", "0", "--token-file", str(tmp_path / "token"), "--max-sessions", "3"]
     process = subprocess.Popen(
         [sys.executable, "-c", command, "env", "serve", f"{tmp_path / 'waiting.py'}:make_env", *options],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE, text=True, env=_with_path(),
     )  # fmt: skip
     assert process.stdout is not None
     yield process, process.stdout.readline()
@@ -508,6 +512,30 @@ async def test_the_episodes_of_a_killed_server_go_on_at_another_one(served: Any)
         assert other.health("sessions") == 0
     names = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
     assert not [name for name in names if name.startswith(("EnvLink", "RemoteEnv"))]
+
+
+def test_a_server_needs_neither_verl_nor_any_package_beside_fastapi_and_pydantic() -> None:
+    absent = (
+        "verl",
+        "torch",
+        "ray",
+        "transformers",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "httpx",
+        "jsonschema",
+        "rich",
+        "yaml",
+    )
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
+        "import verl_agentic.cli, verl_agentic.cli.env.serve, verl_agentic.bridges.remote.server\n"
+        "from verl_agentic.env_package import load_env_package\n"
+        "package = load_env_package('text_game')\n"
+        "package.make_env(package.make_rows(split='test', count=1, seed=0)[0])"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=_with_path(), timeout=240)
 
 
 def test_wrong_use_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
