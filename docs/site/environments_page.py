@@ -10,8 +10,9 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -63,7 +64,8 @@ _FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="ht
 def page() -> str:
     """Returns the text of the page."""
     envs = {env["package"]: env for env in describe_envs()}
-    many = next((env for env in envs.values() if env["extra"] and len(env["ids"]) > 1), envs["search_qa"])
+    installable = (env for env in envs.values() if env["extra"] and _is_drawn(env) and len(env["ids"]) > 1)
+    many = next(installable, envs["search_qa"])
     intro = _INTRO.format(many=many["package"], extra=many["extra"], task=many["ids"][0].partition("/")[2])
     num_ids = sum(len(env["ids"]) for env in envs.values())
     families = {env["family"] for env in envs.values()}
@@ -85,6 +87,11 @@ def _sections(envs: Sequence[dict]) -> Iterator[str]:
         yield f"## {env['package']}\n\n{env['about']}\n"
         if (PICTURES / f"{env['package']}.svg").is_file():
             yield f"![An episode of {env['package']}](environments/{env['package']}.svg)\n"
+
+
+def _is_drawn(env: Mapping[str, Any]) -> bool:
+    """Returns whether an episode can be drawn: not of environments on servers that the reader must have."""
+    return env["family"] != "servers"
 
 
 def draw(name: str) -> None:
@@ -137,7 +144,7 @@ def main(names: Sequence[str]) -> None:
     """Draws what is missing, or `names`, and writes the page."""
     for env in describe_envs():
         name = env["package"]
-        if name in names or (not names and not (PICTURES / f"{name}.svg").is_file()):
+        if name in names or (not names and _is_drawn(env) and not (PICTURES / f"{name}.svg").is_file()):
             try:
                 draw(name)
             except MissingDependencyError as cause:

@@ -38,7 +38,7 @@ from loopback import serving_app  # noqa: E402
 
 from verl_agentic.bridges.remote.package import make_env, make_rows  # noqa: E402
 from verl_agentic.bridges.remote.server import make_app  # noqa: E402
-from verl_agentic.bridges.remote.sessions import EnvSessions, ServerConfig  # noqa: E402
+from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions  # noqa: E402
 
 LONG = EpisodeLimits(max_response_tokens=100_000, max_context_tokens=200_000, max_turns=30, max_retries=0)
 CALL = Action(turn=0, text="", content="", tool_calls=(ToolCall("a", {}),))
@@ -66,7 +66,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """Serves a package, or the environments of a factory; `wrap` may change the application."""
     made = package if isinstance(package, EnvPackage) else package_of(package)
-    sessions = EnvSessions(made, config=ServerConfig(**config))
+    sessions = EnvSessions(made, config=EnvServerConfig(**config))
     requests: list[str] = []
     app = wrap(make_app(sessions))
 

@@ -34,7 +34,7 @@ class RefusedActionError(EnvError):
         self.code = code
 
 
-class Connection:
+class OpenEnvConnection:
     """One environment of a server."""
 
     def __init__(self, url: str) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl_agentic.bridges.foreign_episode import RewardConfig, RewardTrack, draw_numbers, with_observation
-from verl_agentic.bridges.openenv.connection import Connection, RefusedActionError
+from verl_agentic.bridges.openenv.connection import OpenEnvConnection, RefusedActionError
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import ConfigError, EnvError, boundary
 from verl_agentic.settings import read_settings
-from verl_agentic.tools.tool import Tool, ToolResult
+from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason
 
 URL_VARIABLE = "VERL_AGENTIC_OPENENV_URL"
@@ -37,10 +37,11 @@ class ServerTool:
 class OpenEnv(ToolEnv):
     """The client's half of an environment on an OpenEnv server."""
 
-    def __init__(self, row: EnvRow, *, connection: Connection, rewards: RewardTrack, wait_s: float, timeout_s: float):
+    def __init__(
+        self, row: EnvRow, *, connection: OpenEnvConnection, rewards: RewardTrack, wait_s: float, timeout_s: float
+    ):
         super().__init__(row, [], max_parallel_calls=1, tool_timeout_s=timeout_s)
         self._connection, self._rewards, self._wait_s = connection, rewards, wait_s
-        self._tools: dict[str, Tool] = {}
         self._has_tools = False
         self._is_done = False
 
@@ -63,7 +64,7 @@ class OpenEnv(ToolEnv):
                 tools = [ServerTool(self, "act", action.get("description") or _ACT, _parameters(action))]
             if not tools:
                 raise EnvError("the OpenEnv server must list its tools, got none; see its log")
-            self._tools = {tool.name: tool for tool in tools}
+            self.use_tools(tools)
             return with_observation(self.row, _text(data["observation"]))
 
     async def step(self, action: Action) -> Observation:
@@ -117,7 +118,7 @@ def make_env(
     if not url.startswith(("http://", "https://", "ws://", "wss://")):
         raise ConfigError(f"an OpenEnv environment needs the url of a server, got {url!r}; set url or {URL_VARIABLE}")
     track = RewardTrack(read_settings(RewardConfig, rewards, section="env_config"))
-    return OpenEnv(row, connection=Connection(url), rewards=track, wait_s=wait_s, timeout_s=timeout_s)
+    return OpenEnv(row, connection=OpenEnvConnection(url), rewards=track, wait_s=wait_s, timeout_s=timeout_s)
 
 
 def make_rows(*, split: str, count: int, seed: int, instruction: str = _INSTRUCTION) -> list[EnvRow]:

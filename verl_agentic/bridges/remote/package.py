@@ -43,9 +43,9 @@ def make_env(
     Raises:
         ConfigError: there is no address, or an argument is out of range.
     """
-    from verl_agentic.bridges.remote.remote_env import RemoteConfig, RemoteEnv
+    from verl_agentic.bridges.remote.remote_env import EnvClientConfig, RemoteEnv
 
-    client = RemoteConfig(urls=urls_of(url), token=token_of(token), wait_s=wait_s, batch_wait_s=batch_wait_s)
+    client = EnvClientConfig(urls=urls_of(url), token=token_of(token), wait_s=wait_s, batch_wait_s=batch_wait_s)
     return RemoteEnv(row, config=client, env_config=config)
 
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteConfig(Settings):
+class EnvClientConfig(Settings):
     """Options of the client."""
 
     urls: tuple[str, ...]
@@ -43,7 +43,7 @@ class RemoteConfig(Settings):
 class _Fleet:
     """The servers of one configuration, in one event loop."""
 
-    def __init__(self, config: RemoteConfig) -> None:
+    def __init__(self, config: EnvClientConfig) -> None:
         self._links = [EnvLink(url, token=config.token, batch_wait_s=config.batch_wait_s) for url in config.urls]
 
     def by_preference(self) -> list[EnvLink]:
@@ -58,7 +58,7 @@ class _Fleet:
         await asyncio.gather(*(link.close() for link in self._links))
 
 
-_fleets: PerLoop[RemoteConfig, _Fleet] = PerLoop(_Fleet)
+_fleets: PerLoop[EnvClientConfig, _Fleet] = PerLoop(_Fleet)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class RemoteEnv:
     `state_key` and `guidance` exist from the start on if the environment has them.
     """
 
-    def __init__(self, row: EnvRow, *, config: RemoteConfig, env_config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, row: EnvRow, *, config: EnvClientConfig, env_config: Mapping[str, Any] | None = None) -> None:
         """Makes the client's half; `start` makes the other one.
 
         Args:

@@ -43,7 +43,7 @@ _MAX_REAP_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerConfig(Settings):
+class EnvServerConfig(Settings):
     """Limits of an environment server."""
 
     max_sessions: int = setting(256, min=1)
@@ -77,7 +77,7 @@ class EnvSessions:
     """The server without HTTP."""
 
     def __init__(
-        self, package: EnvPackage, *, env_config: Mapping[str, Any] | None = None, config: ServerConfig | None = None
+        self, package: EnvPackage, *, env_config: Mapping[str, Any] | None = None, config: EnvServerConfig | None = None
     ) -> None:
         """Makes the server.
 
@@ -86,7 +86,7 @@ class EnvSessions:
             env_config: keyword arguments of `make_env`; those of a client are added to them.
             config: limits.
         """
-        self.config = config or ServerConfig()
+        self.config = config or EnvServerConfig()
         self._package = package
         self._env_config = dict(env_config or {})
         self._sessions: dict[str, _Session] = {}

@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace, token: str, env_config: dict[str, Any]) -> None:
     from verl_agentic.bridges.remote.server import make_app
-    from verl_agentic.bridges.remote.sessions import EnvSessions, ServerConfig
+    from verl_agentic.bridges.remote.sessions import EnvServerConfig, EnvSessions
     from verl_agentic.env_package import load_env_package
 
-    config = ServerConfig(max_sessions=args.max_sessions, lease_s=args.lease, token=token)
+    config = EnvServerConfig(max_sessions=args.max_sessions, lease_s=args.lease, token=token)
     sessions = EnvSessions(load_env_package(args.env), env_config=env_config, config=config)
     with listen(args) as listening:
         try:
