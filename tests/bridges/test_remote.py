@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -83,7 +84,9 @@ async def serving(
 
 
 async def until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
     while not is_true():
+        assert time.monotonic() < deadline, "it never came true"
         await asyncio.sleep(0.01)
 
 
@@ -370,6 +373,16 @@ async def test_a_client_that_vanishes_loses_its_environment_and_one_that_is_slow
         await slow.close()
         late = (await http.post("/v1/calls", json={"calls": [{**step, "number": 2}]})).json()
         assert late["error"] == "EnvUnavailableError" and "no session gone" in late["detail"]
+
+
+async def test_no_environment_is_lost_because_the_event_loop_of_its_server_was_held_up() -> None:
+    async with serving(FakeEnv, lease_s=0.4) as server:
+        env = make_env(ROW, url=server.url)
+        await env.start()
+        time.sleep(0.8)
+        await asyncio.sleep(0.05)
+        assert (await env.step(CALL)).messages and server.health("expired") == 0
+        await env.close()
 
 
 async def test_a_step_that_outlasts_its_deadline_is_ended_on_the_server() -> None:

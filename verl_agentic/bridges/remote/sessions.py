@@ -286,6 +286,7 @@ class EnvSessions:
             await asyncio.sleep(interval_s)
             self._lag_s = time.monotonic() - before - interval_s
             for name, session in list(self._sessions.items()):
+                session.expires += self._lag_s  # a loop that was held up has read no signs of life
                 if session.expires < time.monotonic() and session.closing is None:
                     self._counts["expired"] += 1
                     logger.warning("session %s is closed: no sign of its client for its lease", name)
