@@ -36,6 +36,7 @@ PLAYED = (
     ("function_calling", "toolrl"),
     ("repo_search", "chat"),
     ("swe_edit", "chat"),
+    ("browse", "chat"),
     ("skeleton", "chat"),
 )
 BROKEN_CALLS = (
