@@ -91,6 +91,8 @@ def test_a_chain_that_fits_several_things_is_not_unique() -> None:
 def test_rows_have_the_chosen_length_and_kind_and_splits_share_no_question() -> None:
     rows = make_rows(split="train", count=6, seed=0, hops=4, kind="number")
     assert {(row.extra["hops"], row.extra["kind"]) for row in rows} == {(4, "number")}
+    short = make_rows(split="train", count=4, seed=0, hops=1)
+    assert {(row.extra["hops"], row.extra["kind"]) for row in short} == {(1, "name"), (1, "number")}
     mixed = make_rows(split="train", count=12, seed=0)
     assert {(row.extra["hops"], row.extra["kind"]) for row in mixed} == {
         (hops, kind) for hops in (2, 3) for kind in ("name", "number", "list")
