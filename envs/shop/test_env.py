@@ -109,6 +109,17 @@ async def test_results_have_pages_and_products_have_details() -> None:
     assert visit.env.state_key().startswith("[Search]")
 
 
+@pytest.mark.parametrize("way", [["back to search"], ["< prev"]], ids=["to-search", "to-results"])
+async def test_leaving_a_product_drops_its_options(way: list[str]) -> None:
+    visit, goal = Visit(ROW), Goal.read(ROW.ground_truth)
+    opened = [f"search[{ROW.extra['search']}]", f"click[{goal.asin}]"]
+    for action in (*opened, f"click[{goal.options[0]}]", *(f"click[{button}]" for button in way)):
+        page = await visit.take(action)
+    again = await visit.take(opened[1] if page.startswith("Page") else opened[0])
+    again = again if goal.asin not in again else await visit.take(opened[1])
+    assert f"[{goal.options[0]}]" in again and "[[" not in again
+
+
 @pytest.mark.parametrize(
     ("before", "action", "says"),
     [

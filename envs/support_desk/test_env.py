@@ -36,7 +36,7 @@ from .database import Database
 from .demos import demonstrator
 from .domains import DOMAINS, domain_tables, replay
 from .env import SupportDeskEnv, make_env
-from .gold import gold
+from .gold import gold, to_turn
 from .retail import Retail
 from .rows import make_rows
 from .scenario import Script
@@ -172,6 +172,9 @@ async def test_what_must_be_said_must_be_said_to_the_customer() -> None:
     looked_up = steps_of(row)[:3]
     assert await Talk(row).play(turns(*looked_up, f"{outputs[0]} and {outputs[1]}")) == 1.0
     assert await Talk(row).play(turns(*looked_up, f"<think>{outputs}</think> You paid {outputs[0]}")) == 0.0
+    beside_a_call = replace(to_turn(looked_up[2]), content=f"{outputs}")
+    said = [*map(to_turn, looked_up[:2]), beside_a_call, to_turn("Done.")]
+    assert await Talk(row).play(lambda messages: said[sum(m.role == "assistant" for m in messages)]) == 0.0
 
 
 async def test_a_conversation_that_a_budget_ends_scores_0() -> None:
