@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from .demos import demonstrator
 from .env import BrowseEnv, make_env
 from .gold import gold
 from .quasi_match import final_part, quasi_match
-from .questions import Hop, solve
+from .questions import Hop, make_question, solve
 from .rows import make_rows
-from .world import RELATIONS, make_world
+from .world import RELATIONS, Thing, World, make_world
 
 EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
 ROWS = [*EXAMPLES, *make_rows(split="test", count=24, seed=2)]
@@ -86,6 +87,18 @@ def test_a_chain_that_fits_several_things_is_not_unique() -> None:
     assert solve(world, [hop]) == set(sources)
     forward = Hop(start=sources[0], relation=relation, is_forward=True, end=target)
     assert solve(world, [forward]) == {target} and solve(world, [forward, hop]) == set(sources)
+
+
+def test_a_question_whose_descriptions_fit_several_things_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, rng = make_world(), random.Random(0)
+
+    def ambiguous(world: World, thing: Thing) -> Iterator[Hop]:
+        return (Hop(start=target, relation=r, is_forward=False, end=thing.name) for r, target in thing.links.items())
+
+    monkeypatch.setattr(f"{solve.__module__}._hops_to", ambiguous)
+    drawn = [make_question(world, rng, hops=1, kind="name") for _ in range(400)]
+    made = [question for question in drawn if question is not None]
+    assert 0 < len(made) < 200 and all(solve(world, question.hops) == {question.answer} for question in made)
 
 
 def test_rows_have_the_chosen_length_and_kind_and_splits_share_no_question() -> None:
@@ -205,6 +218,16 @@ def test_the_final_answer_is_what_follows_its_marker() -> None:
 async def test_what_is_not_the_answer_scores_0(text: str) -> None:
     for row in EXAMPLES:
         assert (await play(row, says(text.format(answer=row.ground_truth))))[0] == 0.0
+
+
+async def test_an_answer_that_a_budget_cuts_scores_0() -> None:
+    row, env = EXAMPLES[0], make_env(EXAMPLES[0])
+    action = Action(turn=0, text="", content=f"FINAL ANSWER: {row.ground_truth}")
+    outcomes = [
+        (await env.score(Transcript(messages=row.prompt, actions=(action,), stop_reason=stop))).outcome
+        for stop in (StopReason.ANSWERED, StopReason.MAX_TOKENS)
+    ]
+    assert outcomes == [1.0, 0.0]
 
 
 async def test_one_of_several_right_answers_is_enough() -> None:
