@@ -18,7 +18,17 @@ from verl_agentic.rewards.text.reasoning import outside_reasoning
 from verl_agentic.tools.delegate import DelegateTool, SubAgentRunner
 from verl_agentic.tools.function_tool import to_tool
 from verl_agentic.tools.tool import Tool, ToolResult
-from verl_agentic.types import UNSCORED, Action, Message, Observation, Reward, StopReason, ToolCall
+from verl_agentic.types import (
+    UNSCORED,
+    Action,
+    Message,
+    NewRow,
+    Observation,
+    Reward,
+    StopReason,
+    ToolCall,
+    TurnLimits,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +73,16 @@ class Env(Protocol):
     and `close` exactly once whatever happens, also after a failed `start`. Anything but `AgenticError` that
     escapes is taken for a failure of the environment, and the trajectory is void.
 
-    Four methods more are used where an environment has them: `use_sub_agents(run)` (`tools.delegate.SubAgentRunner`),
-    called before `start`; `guidance(transcript) -> str`, awaited after a failure where guidance is asked for;
-    `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state, by
-    which estimators compare them; and `select(answers) -> int | None`, awaited without `start` by `evaluate --select`:
-    the index of the best of several final answers to the row, chosen without the ground truth.
+    Further methods are used where an environment has them:
+
+    - `use_sub_agents(run)`, called before `start` with a `tools.delegate.SubAgentRunner`.
+    - `use_side_conversations(open)`, called before `start` with a function that returns a `SideConversation`.
+    - `guidance(transcript) -> str`, awaited after a failure where guidance is asked for.
+    - `state_key() -> str`, called before every turn: a text that is the same for turns that start from the same state,
+      by which estimators compare them.
+    - `turn_limits() -> TurnLimits`, called before every turn.
+    - `select(answers) -> int | None`, awaited without `start` by `evaluate --select`: the index of the best of several
+      final answers to the row, chosen without the ground truth.
     """
 
     @property
@@ -90,6 +105,25 @@ class Env(Protocol):
 
     async def close(self) -> None:
         """Releases everything; must not fail when `start` did not succeed."""
+        ...
+
+
+class SideConversation(Protocol):
+    """A conversation of the policy beside the agent's own one. Its turns are a training row of the episode."""
+
+    async def answer(self, new: NewRow | Sequence[Message], *, limits: TurnLimits) -> Action:
+        """Samples a turn.
+
+        Args:
+            new: the conversation in the first call, and wherever it was rewritten; else the messages after the last
+                turn.
+            limits: of the turn.
+
+        Raises:
+            NoAnswerError: a budget ended the conversation.
+            DataError: the conversation cannot be rendered or is too long.
+            EnvError, PolicyError: it failed; the whole episode must become void.
+        """
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -26,6 +26,7 @@ class StopReason(str, Enum):
     MAX_TOKENS = "max_tokens"  # a response budget (of the turn or of the episode) ran out
     CONTEXT_FULL = "context_full"  # prompt and response fill the model's context
     NO_ACTION = "no_action"  # the environment needed an action and the policy gave none
+    AGENT_FAILED = "agent_failed"  # the program that uses the policy (bridges.harness) crashed or hung after a turn
     TIMEOUT = "timeout"  # still running at a wall-clock deadline: void
     INFRA_ERROR = "infra_error"  # environment or server failed: the trajectory is void
     CANCELLED = "cancelled"  # the server aborted the turn and did not resume it: void
@@ -187,6 +188,12 @@ class Action:
     `env.Transcript.final_answer`, which leaves out reasoning."""
     counts: Mapping[str, float] = field(default_factory=dict)
     """Counts of the protocol in this turn, such as `repaired_calls`; added up over the episode."""
+    num_context_tokens: int = 0
+    """Number of tokens that the policy saw before the turn."""
+    num_tokens: int = 0
+    """Number of tokens of the turn, forced ones included."""
+    is_cut: bool = False
+    """Whether `TurnLimits.max_tokens` cut the turn."""
 
     def to_message(self) -> Message:
         """Returns the assistant message of this turn in the chat; always the same object."""
@@ -195,6 +202,34 @@ class Action:
     @cached_property
     def _message(self) -> Message:
         return Message("assistant", self.content, tool_calls=self.tool_calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnLimits:
+    """Limits that an environment sets for the next turn of the policy."""
+
+    max_tokens: int | None = None
+    """Maximum number of tokens. A turn that it cuts continues the episode. None: no limit beside those of the loop."""
+    stop_texts: tuple[str, ...] = ()
+    """Texts that end the turn. The tokens up to the first one are kept and trained, later ones are dropped."""
+    tool: str = ""
+    """Tool that the turn must call: the start of the call is written by the framework and not trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRow:
+    """A conversation for a new training row. An environment gives it where the policy has not seen the conversation
+    before: an earlier part was rewritten, or the tools have changed."""
+
+    messages: tuple[Message, ...]
+    """The whole conversation."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Schemas of the tools in the prompt."""
+    after: Action | None = None
+    """Turn whose row begins with the same messages and tools, up to and with this turn. The tokens of that row are
+    used again. None: the whole conversation is encoded."""
+    num_shared: int = 0
+    """Number of messages up to and with `after`. The messages behind it are not the policy's."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +243,9 @@ class Observation:
     """Set when the episode is over."""
     info: Mapping[str, float] = field(default_factory=dict)
     """Numbers to add up over the episode and report as metrics."""
+    new_row: NewRow | None = None
+    """Conversation that replaces the one so far, for the policy. `messages` are then for scorers only: what is new in
+    it."""
 
 
 @dataclass(frozen=True)

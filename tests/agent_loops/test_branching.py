@@ -312,7 +312,9 @@ async def test_an_environment_that_is_in_another_state_than_its_answers_tell_is_
 def test_a_branch_takes_over_all_that_a_play_knows() -> None:
     known = {
         *("setup", "row", "request_id", "guidance", "prompt", "_tools"),  # the same by themselves
-        *("trajectory", "side_rows", "rows"),  # the tokens; there are no other rows at a branch point
+        # The tokens; there are no other rows at a branch point.
+        *("trajectory", "side_rows", "sides", "parent", "rows"),
+        "_turn_limits",  # set before every turn
         *("generate_s", "env_s", "error", "label"),  # its own
     }
     assert {item.name for item in fields(Attempt)} == known | set(module._STATE)

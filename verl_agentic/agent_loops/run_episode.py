@@ -6,6 +6,7 @@ Training, evaluation and demonstrations use the same loop with different policie
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 from verl_agentic.agent_loops.attempt.attempt import Attempt, EpisodeSetup
 from verl_agentic.agent_loops.attempt.boundary_checks import check_reward
+from verl_agentic.agent_loops.attempt.side_conversation import open_side
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.records.episode import Episode, ErrorKind
 from verl_agentic.agent_loops.trace import timeline as activity
@@ -111,6 +113,8 @@ async def _run_attempt(attempt: Attempt, *, make_env: EnvFactory, deadline: floa
             env = make_env(attempt.row)
             if hasattr(env, "use_sub_agents"):
                 cast("Any", env).use_sub_agents(attempt.delegate)
+            if hasattr(env, "use_side_conversations"):
+                cast("Any", env).use_side_conversations(functools.partial(open_side, attempt))
         stop = await within(attempt.run(env), deadline - time.monotonic(), what=what)
         if stop in VOID_REASONS:
             return _Result(stop=stop, error=attempt.error)

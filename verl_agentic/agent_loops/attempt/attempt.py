@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 from verl_agentic.agent_loops.attempt import boundary_checks, compaction
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.attempt.row_prompts import encode_row
+from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop
 from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
 from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
 from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
@@ -24,10 +26,19 @@ from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, 
 from verl_agentic.tools.delegate import NoAnswerError
 from verl_agentic.tools.tool import Tool
 from verl_agentic.trajectory import Trajectory
-from verl_agentic.types import VOID_REASONS, Action, Message, Observation, SegmentKind, StopReason
+from verl_agentic.types import (
+    VOID_REASONS,
+    Action,
+    Message,
+    NewRow,
+    Observation,
+    SegmentKind,
+    StopReason,
+    TurnLimits,
+)
 
 T = TypeVar("T")
-_WITHOUT_ANSWER = {
+WITHOUT_ANSWER = {
     StopReason.MAX_TURNS: "it used all of its turns",
     StopReason.MAX_TOKENS: "it used all of its tokens",
     StopReason.CONTEXT_FULL: "its context is full",
@@ -96,6 +107,10 @@ class Attempt:
     num_sampled: int = 0
     """Number of sampled tokens, sub-agents included."""
     prompt: tuple[Message, ...] = ()
+    sides: list[Attempt] = field(default_factory=list)
+    """Side conversations (`side_conversation.open_side`)."""
+    parent: Attempt | None = None
+    """The attempt that a side conversation belongs to."""
     _context: list[Message] = field(default_factory=list)
     """The conversation as the policy sees it in this row."""
     _tools: Sequence[Schema] = ()
@@ -108,6 +123,13 @@ class Attempt:
     _turn: int = 0
     _last_turn: StopReason | None = None
     """Reason, if the policy was told that this turn is the last."""
+    _turn_limits: TurnLimits = field(default_factory=TurnLimits)
+    """Limits of the environment for the next turn."""
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether there are sub-agents or side conversations."""
+        return bool(self.side_rows or self.sides)
 
     async def run(self, env: Env) -> StopReason:
         """Runs all turns and returns the stop reason."""
@@ -127,6 +149,9 @@ class Attempt:
         """Returns the training rows: each ends on a sampled token, or is void."""
         if any(self.trajectory.response_mask) or not self.rows:
             self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled since
+        for side in self.sides:
+            self.side_rows += side.finish(is_void=is_void, filler_id=filler_id) if side.actions else ()
+            self.info.update(side.info)
         rows = (*self.side_rows, *self.rows)
         for row in rows:
             if is_void or not any(row.response_mask):
@@ -162,9 +187,31 @@ class Attempt:
         for name, count in agent.info.items():
             self.info[name] += count
         answer = agent.transcript(stop).final_answer
-        if stop in _WITHOUT_ANSWER or not answer.strip():
-            raise NoAnswerError(f"{_WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
+        if stop in WITHOUT_ANSWER or not answer.strip():
+            raise NoAnswerError(f"{WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
         return answer
+
+    async def converse(self, new: NewRow | Sequence[Message], *, limits: TurnLimits) -> Action:
+        """Samples a turn of a conversation without an environment; see `env.SideConversation`.
+
+        Raises:
+            Stopped: a budget or a failure ended it.
+        """
+        if len(self.actions) >= self.setup.limits.max_turns:
+            raise Stopped(StopReason.MAX_TURNS)
+        self._turn += bool(self.actions)
+        self._turn_limits = limits
+        if not isinstance(new, NewRow):
+            await self._observe(Observation(tuple(new)))
+        elif self.actions:
+            await self._observe(Observation(new_row=new))
+        else:
+            self.prompt = new.messages
+            await self.begin_row(new)
+        action, cut = await self._act()
+        if cut is not None:
+            raise Stopped(cut[0])
+        return action
 
     # The start, and a turn.
 
@@ -200,6 +247,9 @@ class Attempt:
         if hasattr(env, "state_key"):
             with boundary(EnvError, "the environment's state_key"):
                 self.states[self._turn] = cast("Any", env).state_key()
+        if hasattr(env, "turn_limits"):
+            with boundary(EnvError, "the environment's turn_limits"):
+                self._turn_limits = cast("Any", env).turn_limits()
         action, cut = await self._act()
         if cut is not None:
             reason, by_reserve = cut
@@ -222,13 +272,16 @@ class Attempt:
 
     async def _act(self) -> tuple[Action, tuple[StopReason, bool] | None]:
         """Samples a turn; returns it parsed, and the budget that truncated it, if any."""
+        seen = len(self.trajectory.prompt_ids) + len(self.trajectory.response_ids)
         forced = await self._force()
-        completion, cut = await self._generate()
+        completion, cut, is_limited = await self._generate()
         with boundary(EnvError, "parsing a turn"):
             action = await self.setup.codec.decode_action(
                 [*forced, *completion.token_ids], turn=self._turn, tools=self._callable_tools
             )
         action = boundary_checks.limit_calls(action, self.setup.limits.max_calls_per_turn)
+        num_tokens = len(forced) + len(completion.token_ids)
+        action = replace(action, num_context_tokens=seen, num_tokens=num_tokens, is_cut=is_limited)
         self.info.update(action.counts)
         self.actions.append(action)
         self.messages.append(action.to_message())
@@ -236,13 +289,15 @@ class Attempt:
         return action, cut
 
     async def _force(self) -> list[int]:
-        """Starts the turn with forced text of exploration; returns its tokens."""
+        """Starts the turn with forced text of exploration or of the environment; returns its tokens."""
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
         if not text and exploration.epsilon_tool and self._last_turn is None:
             tool = exploration.tool(self._turn, self._tool_names)
             text = codec.call_prefix(tool) if tool is not None else ""
+        if not text and self._turn_limits.tool:
+            text = codec.call_prefix(self._turn_limits.tool)
         if not text:
             return []
         ids = list(self.setup.tokenizer.encode(text, add_special_tokens=False))
@@ -253,7 +308,8 @@ class Attempt:
         self.info["forced_tokens"] += len(ids)
         return ids
 
-    async def _generate(self) -> tuple[Completion, tuple[StopReason, bool] | None]:
+    async def _generate(self) -> tuple[Completion, tuple[StopReason, bool] | None, bool]:
+        """Samples a turn; returns it, the budget that truncated it, and whether the environment's limit did."""
         max_tokens, reason, by_reserve = self._budget()
         if max_tokens < 1:
             if self.actions:
@@ -262,9 +318,11 @@ class Attempt:
                 f"the prompt has {len(self.trajectory.prompt_ids)} tokens and max_context_tokens is "
                 f"{self.setup.limits.max_context_tokens}; raise the limit or filter such rows out"
             )
-        completion = await self._sample(max_tokens)
+        own = self._turn_limits.max_tokens
+        is_own = own is not None and own <= max_tokens
+        completion = await self._sample(min(max_tokens, own) if own is not None else max_tokens)
         is_cut = completion.finish_reason == "length" and not self._ends_in_stop_text(completion.token_ids)
-        return completion, (reason, by_reserve) if is_cut else None
+        return completion, (reason, by_reserve) if is_cut and not is_own else None, is_cut and is_own
 
     def _ends_in_stop_text(self, token_ids: Sequence[int]) -> bool:
         """Returns whether the last token completes a stop text, so that the turn is complete."""
@@ -288,6 +346,8 @@ class Attempt:
         with boundary(PolicyError, "reading the policy's answer"):
             boundary_checks.check_completion(completion, max_tokens=max_tokens)
         self.num_sampled += len(completion.token_ids)
+        with boundary(EnvError, "cutting a turn at a stop text"):
+            completion = cut_at_stop(completion, self._turn_limits.stop_texts, tokenizer=self.setup.tokenizer)
         with boundary(EnvError, "finding what is not trained in a turn"):
             ids = completion.token_ids
             untrained = await offload_if_long(len(ids), self.setup.codec.untrained_spans, ids)
@@ -323,7 +383,9 @@ class Attempt:
 
     def _with_tool_changes(self, observation: Observation, env: Env) -> Observation:
         """Adds a message about tools that have changed since the last turn. The prompt keeps its tools, so that the
-        tokens of the row stay those that the engine saw."""
+        tokens of the row stay those that the engine saw. A new row has its own tools."""
+        if observation.new_row is not None:
+            return observation
         with boundary(EnvError, "the environment's tools"):
             before, self._offered = self._offered, [tool.schema for tool in env.tools]
             if self._offered == before:
@@ -375,6 +437,11 @@ class Attempt:
 
     async def _observe(self, observation: Observation) -> None:
         """Appends the observation; shortens or ends the conversation if it leaves no room."""
+        if observation.new_row is not None:
+            self.messages.extend(observation.messages)
+            self.rows.append(self.trajectory)
+            await self.begin_row(observation.new_row)
+            return
         limits, shorten = self.setup.limits, self.setup.compaction
         new, edit = await self._encode_clipped(observation.messages)
         is_tight = shorten is not None and self._row_room(_growth(edit))[0] < shorten.needed_tokens
@@ -473,6 +540,20 @@ class Attempt:
         return fitting
 
     # Several rows.
+
+    async def begin_row(self, new: NewRow) -> None:
+        """Continues in a new row with another conversation."""
+        self.trajectory = Trajectory(prompt_ids=[])
+        self._tools, self._announced = list(new.tools), None
+        self._offered, self._tool_names = self._tools, list(map(tool_name, new.tools))
+        self._context = list(new.messages)
+        with boundary(DataError if not self.actions else EnvError, "rendering a conversation"):
+            first = self.parent or self
+            known = [(a.actions, (*a.rows, a.trajectory)) for a in (first, *first.sides)]
+            self.trajectory.prompt_ids = await encode_row(new, self.setup.codec, known)
+        room, reason = self._room()
+        if room < 1 and self.actions:
+            raise Stopped(reason)
 
     async def _shorten(self, how: Compaction, new: Sequence[Message]) -> bool:
         """Continues in a new row with a shorter conversation; returns False if it cannot."""

@@ -26,7 +26,7 @@ def check_observation(observation: Observation) -> None:
     """Raises EnvError unless it is a valid Observation: not empty, with numbers and text only."""
     if not isinstance(observation, Observation):
         raise EnvError(f"a step must return an Observation, got {observation!r}; fix the environment")
-    if observation.stop is None and not observation.messages:
+    if observation.stop is None and not observation.messages and observation.new_row is None:
         raise EnvError("the environment gave neither messages nor a stop reason; its step must return one of them")
     if observation.stop in VOID_REASONS:
         raise EnvError(f"the environment ended the episode, got {observation.stop!r}; let it raise an EnvError instead")
@@ -34,6 +34,8 @@ def check_observation(observation: Observation) -> None:
         if not isinstance(number, (int, float)) or not math.isfinite(number):
             raise EnvError(f"{name!r} of an observation must be a finite number, got {number!r}; fix the environment")
     check_messages(observation.messages)
+    if observation.new_row is not None:
+        check_messages(observation.new_row.messages)
 
 
 def check_messages(messages: tuple[Message, ...]) -> None:
