@@ -1,0 +1,94 @@
+"""Any agent that uses an OpenAI or Anthropic endpoint; by default one with a calculator that answers `python_math`.
+
+The package starts the agent and a gateway, which answers the agent's requests with turns of the policy. See
+`docs/gateway.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from verl_agentic.env import EnvRow
+from verl_agentic.env_card import EnvCard
+from verl_agentic.env_package import load_env_package
+from verl_agentic.errors import ConfigError
+from verl_agentic.registry import load_address
+
+if TYPE_CHECKING:
+    from verl_agentic.bridges.harness.env import HarnessEnv, OnFailure
+
+CARD = EnvCard(family="your agents", size="your rows", licence="yours", extra="serve")
+__all__ = ["CARD", "gold", "make_env", "make_rows"]
+_EXAMPLE = "verl_agentic.bridges.harness.example_agent"
+
+
+def make_env(
+    row: EnvRow,
+    *,
+    agent: str | Sequence[str] | Callable[..., Any] | None = None,
+    score: str | Callable[..., Any] | None = None,
+    ignore: Sequence[str] = (),
+    on_failure: OnFailure = "score_0",
+    agent_timeout_s: float = 300.0,
+    grace_s: float = 5.0,
+    max_sides: int = 32,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    public_url: str = "",
+) -> HarnessEnv:
+    """Returns the environment of one episode.
+
+    Args:
+        row: the task; the agent gets it without the ground truth.
+        agent: `module:function` or `path.py:function`, a command, or the http address of a server that runs agents.
+            None: the example.
+        score: `module:function` or `path.py:function`; `score(row, result, transcript)` returns a number or a `Reward`.
+            None: a rubric scores the episode.
+        ignore: fields of requests that have no effect instead of being refused, such as `temperature`.
+        on_failure: `score_0` scores an agent 0 that crashes or hangs after a turn of the policy. `void` takes its
+            episode out of training.
+        agent_timeout_s: time from an answer to the agent's next request or its end, in seconds.
+        grace_s: time that an agent has to end after a budget ended its episode, in seconds.
+        max_sides: maximum number of side conversations of an episode.
+        host: address that the gateway listens at.
+        port: port that the gateway listens at; 0: a free one.
+        public_url: address of the gateway for agents on other machines. Empty: host and port.
+
+    Raises:
+        ConfigError: an option has a wrong value.
+        MissingDependencyError: the extra `serve` is not installed.
+    """
+    from verl_agentic.bridges.harness.agents import load_agent
+    from verl_agentic.bridges.harness.env import HarnessEnv
+    from verl_agentic.bridges.harness.gateway import Place
+
+    if on_failure not in ("score_0", "void"):
+        raise ConfigError(f"on_failure must be score_0 or void, got {on_failure!r}")
+    if agent is None:
+        agent, score = f"{_EXAMPLE}:run", score or f"{_EXAMPLE}:score"
+    return HarnessEnv(
+        row,
+        agent=load_agent(agent),
+        score=load_address(score, what="score") if isinstance(score, str) else score,
+        place=Place(host=host, port=port, public_url=public_url),
+        ignore=frozenset(ignore),
+        on_failure=on_failure,
+        agent_timeout_s=agent_timeout_s,
+        grace_s=grace_s,
+        max_sides=max_sides,
+    )
+
+
+def make_rows(*, split: str, count: int, seed: int) -> list[EnvRow]:
+    """Returns rows of the example: those of `python_math`."""
+    rows = load_env_package("python_math").make_rows
+    assert rows is not None
+    return rows(split=split, count=count, seed=seed)
+
+
+def gold(row: EnvRow) -> Any:
+    """Returns the solution of a row of the example."""
+    solution = load_env_package("python_math").gold
+    assert solution is not None
+    return solution(row)

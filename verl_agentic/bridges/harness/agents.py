@@ -1,0 +1,226 @@
+"""Agents: programs that use the policy through a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from verl_agentic.bridges.harness.wire import MODEL
+from verl_agentic.deadlines import in_thread
+from verl_agentic.env import EnvRow
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, EnvError
+from verl_agentic.registry import load_address
+
+_MAX_OUTPUT_BYTES = 1 << 20
+_TEMPORARY_FAILURE = 75
+"""Exit code by which a command reports that infrastructure failed (EX_TEMPFAIL of sysexits.h)."""
+_UNAVAILABLE = (429, 502, 503, 504)
+_SHOWN_CHARS = 500
+SESSION_VARIABLE = "VERL_AGENTIC_SESSION"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """The policy, as an agent reaches it in one episode."""
+
+    url: str
+    """Base URL of Anthropic's clients."""
+    api_key: str
+    model: str = MODEL
+
+    @property
+    def base_url(self) -> str:
+        """Base URL of OpenAI's clients."""
+        return f"{self.url}/v1"
+
+    def variables(self) -> dict[str, str]:
+        """Returns environment variables that clients read."""
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_BASE": self.base_url,
+            "OPENAI_API_KEY": self.api_key,
+            "OPENAI_MODEL": self.model,
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": self.api_key,
+            "ANTHROPIC_MODEL": self.model,
+            SESSION_VARIABLE: self.api_key,
+        }
+
+
+class AgentFailedError(Exception):
+    """An agent ended without a result. Never leaves this package."""
+
+
+class Agent(Protocol):
+    """Starts an agent for one episode."""
+
+    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> Any:
+        """Runs the agent to its end and returns its result. Cancelling the call ends the agent.
+
+        Raises:
+            EnvError: infrastructure failed.
+            Exception: the agent failed.
+        """
+        ...
+
+
+def load_agent(agent: str | Sequence[str] | Callable[..., Any]) -> Agent:
+    """Returns the agent that a configuration names.
+
+    Args:
+        agent: a function, or `module:function` or `path.py:function` of one; an `http://` or `https://` address; or a
+            command, as a list or as one text.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if callable(agent):
+        return _FunctionAgent(agent)
+    if isinstance(agent, str) and agent.startswith(("http://", "https://")):
+        return _RemoteAgent(agent)
+    if isinstance(agent, str):
+        words = shlex.split(agent)
+        if len(words) == 1 and ":" in agent:
+            return _FunctionAgent(load_address(agent, what="agent"))
+        agent = words
+    if not agent or not all(isinstance(word, str) for word in agent):
+        raise ConfigError(
+            f"agent must be module:function, path.py:function, a command or an http address, got {agent!r}"
+        )
+    return _CommandAgent(tuple(agent))
+
+
+@dataclass(frozen=True)
+class _FunctionAgent:
+    """A function `agent(row, endpoint)`. A coroutine runs in the event loop, others in a thread of their own."""
+
+    function: Callable[..., Any]
+
+    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> Any:
+        row = replace(row, ground_truth=None)
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                return await self.function(row, endpoint)
+            return await in_thread(self.function, row, endpoint)
+        except SystemExit as cause:  # asyncio would end the loop, and all that runs in it
+            raise AgentFailedError(f"the agent wanted to end the process, got SystemExit: {cause}") from cause
+
+
+@dataclass(frozen=True)
+class _CommandAgent:
+    """A program. It reads the task from stdin, and its result is what it writes to stdout."""
+
+    argv: tuple[str, ...]
+
+    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> str:
+        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="verl_agentic_agent_")
+        try:
+            return await self._run(row, endpoint, folder)
+        finally:
+            await asyncio.shield(asyncio.ensure_future(_clean_up(endpoint.api_key, folder)))
+
+    async def _run(self, row: EnvRow, endpoint: Endpoint, folder: str) -> str:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, **endpoint.variables(), "VERL_AGENTIC_FOLDER": folder},
+                start_new_session=True,
+            )
+        except OSError as cause:
+            raise EnvError(
+                f"the agent {self.argv[0]!r} cannot be started, got {cause}; fix env_config.agent"
+            ) from cause
+        try:
+            assert process.stdin and process.stdout and process.stderr
+            reading = asyncio.gather(_last(process.stdout), _last(process.stderr))
+            with contextlib.suppress(ConnectionError):  # it need not read its task
+                process.stdin.write(json.dumps(task_of(row)).encode())
+                await process.stdin.drain()
+            process.stdin.close()
+            code = await process.wait()
+            _kill_group(process.pid)  # what still holds the pipes
+            stdout, stderr = await reading
+        finally:
+            _kill_group(process.pid)
+            await process.wait()
+        if code == _TEMPORARY_FAILURE:
+            raise EnvError(f"the agent reports failed infrastructure (exit code {code}): {stderr[-_SHOWN_CHARS:]}")
+        if code:
+            raise AgentFailedError(f"the agent ended with exit code {code}: {stderr[-_SHOWN_CHARS:]}")
+        return stdout
+
+
+@dataclass(frozen=True)
+class _RemoteAgent:
+    """A server that runs agents: it gets the task and the address of the session, and returns the result."""
+
+    url: str
+
+    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> Any:
+        with needs_extra("serve", what="an agent behind an address"):
+            import httpx
+        session = {"url": endpoint.url, "base_url": endpoint.base_url, "api_key": endpoint.api_key}
+        async with httpx.AsyncClient(timeout=None) as client:
+            answer = await client.post(self.url, json={**task_of(row), **session, "model": endpoint.model})
+        shown = answer.text[:_SHOWN_CHARS]
+        if answer.status_code in _UNAVAILABLE:
+            raise EnvError(f"the agent's server is not available, got {answer.status_code}: {shown}")
+        if answer.status_code != 200:
+            raise AgentFailedError(f"the agent's server answered {answer.status_code}: {shown}")
+        return answer.json()
+
+
+def task_of(row: EnvRow) -> dict[str, Any]:
+    """Returns the task of a row as JSON: `prompt` and `extra_info`, without the ground truth."""
+    return {"prompt": [message.to_dict() for message in row.prompt], "extra_info": dict(row.extra)}
+
+
+async def _last(stream: asyncio.StreamReader) -> str:
+    """Returns the end of an output."""
+    kept = b""
+    while chunk := await stream.read(1 << 16):
+        kept = (kept + chunk)[-_MAX_OUTPUT_BYTES:]
+    return kept.decode(errors="replace")
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # the whole group has ended
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def _clean_up(session: str, folder: str) -> None:
+    """Ends processes of the session that have left its group, and removes its folder."""
+    await asyncio.to_thread(_kill_marked, f"{SESSION_VARIABLE}={session}".encode())
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _kill_marked(mark: bytes) -> None:
+    for _ in range(3):  # a process may fork meanwhile
+        marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, mark)]
+        for pid in marked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not marked:
+            return
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # another user's, or it has ended
+        return False

@@ -1,0 +1,127 @@
+"""Anthropic messages: `POST /v1/messages`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from verl_agentic.bridges.harness.wire import (
+    MODEL,
+    ChatAnswer,
+    ChatAsked,
+    arguments_of,
+    events,
+    function_schema,
+    limits_of,
+    read_fields,
+    text_of,
+    with_names,
+)
+from verl_agentic.errors import ConfigError
+from verl_agentic.types import Message
+
+_KNOWN = ("model", "messages", "system", "tools", "tool_choice", "max_tokens", "stop_sequences", "stream")
+_FIXED: Mapping[str, Any] = {"temperature": 1, "top_p": 1, "thinking": {"type": "disabled"}}
+_UNUSED = ("metadata", "service_tier", "betas", "context_management", "container", "inference_geo")
+_FINISHES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_ERRORS = {"invalid_request_error": "invalid_request_error", "episode_over": "permission_error"}
+
+
+def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, Any]) -> ChatAsked:
+    """See `Dialect.read`."""
+    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=ignore)
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ConfigError(f"messages must be a list that is not empty, got {messages!r}")
+    system = text_of(given.get("system"))
+    choice = given.get("tool_choice") or {"type": "auto"}
+    if not isinstance(choice, Mapping) or choice.get("type") not in ("auto", "any", "tool", "none"):
+        raise ConfigError(f"tool_choice must be auto, any, tool or none, got {choice!r}")
+    if choice.get("disable_parallel_tool_use") and "disable_parallel_tool_use" not in ignore:
+        raise ConfigError("disable_parallel_tool_use is not supported, got True; leave it out")
+    tools = () if choice["type"] == "none" else tuple(_tool(one) for one in given.get("tools") or ())
+    tool = str(choice.get("name") or "") if choice["type"] == "tool" else ""
+    limits = limits_of(max_tokens=given.get("max_tokens"), stop=given.get("stop_sequences"), tool=tool, tools=tools)
+    before = [Message("system", system)] if system else []
+    rest = [message for one in messages for message in _messages(one)]
+    return ChatAsked(messages=with_names([*before, *rest]), tools=tools, limits=limits)
+
+
+def write(answer: ChatAnswer, body: Mapping[str, Any]) -> dict[str, Any]:
+    """See `Dialect.write`."""
+    return {**_head(answer), "content": _blocks(answer), **_end(answer), "usage": _usage(answer)}
+
+
+def stream(answer: ChatAnswer, body: Mapping[str, Any]) -> str:
+    """See `Dialect.stream`."""
+    return events(((name, {"type": name, **data}) for name, data in _events(answer)), named=True)
+
+
+def refuse(message: str, *, kind: str) -> dict[str, Any]:
+    """See `Dialect.refuse`."""
+    return {"type": "error", "error": {"type": _ERRORS[kind], "message": f"{kind}: {message}"}}
+
+
+def _events(answer: ChatAnswer) -> Iterator[tuple[str, dict[str, Any]]]:
+    begun = {**_head(answer), "content": [], "stop_reason": None, "stop_sequence": None}
+    yield "message_start", {"message": {**begun, "usage": {**_usage(answer), "output_tokens": 0}}}
+    for index, block in enumerate(_blocks(answer)):
+        if block["type"] == "text":
+            empty, delta = {"text": ""}, {"type": "text_delta", "text": block["text"]}
+        else:
+            arguments = arguments_of(answer.calls[index - (len(_blocks(answer)) - len(answer.calls))])
+            empty, delta = {"input": {}}, {"type": "input_json_delta", "partial_json": arguments}
+        yield "content_block_start", {"index": index, "content_block": {**block, **empty}}
+        yield "content_block_delta", {"index": index, "delta": delta}
+        yield "content_block_stop", {"index": index}
+    yield "message_delta", {"delta": _end(answer), "usage": {"output_tokens": answer.num_tokens}}
+    yield "message_stop", {}
+
+
+def _head(answer: ChatAnswer) -> dict[str, Any]:
+    return {"id": answer.id, "type": "message", "role": "assistant", "model": MODEL}
+
+
+def _blocks(answer: ChatAnswer) -> list[dict[str, Any]]:
+    texts = [{"type": "text", "text": answer.content}] if answer.content or not answer.calls else []
+    return texts + [
+        {"type": "tool_use", "id": call.call_id, "name": call.name, "input": dict(call.arguments)}
+        for call in answer.calls
+    ]
+
+
+def _end(answer: ChatAnswer) -> dict[str, Any]:
+    reason = "stop_sequence" if answer.stop_text else _FINISHES[answer.finish]
+    return {"stop_reason": reason, "stop_sequence": answer.stop_text}
+
+
+def _usage(answer: ChatAnswer) -> dict[str, int]:
+    return {"input_tokens": answer.num_context_tokens, "output_tokens": answer.num_tokens}
+
+
+def _messages(message: Any) -> Iterator[Message]:
+    """Yields the messages of one of Anthropic's: results of tools, then the text."""
+    role, content = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None, None)
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if role not in ("user", "assistant", "system") or not isinstance(blocks, list):
+        raise ConfigError(f"a message must have a role and content, got {str(message)[:80]}")
+    texts, calls, results = [], [], 0
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind == "tool_result":
+            results += 1
+            yield Message("tool", text_of(block.get("content")), call_id=str(block.get("tool_use_id") or ""))
+        elif kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+            calls.append({"id": block.get("id"), "function": function})
+        elif kind not in ("thinking", "redacted_thinking"):  # no answer has one
+            texts.append(text_of([block]))
+    if texts or not results:
+        yield Message.from_dict({"role": role, "content": "".join(texts), "tool_calls": calls})
+
+
+def _tool(tool: Any) -> Mapping[str, Any]:
+    if not isinstance(tool, Mapping) or tool.get("type", "custom") != "custom":
+        raise ConfigError(f"a tool must have a schema, got {str(tool)[:80]}; the gateway runs no tools itself")
+    return function_schema(tool.get("name"), tool.get("description"), tool.get("input_schema"))

@@ -1,0 +1,134 @@
+"""OpenAI chat completions: `POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from verl_agentic.bridges.harness.wire import (
+    MODEL,
+    ChatAnswer,
+    ChatAsked,
+    arguments_of,
+    events,
+    function_schema,
+    limits_of,
+    read_fields,
+    text_of,
+    with_names,
+)
+from verl_agentic.errors import ConfigError
+from verl_agentic.types import Message, ToolCall
+
+_KNOWN = ("model", "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "stop", "stream")
+_FIXED: Mapping[str, Any] = {
+    "temperature": 1,
+    "top_p": 1,
+    "n": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "logprobs": False,
+    "top_logprobs": 0,
+    "parallel_tool_calls": True,
+    "response_format": {"type": "text"},
+}
+_UNUSED = (
+    *("user", "metadata", "store", "stream_options", "service_tier", "prompt_cache_key", "prompt_cache_retention"),
+    "safety_identifier",
+)
+
+
+def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, Any]) -> ChatAsked:
+    """See `Dialect.read`."""
+    given = read_fields(body, known=_KNOWN, fixed=_FIXED, unused=_UNUSED, ignore=ignore)
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ConfigError(f"messages must be a list that is not empty, got {messages!r}")
+    tool, hides_tools = _choice(given.get("tool_choice", "auto"))
+    tools = () if hides_tools else tuple(_tool(one) for one in given.get("tools") or ())
+    limits = limits_of(
+        max_tokens=given.get("max_completion_tokens") or given.get("max_tokens"),
+        stop=given.get("stop"),
+        tool=tool,
+        tools=tools,
+    )
+    return ChatAsked(messages=with_names(map(_message, messages)), tools=tools, limits=limits)
+
+
+def write(answer: ChatAnswer, body: Mapping[str, Any]) -> dict[str, Any]:
+    """See `Dialect.write`."""
+    message: dict[str, Any] = {"role": "assistant", "content": answer.content}
+    if answer.calls:
+        message |= {"content": answer.content or None, "tool_calls": list(map(_call, answer.calls))}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
+    return {**_head(answer, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+
+
+def stream(answer: ChatAnswer, body: Mapping[str, Any]) -> str:
+    """See `Dialect.stream`."""
+    head = _head(answer, "chat.completion.chunk")
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
+        for delta, finish in _deltas(answer)
+    ]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        chunks = [{**chunk, "usage": None} for chunk in chunks]
+        chunks.append({**head, "choices": [], "usage": _usage(answer)})
+    return events((("", chunk) for chunk in chunks), named=False) + "data: [DONE]\n\n"
+
+
+def refuse(message: str, *, kind: str) -> dict[str, Any]:
+    """See `Dialect.refuse`."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
+
+
+def _deltas(answer: ChatAnswer) -> Iterator[tuple[dict[str, Any], str | None]]:
+    yield {"role": "assistant", "content": ""}, None
+    if answer.content:
+        yield {"content": answer.content}, None
+    for index, call in enumerate(answer.calls):
+        begun = {**_call(call), "index": index, "function": {"name": call.name, "arguments": ""}}
+        yield {"tool_calls": [begun]}, None
+        yield {"tool_calls": [{"index": index, "function": {"arguments": arguments_of(call)}}]}, None
+    yield {}, answer.finish
+
+
+def _head(answer: ChatAnswer, kind: str) -> dict[str, Any]:
+    return {"id": answer.id, "object": kind, "created": int(time.time()), "model": MODEL}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": arguments_of(call)}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _usage(answer: ChatAnswer) -> dict[str, int]:
+    seen, sampled = answer.num_context_tokens, answer.num_tokens
+    return {"prompt_tokens": seen, "completion_tokens": sampled, "total_tokens": seen + sampled}
+
+
+def _message(message: Any) -> Message:
+    if not isinstance(message, Mapping):
+        raise ConfigError(f"a message must be an object, got {type(message).__name__}")
+    role = {"developer": "system"}.get(message.get("role", ""), message.get("role"))
+    return Message.from_dict({**message, "role": role, "content": text_of(message.get("content"))})
+
+
+def _tool(tool: Any) -> Mapping[str, Any]:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise ConfigError(f"a tool must be a function, got {str(tool)[:80]}")
+    function_schema(function.get("name"), None, None)
+    return tool
+
+
+def _choice(choice: Any) -> tuple[str, bool]:
+    """Returns the tool that must be called, and whether no tool may be called."""
+    if choice in ("auto", "required", "none"):
+        return "", choice == "none"
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ConfigError(f"tool_choice must be auto, required, none or a function, got {choice!r}")
+    return function["name"], False

@@ -1,0 +1,204 @@
+"""HTTP server of a process's sessions, in the dialects of OpenAI and Anthropic.
+
+    POST /{session}/v1/chat/completions    OpenAI chat completions
+    POST /{session}/v1/responses           OpenAI Responses
+    POST /{session}/v1/messages            Anthropic messages
+    GET  /{session}/v1/models              one model, under one name
+
+Codes: 400 a request that cannot be served, 403 the episode is over, 404 unknown endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from verl_agentic.bridges.harness.dialects import DIALECTS, Dialect
+from verl_agentic.bridges.harness.session import EpisodeOverError, Session
+from verl_agentic.bridges.harness.wire import MODEL
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, DataError
+
+with needs_extra("serve", what="the gateway"):
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse, Response
+
+T = TypeVar("T")
+_BACKLOG = 2_048
+_GRACE_S = 5
+_OVER = "the session has ended"
+_MAX_REFUSALS = 8
+_GONE = 499
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a gateway listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one."""
+    public_url: str = ""
+    """Address for agents on other machines, such as `http://10.0.0.5:8100`. Empty: that of host and port."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    session: Session
+    ignore: Collection[str]
+
+
+@dataclass(eq=False, kw_only=True)
+class Gateway:
+    """A server and its sessions, in the event loop that runs the episodes."""
+
+    url: str
+    sessions: dict[str, _Entry] = field(default_factory=dict)
+    num_users: int = 0
+
+    def open(self, session: Session, *, ignore: Collection[str]) -> str:
+        """Registers a session and returns its key, which is part of its address."""
+        key = secrets.token_hex(16)
+        self.sessions[key] = _Entry(session=session, ignore=ignore)
+        return key
+
+    def close(self, key: str) -> None:
+        """Removes a session; later requests get 403."""
+        self.sessions.pop(key, None)
+
+
+_running: dict[tuple[asyncio.AbstractEventLoop, Place], tuple[Gateway, asyncio.Task[None], asyncio.Event]] = {}
+
+
+@contextlib.asynccontextmanager
+async def shared_gateway(place: Place) -> AsyncIterator[Gateway]:
+    """Provides the gateway of this event loop. The first user starts it, and the last one stops it.
+
+    Raises:
+        ConfigError: the address is in use or does not belong to this machine.
+    """
+    key = (asyncio.get_running_loop(), place)
+    if key not in _running:
+        _running[key] = _start(place)
+    gateway, serving, stop = _running[key]
+    gateway.num_users += 1
+    try:
+        yield gateway
+    finally:
+        gateway.num_users -= 1
+        if not gateway.num_users:
+            del _running[key]
+            stop.set()
+            await asyncio.wait([serving])
+
+
+def _start(place: Place) -> tuple[Gateway, asyncio.Task[None], asyncio.Event]:
+    try:
+        listening = socket.create_server((place.host, place.port), backlog=_BACKLOG)
+    except OSError as cause:
+        raise ConfigError(
+            f"the gateway cannot listen at {place.host}:{place.port}, got {cause}; choose another port"
+        ) from cause
+    gateway = Gateway(url=place.public_url.rstrip("/") or f"http://{place.host}:{listening.getsockname()[1]}")
+    stop = asyncio.Event()
+    return gateway, asyncio.ensure_future(_serve(make_app(gateway), listening, stop)), stop
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals are the process's own
+
+
+async def _serve(app: FastAPI, listening: socket.socket, stop: asyncio.Event) -> None:
+    config = uvicorn.Config(
+        app, lifespan="off", log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=300, ws="none",
+    )  # fmt: skip
+    server = _Server(config)
+    serving = asyncio.ensure_future(server.serve([listening]))
+    try:
+        await stop.wait()
+    finally:
+        server.should_exit = True
+        await serving
+        listening.close()
+
+
+def make_app(gateway: Gateway) -> FastAPI:
+    """Returns the ASGI application."""
+    app = FastAPI(title="verl-agentic gateway", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/{key}/v1/models")
+    async def models(key: str) -> JSONResponse:
+        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "verl-agentic"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    def add(path: str, dialect: Dialect) -> None:
+        @app.post(f"/{{key}}/v1/{path}")
+        async def answer(key: str, request: Request) -> Response:
+            return await _answer(request, gateway.sessions.get(key), dialect)
+
+    for path, dialect in DIALECTS.items():
+        add(path, dialect)
+    return app
+
+
+async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> Response:
+    body = await request.body()
+    try:
+        if entry is None:
+            raise EpisodeOverError(_OVER)
+        asked, given = _read(body, entry, dialect)
+        retries = request.headers.get("x-stainless-retry-count", "0")
+        key = hashlib.blake2b(request.url.path.encode() + b"\0" + body).digest()
+        work = entry.session.ask(asked, key=key, is_retry=retries != "0")
+        answer = await _unless_gone(request, work)
+    except EpisodeOverError as cause:
+        return JSONResponse(dialect.refuse(str(cause), kind="episode_over"), status_code=403)
+    except (ConfigError, DataError) as cause:
+        if entry is not None and len(entry.session.refusals) < _MAX_REFUSALS:
+            entry.session.refusals.append(str(cause))
+        return JSONResponse(dialect.refuse(str(cause), kind="invalid_request_error"), status_code=400)
+    if answer is None:
+        return Response(status_code=_GONE)
+    if given.get("stream"):
+        return Response(dialect.stream(answer, given), media_type="text/event-stream")
+    return JSONResponse(dialect.write(answer, given))
+
+
+def _read(body: bytes, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as cause:
+        raise ConfigError(f"the body is not JSON, got {cause}; send an object") from cause
+    try:
+        return dialect.read(given, ignore=entry.ignore, stored=entry.session.stored), given
+    except (TypeError, AttributeError, KeyError, RecursionError) as cause:
+        raise ConfigError(f"the request is malformed, got {type(cause).__name__}: {cause}; fix it") from cause
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """Returns the result of the work, or None if the client has disconnected."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for waiting in (task, gone):
+            waiting.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
