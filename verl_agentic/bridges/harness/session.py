@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,10 +45,9 @@ class Conversation:
         is_longer = num_shared(self.seen, asked.messages) == len(self.seen)
         return len(asked.messages) - len(self.seen) if is_longer else 0
 
-    def has_head_of(self, asked: ChatAsked) -> bool:
-        """Returns whether a request begins with the same instructions, or without any with the same message."""
-        mine, other = _head(self.seen), _head(asked.messages)
-        return num_shared(mine, other) == len(mine) == len(other)
+    def has_instructions_of(self, asked: ChatAsked) -> bool:
+        """Returns whether a request begins with the same messages of the system, or also without any."""
+        return _instructions(self.seen) == _instructions(asked.messages)
 
     def add_turn(self, action: Action, answer: ChatAnswer) -> None:
         """Adds a turn of the policy."""
@@ -56,9 +56,8 @@ class Conversation:
         self.is_busy = False
 
 
-def _head(messages: list[Message] | tuple[Message, ...]) -> list[Message]:
-    system = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
-    return list(messages[: max(1, system)])
+def _instructions(messages: Iterable[Message]) -> list[str]:
+    return [message.content for message in itertools.takewhile(lambda m: m.role == "system", messages)]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -80,8 +79,8 @@ class Session:
     """The requests of one agent.
 
     - A request that adds messages to a conversation continues it.
-    - Another one with the agent's own instructions rewrites the agent's own conversation, unless this one waits for an
-      answer.
+    - Another one with the same messages of the system rewrites the agent's own conversation, unless that conversation
+      waits for an answer.
     - Every other request begins a side conversation.
     - A request that was repeated before its answer arrived gets the same answer.
     """
@@ -177,7 +176,7 @@ class Session:
                    default=None)  # fmt: skip
         conversation = best if best is not None and best.num_added(asked) else None
         is_first = conversation is None
-        if conversation is None and not self.main.is_busy and (not self.known or self.main.has_head_of(asked)):
+        if conversation is None and not self.main.is_busy and (not self.known or self.main.has_instructions_of(asked)):
             self._prompt = self._prompt or asked.messages
             self.main.is_over = True
             conversation = self.main = Conversation()
