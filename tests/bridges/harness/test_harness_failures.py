@@ -62,7 +62,7 @@ async def test_a_budget_reaches_the_agent_as_an_error_and_its_result_is_still_sc
     episode, policy = await stage.play(agent, counting, limits=replace(limits, max_turns=3))
     policy.assert_trained(episode)
     assert (episode.stop_reason, episode.reward.outcome) == (StopReason.MAX_TURNS, 1.0)
-    assert seen[:2] == [403, "episode_over"] and not is_open(seen[2])
+    assert seen[:2] == [404, "episode_over"] and not is_open(seen[2])
 
 
 async def test_an_agent_that_hangs_after_its_budget_is_cancelled_and_has_outcome_0(
@@ -213,7 +213,7 @@ async def test_more_side_conversations_than_allowed_are_refused(stage: Any, clie
     async def agent(row: Any, endpoint: Any) -> str:
         await client.say(endpoint, [user("main")])
         codes = [(await client(endpoint, other_agent(f"side {number}")))[0] for number in range(3)]
-        return "42" if codes == [200, 200, 403] else str(codes)
+        return "42" if codes == [200, 200, 404] else str(codes)
 
     episode, policy = await stage.play(agent, counting, max_sides=2)
     policy.assert_trained(episode)

@@ -5,7 +5,8 @@
     POST /{session}/v1/messages            Anthropic messages
     GET  /{session}/v1/models              one model, under one name
 
-Codes: 400 a request that cannot be served, 403 the episode is over, 404 unknown endpoint.
+Codes: 400 a request that cannot be served, 404 the episode is over (code `episode_over`) or unknown endpoint. No client
+retries these codes.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Gateway:
         return key
 
     def close(self, key: str) -> None:
-        """Removes a session; later requests get 403."""
+        """Removes a session; later requests get 404."""
         self.sessions.pop(key, None)
 
 
@@ -163,7 +164,7 @@ async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> R
         work = entry.session.ask(asked, key=key, is_retry=retries != "0")
         answer = await _unless_gone(request, work)
     except EpisodeOverError as cause:
-        return JSONResponse(dialect.refuse(str(cause), kind="episode_over"), status_code=403)
+        return JSONResponse(dialect.refuse(str(cause), kind="episode_over"), status_code=404)
     except (ConfigError, DataError) as cause:
         if entry is not None and len(entry.session.refusals) < _MAX_REFUSALS:
             entry.session.refusals.append(str(cause))
