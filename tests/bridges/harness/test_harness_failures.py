@@ -30,9 +30,9 @@ def user(text: str) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Any:
-    folders = set(Path("/tmp").glob("verl_agentic_agent_*"))
+    folders = set(Path("/tmp").glob("verl_agentic_*_agent_*"))
     yield
-    assert not gateway._running and set(Path("/tmp").glob("verl_agentic_agent_*")) <= folders
+    assert not gateway._running and set(Path("/tmp").glob("verl_agentic_*_agent_*")) <= folders
 
 
 def other_agent(text: str) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ The package starts the agent and a gateway, which answers the agent's requests w
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from verl_agentic.bridges.harness.env import HarnessEnv, OnFailure
 
 CARD = EnvCard(family="your agents", size="your rows", licence="yours", extra="serve")
-__all__ = ["CARD", "gold", "make_env", "make_rows"]
+__all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]
 _EXAMPLE = "verl_agentic.bridges.harness.example_agent"
 
 
@@ -82,13 +83,18 @@ def make_env(
 
 def make_rows(*, split: str, count: int, seed: int) -> list[EnvRow]:
     """Returns rows of the example: those of `python_math`."""
-    rows = load_env_package("python_math").make_rows
-    assert rows is not None
-    return rows(split=split, count=count, seed=seed)
+    return _task().make_rows(split=split, count=count, seed=seed)
 
 
 def gold(row: EnvRow) -> Any:
     """Returns the solution of a row of the example."""
-    solution = load_env_package("python_math").gold
-    assert solution is not None
-    return solution(row)
+    return _task().gold(row)
+
+
+def demonstrator(row: EnvRow, *, rng: random.Random) -> Any:
+    """Returns a demonstration of a row of the example, of mixed quality."""
+    return _task().demonstrator(row, rng=rng)
+
+
+def _task() -> Any:
+    return load_env_package("python_math")

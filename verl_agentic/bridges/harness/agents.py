@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +21,17 @@ from verl_agentic.env import EnvRow
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.registry import load_address
+from verl_agentic.sandbox import reaper
 
 _MAX_OUTPUT_BYTES = 1 << 20
 _TEMPORARY_FAILURE = 75
 """Exit code by which a command reports that infrastructure failed (EX_TEMPFAIL of sysexits.h)."""
 _UNAVAILABLE = (429, 502, 503, 504)
 _SHOWN_CHARS = 500
-SESSION_VARIABLE = "VERL_AGENTIC_SESSION"
+_PIPES_S = 0.5
+_SESSION_VARIABLE = "VERL_AGENTIC_SESSION"
+_FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
+"""Environment variable of a command: a folder that is removed after the episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class Endpoint:
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": self.api_key,
             "ANTHROPIC_MODEL": self.model,
-            SESSION_VARIABLE: self.api_key,
+            _SESSION_VARIABLE: self.api_key,
         }
 
 
@@ -125,20 +128,20 @@ class _CommandAgent:
     argv: tuple[str, ...]
 
     async def __call__(self, row: EnvRow, endpoint: Endpoint) -> str:
-        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="verl_agentic_agent_")
+        folder = await asyncio.to_thread(reaper.make_folder, "agent")
         try:
             return await self._run(row, endpoint, folder)
         finally:
             await asyncio.shield(asyncio.ensure_future(_clean_up(endpoint.api_key, folder)))
 
-    async def _run(self, row: EnvRow, endpoint: Endpoint, folder: str) -> str:
+    async def _run(self, row: EnvRow, endpoint: Endpoint, folder: Path) -> str:
         try:
             process = await asyncio.create_subprocess_exec(
                 *self.argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **endpoint.variables(), "VERL_AGENTIC_FOLDER": folder},
+                env={**os.environ, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)},
                 start_new_session=True,
             )
         except OSError as cause:
@@ -153,7 +156,9 @@ class _CommandAgent:
                 await process.stdin.drain()
             process.stdin.close()
             code = await process.wait()
-            _kill_group(process.pid)  # what still holds the pipes
+            await asyncio.wait([reading], timeout=_PIPES_S)
+            if not reading.done():  # a process that it has left behind holds the pipes
+                await asyncio.to_thread(_kill_marked, endpoint.api_key)
             stdout, stderr = await reading
         finally:
             _kill_group(process.pid)
@@ -203,13 +208,14 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-async def _clean_up(session: str, folder: str) -> None:
+async def _clean_up(session: str, folder: Path) -> None:
     """Ends processes of the session that have left its group, and removes its folder."""
-    await asyncio.to_thread(_kill_marked, f"{SESSION_VARIABLE}={session}".encode())
+    await asyncio.to_thread(_kill_marked, session)
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def _kill_marked(mark: bytes) -> None:
+def _kill_marked(session: str) -> None:
+    mark = f"{_SESSION_VARIABLE}={session}".encode()
     for _ in range(3):  # a process may fork meanwhile
         marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, mark)]
         for pid in marked:
