@@ -3,11 +3,12 @@
 `added_ms`: median time that the gateway adds to a request, in milliseconds: from the agent's request until it has read
 the answer, less the same time of an episode without a gateway. 256 agents run at once in one event loop, and a turn of
 the policy takes 2 s. `added_alone_ms`: the same with one agent and a policy that costs nothing.
+`cpu_ms_per_request`: processor time that gateway and agent add to a request.
 
 `equal_tokens`: share of episodes whose rows (ids, masks, log-probs) equal those of the same episode without a gateway.
 
 `leftovers`: tasks, processes, folders, gateways, open ports and descriptors after episodes of agents that hang, crash,
-retry, send garbage, exceed budgets or leave processes behind. `wrong_stop_reasons`: those that did not end as they must.
+retry, send garbage, exceed budgets or leave processes behind. `wrong_stop_reasons`: those that ended in another way.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import logging
 import os
 import socket
+import statistics
 import sys
 import tempfile
 import time
@@ -33,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from _leftovers import groups, leftovers
-from _report import Target, median, progress, report
+from _report import Target, progress, report
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.limits import EpisodeLimits
@@ -77,6 +79,7 @@ def main() -> int:
         figures={
             "added_ms": together.added_ms,
             "added_alone_ms": alone.added_ms,
+            "cpu_ms_per_request": together.cpu_ms,
             "agents": agents,
             "requests": together.requests,
             "faulty_agents": count,
@@ -215,6 +218,7 @@ class Compared:
     """A comparison with episodes without a gateway."""
 
     added_ms: float
+    cpu_ms: float
     equal: float
     requests: int
 
@@ -231,12 +235,16 @@ def _compare(stage: Stage, *, agents: int, turn_s: float, repeats: int) -> Compa
     direct_s: list[float] = []
     through_s: list[float] = []
     agent = _talking(through_s)
+    began = time.process_time()
     direct = asyncio.run(run(lambda row: Direct(row, direct_s)))
+    between = time.process_time()
     through = asyncio.run(run(lambda row: make_env(row, agent=agent, score=_is_right)))
+    added_s = (time.process_time() - between) - (between - began)
     pairs = zip(direct, through, strict=True)
     equal = [one.trajectories == other.trajectories and not other.is_void for one, other in pairs]
-    added_ms = 1e3 * (median(through_s) - median(direct_s))
-    return Compared(round(added_ms, 3), sum(equal) / len(equal), len(through_s))
+    added_ms = 1e3 * (statistics.median(through_s) - statistics.median(direct_s))
+    count = len(through_s)
+    return Compared(round(added_ms, 3), round(1e3 * added_s / count, 3), sum(equal) / len(equal), count)
 
 
 # Faults.

@@ -404,6 +404,16 @@ def test_wrong_options_are_refused(row: Any, options: dict[str, Any], message: s
         make_env(row, **options)
 
 
+async def test_agents_elsewhere_get_the_public_address(stage: Any, client: Any, counting: Any) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        assert endpoint.url.startswith("http://localhost:") and not endpoint.url.startswith("http://localhost:0/")
+        await client.say(endpoint, [user("go")])
+        return "42"
+
+    episode, _ = await stage.play(agent, counting, public_url="http://localhost:{port}")
+    assert episode.reward.outcome == 1.0, episode.error
+
+
 async def test_two_gateways_cannot_have_one_port(stage: Any, counting: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="cannot listen"):
         await stage.play(lambda row, endpoint: "42", counting, port=taken.getsockname()[1])

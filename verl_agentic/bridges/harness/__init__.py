@@ -54,7 +54,8 @@ def make_env(
         max_sides: maximum number of side conversations of an episode.
         host: address that the gateway listens at.
         port: port that the gateway listens at; 0: a free one.
-        public_url: address of the gateway for agents on other machines. Empty: host and port.
+        public_url: address of the gateway for agents on other machines, such as `http://10.0.0.5:{port}`. Empty: host
+            and port.
 
     Raises:
         ConfigError: an option has a wrong value.

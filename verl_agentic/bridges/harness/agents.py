@@ -28,7 +28,7 @@ _TEMPORARY_FAILURE = 75
 """Exit code by which a command reports that infrastructure failed (EX_TEMPFAIL of sysexits.h)."""
 _UNAVAILABLE = (429, 502, 503, 504)
 _SHOWN_CHARS = 500
-_PIPES_S = 0.5
+_TERMINATE_S = 2.0
 _SESSION_VARIABLE = "VERL_AGENTIC_SESSION"
 _FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
 """Environment variable of a command: a folder that is removed after the episode."""
@@ -135,39 +135,32 @@ class _CommandAgent:
             await asyncio.shield(asyncio.ensure_future(_clean_up(endpoint.api_key, folder)))
 
     async def _run(self, row: EnvRow, endpoint: Endpoint, folder: Path) -> str:
+        variables = {**os.environ, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)}
+        (folder / "task.json").write_text(json.dumps(task_of(row)), encoding="utf-8")
+        names = {"stdin": "task.json", "stdout": "stdout", "stderr": "stderr"}
+        with contextlib.ExitStack() as stack:  # files, because a pipe is open as long as any process has it
+            files = {
+                stream: stack.enter_context((folder / name).open("rb" if stream == "stdin" else "wb"))
+                for stream, name in names.items()
+            }
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self.argv, **files, env=variables, start_new_session=True
+                )
+            except OSError as cause:
+                raise EnvError(
+                    f"the agent {self.argv[0]!r} cannot be started, got {cause}; fix agentic.env_config.agent"
+                ) from cause
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self.argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)},
-                start_new_session=True,
-            )
-        except OSError as cause:
-            raise EnvError(
-                f"the agent {self.argv[0]!r} cannot be started, got {cause}; fix env_config.agent"
-            ) from cause
-        try:
-            assert process.stdin and process.stdout and process.stderr
-            reading = asyncio.gather(_last(process.stdout), _last(process.stderr))
-            with contextlib.suppress(ConnectionError):  # it need not read its task
-                process.stdin.write(json.dumps(task_of(row)).encode())
-                await process.stdin.drain()
-            process.stdin.close()
             code = await process.wait()
-            await asyncio.wait([reading], timeout=_PIPES_S)
-            if not reading.done():  # a process that it has left behind holds the pipes
-                await asyncio.to_thread(_kill_marked, endpoint.api_key)
-            stdout, stderr = await reading
         finally:
-            _kill_group(process.pid)
-            await process.wait()
+            await asyncio.shield(asyncio.ensure_future(_terminate(process)))
+        error = _end_of(folder / "stderr")[-_SHOWN_CHARS:]
         if code == _TEMPORARY_FAILURE:
-            raise EnvError(f"the agent reports failed infrastructure (exit code {code}): {stderr[-_SHOWN_CHARS:]}")
+            raise EnvError(f"the agent reports failed infrastructure (exit code {code}): {error}")
         if code:
-            raise AgentFailedError(f"the agent ended with exit code {code}: {stderr[-_SHOWN_CHARS:]}")
-        return stdout
+            raise AgentFailedError(f"the agent ended with exit code {code}: {error}")
+        return _end_of(folder / "stdout")
 
 
 @dataclass(frozen=True)
@@ -195,17 +188,26 @@ def task_of(row: EnvRow) -> dict[str, Any]:
     return {"prompt": [message.to_dict() for message in row.prompt], "extra_info": dict(row.extra)}
 
 
-async def _last(stream: asyncio.StreamReader) -> str:
+def _end_of(path: Path) -> str:
     """Returns the end of an output."""
-    kept = b""
-    while chunk := await stream.read(1 << 16):
-        kept = (kept + chunk)[-_MAX_OUTPUT_BYTES:]
-    return kept.decode(errors="replace")
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _MAX_OUTPUT_BYTES))
+        return file.read().decode(errors="replace")
 
 
-def _kill_group(pid: int) -> None:
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """Ends a program and its group. It may end by itself first: `docker run` passes SIGTERM on to its container."""
+    if process.returncode is None:
+        _signal_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), _TERMINATE_S)
+    _signal_group(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # the whole group has ended
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, number)
 
 
 async def _clean_up(session: str, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -105,8 +106,7 @@ class HarnessEnv:
         assert session is not None and answered is not None
         session.answer(answered, action)
         self._num_answers += 1
-        before = answered.conversation
-        info = {"tool_calls": float(len(action.tool_calls))}
+        before, info = answered.conversation, _counts(action)
         num_seen = len(before.seen)
         exchange = await self._next()
         if exchange is None:
@@ -196,3 +196,8 @@ class HarnessEnv:
             await asyncio.wait([running], timeout=_CANCEL_S)
         if running.done() and not running.cancelled():
             running.exception()  # retrieved: asyncio would print it
+
+
+def _counts(action: Action) -> dict[str, float]:
+    kinds = Counter(f"call_error/{call.error_kind}" for call in action.tool_calls if call.error_kind is not None)
+    return {"tool_calls": float(len(action.tool_calls)), "tool_errors": float(kinds.total()), **kinds}

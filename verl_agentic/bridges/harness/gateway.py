@@ -48,7 +48,7 @@ class Place:
     port: int = 0
     """0: a free one."""
     public_url: str = ""
-    """Address for agents on other machines, such as `http://10.0.0.5:8100`. Empty: that of host and port."""
+    """Address for agents on other machines, such as `http://10.0.0.5:{port}`. Empty: that of host and port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,8 @@ def _start(place: Place) -> tuple[Gateway, asyncio.Task[None], asyncio.Event]:
             f"the gateway cannot listen at {place.host}:{place.port}, got {cause}; choose another port"
         ) from cause
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, an answer waits 40 ms for an ACK
-    gateway = Gateway(url=place.public_url.rstrip("/") or f"http://{place.host}:{listening.getsockname()[1]}")
+    url = place.public_url.rstrip("/") or f"http://{place.host}:{{port}}"
+    gateway = Gateway(url=url.replace("{port}", str(listening.getsockname()[1])))
     stop = asyncio.Event()
     return gateway, asyncio.ensure_future(_serve(make_app(gateway), listening, stop)), stop
 

@@ -138,7 +138,8 @@ class Session:
         stops = exchange.asked.limits.stop_texts
         answer = ChatAnswer.of(action, id=f"turn_{self._num_answers}", stop_texts=stops)
         exchange.conversation.add_turn(action, answer)
-        self.stored[answer.id] = tuple(exchange.conversation.seen)
+        if exchange.asked.is_stored:
+            self.stored[answer.id] = tuple(exchange.conversation.seen)
         if not exchange.answer.done():
             exchange.answer.set_result(answer)
 

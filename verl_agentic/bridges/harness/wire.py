@@ -26,6 +26,8 @@ class ChatAsked:
     messages: tuple[Message, ...]
     tools: tuple[Schema, ...] = ()
     limits: TurnLimits = field(default_factory=TurnLimits)
+    is_stored: bool = False
+    """Whether later requests may name the answer instead of the conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)

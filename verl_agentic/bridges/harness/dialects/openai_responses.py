@@ -59,7 +59,7 @@ def read(body: Any, *, ignore: Collection[str], stored: Mapping[str, tuple[Messa
     messages = with_names((*before, *_messages(given.get("input"))))
     if not messages:
         raise ConfigError(f"input must not be empty, got {given.get('input')!r}")
-    return ChatAsked(messages=messages, tools=tools, limits=limits)
+    return ChatAsked(messages=messages, tools=tools, limits=limits, is_stored=body.get("store") is not False)
 
 
 def write(answer: ChatAnswer, body: Mapping[str, Any]) -> dict[str, Any]:
