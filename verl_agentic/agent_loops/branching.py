@@ -261,7 +261,7 @@ class BranchingAttempt(Attempt):
     async def _observe(self, observation: Observation) -> None:
         await super()._observe(observation)
         has_result = any(message.role == "tool" for message in observation.messages)
-        if has_result and self.siblings.num_waiting and not self.rows and not self.has_sides:
+        if has_result and self.siblings.num_waiting and not self.rows and not (self.side_rows or self.sides):
             # The next turn: `_turn` is incremented after this returns.
             state = {name: copy.copy(getattr(self, name)) for name in _STATE} | {"_turn": self._turn + 1}
             self._mark = _Mark(length=len(self.trajectory.response_ids), state=state)

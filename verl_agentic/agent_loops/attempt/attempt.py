@@ -12,7 +12,7 @@ from verl_agentic.agent_loops.attempt import boundary_checks, compaction
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.attempt.row_prompts import encode_row
-from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop
+from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop, ends_in_stop_text
 from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
 from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
 from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
@@ -44,7 +44,6 @@ WITHOUT_ANSWER = {
     StopReason.CONTEXT_FULL: "its context is full",
 }
 """Messages for sub-agents that ended without an answer."""
-_SPLIT_TOKENS = 4  # more, for characters that start in an earlier token
 
 
 class Stopped(Exception):
@@ -125,11 +124,6 @@ class Attempt:
     """Reason, if the policy was told that this turn is the last."""
     _turn_limits: TurnLimits = field(default_factory=TurnLimits)
     """Limits of the environment for the next turn."""
-
-    @property
-    def has_sides(self) -> bool:
-        """Whether there are sub-agents or side conversations."""
-        return bool(self.side_rows or self.sides)
 
     async def run(self, env: Env) -> StopReason:
         """Runs all turns and returns the stop reason."""
@@ -321,17 +315,10 @@ class Attempt:
         own = self._turn_limits.max_tokens
         is_own = own is not None and own <= max_tokens
         completion = await self._sample(min(max_tokens, own) if own is not None else max_tokens)
-        is_cut = completion.finish_reason == "length" and not self._ends_in_stop_text(completion.token_ids)
+        codec, tokenizer = self.setup.codec, self.setup.tokenizer
+        has_ended = ends_in_stop_text(completion.token_ids, codec.stop_texts, tokenizer=tokenizer)
+        is_cut = completion.finish_reason == "length" and not has_ended
         return completion, (reason, by_reserve) if is_cut and not is_own else None, is_cut and is_own
-
-    def _ends_in_stop_text(self, token_ids: Sequence[int]) -> bool:
-        """Returns whether the last token completes a stop text, so that the turn is complete."""
-        stop, ids = self.setup.codec.stop_texts, list(token_ids)
-        if not stop:
-            return False
-        tail = ids[-max(len(text.encode()) for text in stop) - _SPLIT_TOKENS :]  # a token has at least one byte
-        texts = [self.setup.tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (tail, tail[:-1])]
-        return any(texts[0].count(text) > texts[1].count(text) for text in stop)
 
     async def _sample(self, max_tokens: int) -> Completion:
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Stop texts that an environment sets for a turn."""
+"""Stop texts of a turn: those of the protocol, and those that an environment sets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from dataclasses import replace
 
 from verl_agentic.agent_loops.codec.clipping import TextTokenizer
 from verl_agentic.agent_loops.policies.policy import Completion
+
+_SPLIT_TOKENS = 4  # more, for characters that start in an earlier token
+
+
+def ends_in_stop_text(token_ids: Sequence[int], stop_texts: Sequence[str], *, tokenizer: TextTokenizer) -> bool:
+    """Returns whether the last token completes a stop text of the protocol, so that the turn is complete."""
+    if not stop_texts:
+        return False
+    # A token has at least one byte.
+    tail = list(token_ids)[-max(len(text.encode()) for text in stop_texts) - _SPLIT_TOKENS :]
+    texts = [tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (tail, tail[:-1])]
+    return any(texts[0].count(text) > texts[1].count(text) for text in stop_texts)
 
 
 def cut_at_stop(completion: Completion, stop_texts: Sequence[str], *, tokenizer: TextTokenizer) -> Completion:
