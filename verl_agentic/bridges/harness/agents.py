@@ -35,7 +35,7 @@ _FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class PolicyEndpoint:
     """The policy, as an agent reaches it in one episode."""
 
     url: str
@@ -69,7 +69,7 @@ class AgentFailedError(Exception):
 class Agent(Protocol):
     """Starts an agent for one episode."""
 
-    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> Any:
+    async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
         """Runs the agent to its end and returns its result. Cancelling the call ends the agent.
 
         Raises:
@@ -111,7 +111,7 @@ class _FunctionAgent:
 
     function: Callable[..., Any]
 
-    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> Any:
+    async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
         row = replace(row, ground_truth=None)
         try:
             if inspect.iscoroutinefunction(self.function):
@@ -127,25 +127,25 @@ class _CommandAgent:
 
     argv: tuple[str, ...]
 
-    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> str:
+    async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> str:
         folder = await asyncio.to_thread(reaper.make_folder, "agent")
         try:
             return await self._run(row, endpoint, folder)
         finally:
             await asyncio.shield(asyncio.ensure_future(_clean_up(endpoint.api_key, folder)))
 
-    async def _run(self, row: EnvRow, endpoint: Endpoint, folder: Path) -> str:
+    async def _run(self, row: EnvRow, endpoint: PolicyEndpoint, folder: Path) -> str:
         variables = {**os.environ, **endpoint.variables(), _FOLDER_VARIABLE: str(folder)}
         (folder / "task.json").write_text(json.dumps(task_of(row)), encoding="utf-8")
-        names = {"stdin": "task.json", "stdout": "stdout", "stderr": "stderr"}
-        with contextlib.ExitStack() as stack:  # files, because a pipe is open as long as any process has it
-            files = {
-                stream: stack.enter_context((folder / name).open("rb" if stream == "stdin" else "wb"))
-                for stream, name in names.items()
-            }
+        # Files, because a pipe is open as long as any process has it.
+        with (
+            (folder / "task.json").open("rb") as task,
+            (folder / "stdout").open("wb") as out,
+            (folder / "stderr").open("wb") as err,
+        ):
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *self.argv, **files, env=variables, start_new_session=True
+                    *self.argv, stdin=task, stdout=out, stderr=err, env=variables, start_new_session=True
                 )
             except OSError as cause:
                 raise EnvError(
@@ -169,7 +169,7 @@ class _RemoteAgent:
 
     url: str
 
-    async def __call__(self, row: EnvRow, endpoint: Endpoint) -> Any:
+    async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
         with needs_extra("serve", what="an agent behind an address"):
             import httpx
         session = {"url": endpoint.url, "base_url": endpoint.base_url, "api_key": endpoint.api_key}

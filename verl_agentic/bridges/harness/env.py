@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl_agentic.bridges.harness.agents import Agent, Endpoint
+from verl_agentic.bridges.harness.agents import Agent, PolicyEndpoint
 from verl_agentic.bridges.harness.gateway import Place, shared_gateway
-from verl_agentic.bridges.harness.session import Exchange, OpenSide, Session
+from verl_agentic.bridges.harness.session import AgentSession, Exchange, OpenSide
 from verl_agentic.bridges.harness.wire import Schema
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import EnvError, is_infrastructure
@@ -66,7 +66,7 @@ class HarnessEnv:
         self._agent_timeout_s, self._grace_s, self._max_sides = agent_timeout_s, grace_s, max_sides
         self._open_side: OpenSide | None = None
         self._stack = AsyncExitStack()
-        self._session: Session | None = None
+        self._session: AgentSession | None = None
         self._running: asyncio.Future[Any] | None = None
         self._exchange: Exchange | None = None
         self._new_row: NewRow | None = None
@@ -90,10 +90,10 @@ class HarnessEnv:
     async def start(self) -> tuple[Message, ...]:
         """Launches the agent and returns the messages of its first request."""
         gateway = await self._stack.enter_async_context(shared_gateway(self._place))
-        session = self._session = Session(max_side_conversations=self._max_sides, open_side=self._open_side)
+        session = self._session = AgentSession(max_side_conversations=self._max_sides, open_side=self._open_side)
         key = gateway.open(session, ignore=self._ignore)
         self._stack.callback(gateway.close, key)
-        endpoint = Endpoint(url=f"{gateway.url}/{key}", api_key=key)
+        endpoint = PolicyEndpoint(url=f"{gateway.url}/{key}", api_key=key)
         self._running = asyncio.ensure_future(self._agent(self._row, endpoint))
         exchange = await self._next()
         if exchange is None:
@@ -164,7 +164,7 @@ class HarnessEnv:
         exchange.conversation.seen, exchange.conversation.tools = list(exchange.asked.messages), exchange.asked.tools
         return exchange
 
-    def _check_end(self, running: asyncio.Future[Any], session: Session) -> None:
+    def _check_end(self, running: asyncio.Future[Any], session: AgentSession) -> None:
         if running.cancelled():
             self._fail("it was cancelled", None)
         elif (cause := running.exception()) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from verl_agentic.bridges.harness.agents import Endpoint
+from verl_agentic.bridges.harness.agents import PolicyEndpoint
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_card import needs_extra
 from verl_agentic.rewards.answers.boxed_math import math_answer
@@ -17,7 +17,7 @@ _MAX_TURNS = 8
 _LIMITS = Limits(wall_s=10.0, cpu_s=11, memory_mb=512, output_bytes=2_000)
 
 
-async def run(row: EnvRow, endpoint: Endpoint) -> str:
+async def run(row: EnvRow, endpoint: PolicyEndpoint) -> str:
     """Asks the model until it answers without a call, and returns the answer."""
     with needs_extra("serve", what="the example agent"):
         import httpx

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from verl_agentic.bridges.harness.dialects import DIALECTS, Dialect
-from verl_agentic.bridges.harness.session import EpisodeOverError, Session
+from verl_agentic.bridges.harness.session import AgentSession, EpisodeOverError
 from verl_agentic.bridges.harness.wire import MODEL
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    session: Session
+    session: AgentSession
     ignore: Collection[str]
 
 
@@ -65,7 +65,7 @@ class Gateway:
     sessions: dict[str, _Entry] = field(default_factory=dict)
     num_users: int = 0
 
-    def open(self, session: Session, *, ignore: Collection[str]) -> str:
+    def open(self, session: AgentSession, *, ignore: Collection[str]) -> str:
         """Registers a session and returns its key, which is part of its address."""
         key = secrets.token_hex(16)
         self.sessions[key] = _Entry(session=session, ignore=ignore)

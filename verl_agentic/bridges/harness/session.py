@@ -75,7 +75,7 @@ class Exchange:
 
 
 @dataclass(eq=False, kw_only=True)
-class Session:
+class AgentSession:
     """The requests of one agent.
 
     - A request that adds messages to a conversation continues it.
