@@ -55,6 +55,15 @@ def test_of_episodes_that_go_wrong_each_ends_as_it_must_in_time_and_leaves_nothi
 
 
 @pytest.mark.nightly
+def test_agents_behind_the_gateway_have_equal_tokens_and_leave_nothing() -> None:
+    printed, done = run("gateway")
+    figures = printed["figures"]
+    assert (figures["wrong_stop_reasons"], figures["leftovers"]) == (0, 0), done.stderr[-2_000:]
+    assert printed["ratios"]["equal_tokens"] == 1.0 and figures["faulty_agents"] >= 26
+    assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target
+
+
+@pytest.mark.nightly
 def test_the_cost_of_the_loop_is_measured_on_the_same_tokens_as_verls() -> None:
     printed, done = run("env_loop")
     assert done.returncode in (0, 1), done.stderr[-2_000:]  # a busy machine may miss a target

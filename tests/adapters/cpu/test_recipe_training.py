@@ -20,6 +20,7 @@ from verl_agentic.env_package import known_envs, load_env_package
 from verl_agentic.paths import recipes_dir
 
 pytestmark = pytest.mark.slow
+SDK_AGENT = Path(__file__).parents[2] / "bridges" / "harness" / "sdk_agent.py"
 RANK = Path(__file__).parents[2] / "rewards" / "scorer_components.py"
 
 
@@ -54,6 +55,19 @@ def test_a_rubric_that_ranks_groups_trains_and_its_parts_are_metrics(tmp_path: P
         assert step["episode/scoring/failed"] == 0 and step["episode/acc"] == step["episode/reward/math"]
         # Ranks of four are 0, 1/3, 2/3 and 1, known before the advantages are computed.
         assert step["episode/reward/rank"] == pytest.approx(0.5)
+
+
+def test_an_agent_of_the_openai_agents_sdk_trains_behind_the_gateway(tmp_path: Path) -> None:
+    pytest.importorskip("agents")
+    recipe = OmegaConf.load(recipes_dir() / "gateway" / "grpo.yaml")
+    recipe.agentic.env_config.agent = f"{SDK_AGENT}:run"
+    OmegaConf.save(recipe, tmp_path / "grpo.yaml")
+    rows = _rows("harness", count=4)
+    steps = _train(tmp_path, tmp_path, rows, **{"data.max_prompt_length": 256, "data.max_response_length": 256})
+    assert [step["episode/void"] for step in steps] == [0, 0]
+    assert all(step["episode/tools_offered"] == 1 for step in steps)
+    _check_log(tmp_path, steps, groups=4)
+    assert set(load(tmp_path, ["env"]).env) == {"harness"}
 
 
 def _rows(env: str, *, count: int, **options: Any) -> list[EnvRow]:
