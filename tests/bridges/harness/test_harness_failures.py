@@ -198,6 +198,20 @@ async def test_garbage_is_refused_with_a_reason_and_the_episode_goes_on(
     assert (episode.reward.outcome, len(policy.samples)) == (1.0, 1), episode.error
 
 
+async def test_half_a_surrogate_pair_in_a_rewritten_history_does_not_void_the_episode(
+    stage: Any, client: Any, counting: Any
+) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        url = f"{endpoint.base_url}/chat/completions"
+        await client.say(endpoint, [user("go")])
+        answer = await client.http.post(url, content=rb'{"messages": [{"role": "user", "content": "a \uD800 b"}]}')
+        return "42" if answer.status_code == 200 else answer.text
+
+    episode, policy = await stage.play(agent, counting)
+    policy.assert_trained(episode)
+    assert episode.reward.outcome == 1.0 and "a ? b" in stage.text(episode.trajectories[1].prompt_ids), episode.error
+
+
 async def test_an_agent_that_ends_over_a_refused_request_says_why(stage: Any, client: Any, counting: Any) -> None:
     async def agent(row: Any, endpoint: Any) -> str:
         await client.say(endpoint, [user("go")], temperature=0.7)

@@ -23,6 +23,9 @@ Score = Callable[..., Any]
 OnFailure = Literal["score_0", "void"]
 logger = logging.getLogger(__name__)
 _CANCEL_S = 5.0
+_KEY_CHARS, _MAX_LOGGED = 40, 64
+_logged: set[str] = set()
+"""Starts of failures that were logged; a policy may cause them thousands of times."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,10 @@ class HarnessEnv:
         if is_env:
             raise EnvError(f"the agent failed, got {reason}") from cause
         self._failure = reason
-        logger.info("an agent failed after %d turns: %s", self._num_answers, reason)
+        known = reason[:_KEY_CHARS]
+        if known not in _logged and len(_logged) < _MAX_LOGGED:
+            _logged.add(known)
+            logger.warning("an agent failed after %d turns, and scores 0: %s", self._num_answers, reason)
 
     async def _end(self, *, grace_s: float) -> None:
         """Refuses requests, and ends the agent if it does not end by itself."""

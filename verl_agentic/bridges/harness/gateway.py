@@ -38,6 +38,7 @@ _GRACE_S = 5
 _OVER = "the session has ended"
 _MAX_REFUSALS = 8
 _GONE = 499
+_SURROGATE = rb"\ud"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +182,8 @@ async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> R
 def _read(body: bytes, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
     try:
         given = json.loads(body)
+        if _SURROGATE in body.lower():  # half of a pair, which no tokenizer can encode
+            given = json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as cause:
         raise ConfigError(f"the body is not JSON, got {cause}; send an object") from cause
     try:
