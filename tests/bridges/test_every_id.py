@@ -1,0 +1,51 @@
+"""Every id of `verl-agentic env list` that is one task of several validates; a few of them in the fast tests."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from verl_agentic.data.env_validation.validate_env import validate
+from verl_agentic.env_package import known_envs, load_env_package
+from verl_agentic.errors import MissingDependencyError
+
+# Foreign packages leave open files to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+_FAST = 3  # ids of each environment
+_TASKS = {name: card.tasks for name in known_envs() if (card := load_env_package(name).card) is not None and card.tasks}
+_IDS = [f"{name}/{task}" for name, tasks in _TASKS.items() for task in tasks]
+_SOME = [f"{name}/{tasks[len(tasks) * i // _FAST]}" for name, tasks in _TASKS.items() for i in range(_FAST)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collections_are_fast() -> Iterator[None]:
+    """Keeps modules out of garbage collections: every validation makes several."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+async def _validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:
+    tokenizer, codec = tiny_chat
+    package = load_env_package(env_id)
+    assert package.make_rows is not None
+    try:
+        rows = package.make_rows(split="test", count=1, seed=0)
+    except MissingDependencyError as missing:
+        pytest.skip(str(missing))
+    found = await validate(package, rows, codec=codec, tokenizer=tokenizer)
+    assert found.ok, [(check.check, check.found) for check in found.checks if check.status != "ok"]
+
+
+@pytest.mark.parametrize("env_id", _SOME)
+async def test_some_tasks_of_every_bridge_validate(env_id: str, tiny_chat: tuple[Any, Any]) -> None:
+    await _validate(env_id, tiny_chat)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("env_id", [env_id for env_id in _IDS if env_id not in _SOME])
+async def test_every_task_of_every_bridge_validates(env_id: str, tiny_chat: tuple[Any, Any]) -> None:
+    await _validate(env_id, tiny_chat)

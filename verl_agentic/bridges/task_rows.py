@@ -1,0 +1,79 @@
+"""Rows of bridges whose tasks are generated from a number: different ones, in disjoint splits."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from verl_agentic.env import EnvRow
+from verl_agentic.errors import ConfigError
+from verl_agentic.settings import did_you_mean
+
+Split = Literal["train", "test"]
+DrawRow = Callable[[str, int], EnvRow | None]
+"""The row of a task and a number; None if this number gives no usable row. Equal arguments give equal rows."""
+_TEST_PART = 5  # a fifth of all identities is for tests
+_MAX_MISSES = 200  # maximum consecutive numbers without a new row
+
+
+def draw_rows(
+    tasks: Sequence[str],
+    draw: DrawRow,
+    *,
+    task: str | None,
+    split: Split,
+    count: int,
+    seed: int,
+    identity: Callable[[EnvRow], str] = lambda row: row.prompt[-1].content,
+) -> list[EnvRow]:
+    """Returns `count` different rows; the splits share no identity.
+
+    Args:
+        tasks: names of all tasks.
+        draw: makes a row.
+        task: the only task of the rows; None: all of them in turn.
+        split: `train` or `test`.
+        count: number of rows.
+        seed: of the numbers.
+        identity: text that is the same for rows of the same problem.
+
+    Raises:
+        ConfigError: an unknown task or split, or too few different rows.
+    """
+    if split not in ("train", "test"):
+        raise ConfigError(f"split must be 'train' or 'test', got {split!r}")
+    if task is not None and task not in tasks:
+        raise ConfigError(f"unknown task, got {task!r}; use one of {list(tasks)}{did_you_mean(task, tasks)}")
+    chosen = tasks if task is None else [task]
+    streams = {
+        name: _stream(name, draw, split=split, seed=seed, identity=identity)
+        for name in chosen[: min(count, len(chosen))]
+    }
+    return [next(streams[chosen[index % len(chosen)]]) for index in range(count)]
+
+
+def _stream(
+    task: str, draw: DrawRow, *, split: Split, seed: int, identity: Callable[[EnvRow], str]
+) -> Iterator[EnvRow]:
+    rng = random.Random(f"{task}/{split}/{seed}")
+    seen: set[str] = set()
+    misses = 0
+    while misses < _MAX_MISSES:
+        row = draw(task, rng.randrange(2**28))
+        known = None if row is None else identity(row)
+        if row is None or known is None or known in seen or _split_of(known) != split:
+            misses += 1
+            continue
+        seen.add(known)
+        misses = 0
+        yield row
+    raise ConfigError(
+        f"there are hardly more than {len(seen)} different {split} rows of {task!r}; lower count, or choose options "
+        "that have more"
+    )
+
+
+def _split_of(identity: str) -> Split:
+    return "test" if hashlib.sha256(identity.encode()).digest()[0] % _TEST_PART == 0 else "train"
