@@ -1,0 +1,75 @@
+"""Problems of reasoning-gym: generated from a task, a number and options, with their solution."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from verl_agentic.env_card import needs_extra
+from verl_agentic.errors import ConfigError, DataError, boundary
+
+REFUSED: Mapping[str, str] = {
+    "composite": "a mixture of other generators: use several tasks",
+    "boxnet": "its problems have no solution, and the grader raises on answers that are JSON but no plan",
+    "rush_hour": "its problems have no solution, so nothing shows that the grader accepts one",
+}
+"""Generators that are not tasks of this bridge, and why."""
+_SOLUTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "graph_color": lambda metadata: json.dumps(metadata["possible_answer"]),
+    "propositional_logic": lambda metadata: metadata["example_answer"],
+    "rubiks_cube": lambda metadata: metadata["example_correct_answer"],
+}
+"""Solution of generators whose `answer` is None, because there are several."""
+_DATASET_SIZE = 64  # some generators go through templates by index
+_lock = threading.Lock()
+"""Some generators seed numpy's global state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A problem, and what grades its answers."""
+
+    question: str
+    solution: str
+    entry: Mapping[str, Any]
+    score: Callable[[str], float]
+    """The package's score of an answer, 0 to 1. It may raise on any nonsense."""
+
+
+def load_problem(task: str, number: int, options: Mapping[str, Any]) -> Problem:
+    """Returns a problem; siblings of a group share it.
+
+    Raises:
+        ConfigError: the generator refuses the options.
+        MissingDependencyError: reasoning-gym is not installed.
+    """
+    return _load(task, number, json.dumps(options, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=1024)
+def _load(task: str, number: int, options: str) -> Problem:
+    with needs_extra("reasoning_gym", what="the environment reasoning_gym"):
+        import numpy
+        import reasoning_gym
+    with _lock:
+        state = numpy.random.get_state()
+        try:
+            with boundary(ConfigError, f"making a problem of {task!r} with the options {options}"):
+                values = {"seed": number, "size": _DATASET_SIZE, **json.loads(options)}
+                dataset = reasoning_gym.create_dataset(task, **values)
+                entry = dataset[number % _DATASET_SIZE]
+        finally:
+            numpy.random.set_state(state)
+    answer = entry["answer"] if task not in _SOLUTIONS else _SOLUTIONS[task](entry["metadata"])
+    if not isinstance(answer, str):
+        raise DataError(f"a problem of {task!r} must have a solution, got {answer!r}; refuse the task")
+    return Problem(
+        question=entry["question"],
+        solution=answer,
+        entry=entry,
+        score=lambda text: float(dataset.score_answer(text, entry)),
+    )
