@@ -1,0 +1,112 @@
+"""The environment `gymnasium`: a toy problem in words, its rows and its solution."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.bridges.task_rows import Split, draw_rows
+from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, expert_policy, solved_row
+from verl_agentic.env import EnvRow
+from verl_agentic.env_card import needs_extra, read_tasks
+from verl_agentic.types import Message
+
+from .solution import next_action
+from .toy_texts import TOY_TEXTS
+
+_TASKS = read_tasks(str(Path(__file__)))
+
+
+class ToyTextWorld:
+    """A toy problem (`text_world.ExpertWorld`)."""
+
+    def __init__(self, task: str, seed: int) -> None:
+        self._task, self._seed = task, seed
+        self._words = TOY_TEXTS[task]
+        self._env: Any = None
+
+    @property
+    def actions(self) -> Sequence[str]:
+        """The names of the actions."""
+        return tuple(self._words.actions)
+
+    def reset(self) -> str:
+        """Makes the problem of the seed."""
+        with needs_extra("gymnasium", what="the environment gymnasium"):
+            import gymnasium
+        self._env = gymnasium.make(self._task, disable_env_checker=True, **self._words.options(self._seed))
+        self._env.reset(seed=self._seed)
+        problem = self._env.unwrapped
+        self._words.prepare(problem, self._seed)
+        return f"{self._words.rules(problem)}\nActions: {', '.join(self.actions)}.\n{self._words.state(problem)}"
+
+    def step(self, action: str) -> WorldTurn:
+        """Executes an action."""
+        name = action.strip().casefold()
+        if name not in self._words.actions:
+            return WorldTurn(text=f"Error: not an action; use one of: {', '.join(self.actions)}", is_valid=False)
+        _, reward, is_end, is_cut, _ = self._env.step(self._words.actions[name])
+        return WorldTurn(
+            text=self._words.state(self._env.unwrapped),
+            is_over=is_end or is_cut,
+            is_won=is_end and self._words.is_won(float(reward)),
+        )
+
+    def expert(self) -> str | None:
+        """Returns the first action of a shortest solution."""
+        number = next_action(self._env.unwrapped)
+        return next((name for name, known in self._words.actions.items() if known == number), None)
+
+    def random_action(self, rng: random.Random) -> str:
+        """Returns any action."""
+        return rng.choice(self.actions)
+
+    def close(self) -> None:
+        """Closes the problem."""
+        if self._env is not None:
+            self._env.close()
+
+
+def make_env(row: EnvRow) -> TextWorldEnv:
+    """Returns the environment of one episode."""
+    return TextWorldEnv(row, _world(row))
+
+
+def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
+    """Returns the solution of a row. It knows the random numbers of the row, which a policy cannot know."""
+    return expert_policy(partial(_world, row))
+
+
+def demonstrator(
+    row: EnvRow, *, rng: random.Random, skilled: float = 0.5, slip: float = 0.0
+) -> Callable[[Sequence[Message]], Message]:
+    """Returns a policy of mixed quality; see `text_world.expert_policy`."""
+    return expert_policy(partial(_world, row), rng=rng, skilled=skilled, slip=slip)
+
+
+def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
+    """Returns `count` different problems that can be solved; the prompts of the splits are disjoint.
+
+    Args:
+        split: `train` or `test`.
+        count: number of rows.
+        seed: of the problems.
+        task: one of `tasks.txt`; None: all of them in turn.
+        max_steps: maximum actions of the solution.
+
+    Raises:
+        ConfigError: an unknown task, or too few problems: the cliff has 36 starts.
+    """
+    return draw_rows(_TASKS, partial(_draw, max_steps=max_steps), task=task, split=split, count=count, seed=seed)
+
+
+def _draw(task: str, number: int, *, max_steps: int) -> EnvRow | None:
+    world = ToyTextWorld(task, number)
+    return solved_row(world, bridge="gymnasium", task=task, number=number, max_steps=max_steps)
+
+
+def _world(row: EnvRow) -> ToyTextWorld:
+    return ToyTextWorld(row.ground_truth["task"], row.ground_truth["seed"])
