@@ -1,0 +1,77 @@
+"""textarena: the list of games, opponents, partial credit, and random numbers that episodes do not share."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from typing import Any
+
+import pytest
+
+from verl_agentic.bridges.textarena import CARD, make_rows
+from verl_agentic.bridges.textarena.refused import REFUSED
+from verl_agentic.bridges.textarena.world import TextArenaWorld
+from verl_agentic.deadlines import in_thread
+
+registration = pytest.importorskip("textarena.envs.registration")
+
+
+def test_every_game_is_a_task_or_refused_with_a_reason() -> None:
+    games = {name for name in registration.ENV_REGISTRY if not name.endswith(("-raw", "-train"))}
+    refused = {name for name in games if any(re.fullmatch(pattern, name) for pattern in REFUSED)}
+    assert set(CARD.tasks) | refused == games and not set(CARD.tasks) & refused
+
+
+def test_partial_credit_for_a_lost_game_is_no_success() -> None:
+    world = TextArenaWorld("GuessTheNumber-v0", 4)
+    world.reset()
+    turn = world.step("[99]")
+    assert not turn.is_valid and not turn.is_over, "one invalid action is forgiven"
+    secret = world._game.game_number
+    for guess in [number for number in range(1, 21) if number != secret]:
+        turn = world.step(str(guess))
+        if turn.is_over:
+            break
+    assert turn.is_over and not turn.is_won and 0 < turn.info["game_reward"] < 1
+
+
+def test_the_policy_is_either_player_and_sees_the_moves_of_the_other() -> None:
+    first, second = (TextArenaWorld("TicTacToe-v0", seed) for seed in (4, 7))
+    assert first.reset().startswith("You are Player 0") and "Player 1:" not in first._seen()
+    assert second.reset().startswith("You are Player 1")
+    turn = first.step("[4]")
+    assert re.search(r"Player 1: \[\d\]", turn.text) and "Player 0: [4]" not in turn.text
+
+
+def test_an_opponent_never_loses_by_an_impossible_move() -> None:
+    for task in ("Othello-v0-tiny", "ConnectFour-v0", "Nim-v0", "KuhnPoker-v0"):
+        for seed in range(4):
+            world, rng = TextArenaWorld(task, seed), random.Random(seed)
+            world.reset()
+            while not (turn := world.step(world.random_action(rng))).is_over:
+                assert turn.is_valid
+            assert not any(world._game.state.game_info[player].get("invalid_move") for player in (0, 1))
+
+
+async def test_parallel_games_do_not_share_random_numbers() -> None:
+    def play(task: str, seed: int) -> list[str]:
+        world, rng, texts = TextArenaWorld(task, seed), random.Random(seed), []
+        texts.append(world.reset())
+        while not (turn := world.step(world.random_action(rng))).is_over:
+            texts.append(turn.text)
+        return texts
+
+    games = [(task, seed) for task in ("PigDice-v0-short", "2048-v0-ultra-easy") for seed in range(3)]
+    alone = [play(*game) for game in games]
+    random.seed(1)
+    state = random.getstate()
+    together = await asyncio.gather(*(in_thread(play, *game) for game in games))
+    assert together == alone and random.getstate() == state, "the global generator is left as it was"
+
+
+def test_rows_have_a_line_that_wins_only_where_no_solution_is_known(capfd: Any) -> None:
+    (known,) = make_rows(split="train", count=1, seed=0, task="LightsOut-v0")
+    (found,) = make_rows(split="train", count=1, seed=0, task="Nim-v0")
+    assert known.ground_truth["line"] == [] and len(found.ground_truth["line"]) == found.extra["expert_actions"]
+    assert capfd.readouterr().out == "", "the games print nothing"

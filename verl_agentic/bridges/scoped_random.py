@@ -1,0 +1,45 @@
+"""Gives every episode of a foreign package random numbers of its own.
+
+Some packages of games seed and use Python's global generator, which parallel episodes and the trainer share. Their
+modules get a stand-in for the module `random`, which passes calls to the generator of the running game. They also get
+a silent `print`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+_generator: ContextVar[random.Random | None] = ContextVar("scoped_random_generator", default=None)
+
+
+class _ScopedRandom:
+    """The module `random`, with the functions of the generator in use."""
+
+    def __getattr__(self, name: str) -> Any:
+        generator = _generator.get()
+        return getattr(random if generator is None or not hasattr(generator, name) else generator, name)
+
+
+_SCOPED = _ScopedRandom()
+
+
+@contextlib.contextmanager
+def drawing_from(generator: random.Random, *, package: str) -> Iterator[None]:
+    """Lets the modules of a package draw from a generator while the block runs, in this thread or task."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{package}.") and vars(module).get("random") is random:
+            vars(module).update(random=_SCOPED, print=_silent)
+    token = _generator.set(generator)
+    try:
+        yield
+    finally:
+        _generator.reset(token)
+
+
+def _silent(*values: object, **options: object) -> None:
+    """Prints nothing."""

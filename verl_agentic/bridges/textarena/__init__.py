@@ -1,0 +1,8 @@
+"""Games of TextArena: alone, or against an opponent that makes random legal moves."""
+
+from verl_agentic.env_card import EnvCard, read_tasks
+
+from .env import demonstrator, gold, make_env, make_rows
+
+CARD = EnvCard(family="games", size="unlimited", licence="MIT", extra="textarena", tasks=read_tasks(__file__))
+__all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]
