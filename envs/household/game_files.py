@@ -1,0 +1,156 @@
+"""Games of TextWorld and of ALFWorld as text worlds, read from files with the package `textworld`."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from verl_agentic import ConfigError, EnvRow, Message
+from verl_agentic.bridges.task_rows import Split
+from verl_agentic.bridges.text_world import WorldTurn
+from verl_agentic.env_card import needs_extra
+
+from .house import NOTHING
+
+SUFFIXES = (".z8", ".ulx", ".json", ".tw-pddl")
+_TEST_PART = 5
+
+
+class Game(Protocol):
+    """What the world uses of `textworld.Environment`; a state is a mapping with the names of `EnvInfos`."""
+
+    def reset(self) -> Any:
+        """Returns the first state."""
+        ...
+
+    def step(self, command: str) -> tuple[Any, float, bool]:
+        """Returns state, score, and whether the game is over."""
+        ...
+
+    def close(self) -> None:
+        """Ends the game."""
+        ...
+
+
+OpenGame = Callable[[Path], Game]
+
+
+class GameFileWorld:
+    """A game in a file (`text_world.ExpertWorld`)."""
+
+    actions = None
+
+    def __init__(self, path: Path, *, max_steps: int, open_game: OpenGame | None = None) -> None:
+        """Makes the world of a file; `open_game` replaces the package textworld in tests."""
+        self._path, self._max_steps = path, max_steps
+        self._open = open_game or open_textworld
+        self._game: Game | None = None
+        self._state: Any = None
+        self._steps = 0
+
+    def reset(self) -> str:
+        """Returns the first text of the game, with its goal."""
+        self._game = self._open(self._path)
+        self._state = self._game.reset()
+        objective = self._state.get("objective") or ""
+        text = _clean(self._state.get("feedback") or "")
+        return text if objective.strip() in text else f"{text}\n{_clean(objective)}"
+
+    def step(self, action: str) -> WorldTurn:
+        """Executes a command; a command that is not admissible changes nothing."""
+        assert self._game is not None
+        self._steps += 1
+        command = action.strip()
+        if "\n" in command or command not in self._admissible():
+            is_over = self._steps >= self._max_steps
+            return WorldTurn(text=self._shown(NOTHING), is_valid=False, is_over=is_over)
+        self._state, score, is_over = self._game.step(command)
+        is_won = bool(self._state.get("won"))
+        return WorldTurn(
+            text=self._shown(_clean(self._state.get("feedback") or "")),
+            is_over=is_over or is_won or bool(self._state.get("lost")) or self._steps >= self._max_steps,
+            is_won=is_won,
+            info={"game_score": float(score)},
+        )
+
+    def expert(self) -> str | None:
+        """Returns the next command of the game's own solution."""
+        # TextWorld's games name the rest of their solution, ALFWorld's theirs in the extra `expert_plan`.
+        commands = self._state.get("policy_commands") or self._state.get("extra.expert_plan") or ()
+        return commands[0] if commands else None
+
+    def random_action(self, rng: random.Random) -> str:
+        """Returns an admissible command."""
+        return rng.choice(self._admissible())
+
+    def close(self) -> None:
+        """Ends the game."""
+        if self._game is not None:
+            self._game.close()
+
+    def _admissible(self) -> list[str]:
+        return sorted(self._state.get("admissible_commands") or ())
+
+    def _shown(self, text: str) -> str:
+        return f"{text}\nPossible commands: {', '.join(self._admissible())}."
+
+
+def open_textworld(path: Path) -> Game:
+    """Opens a game with the package textworld; ALFWorld's games also need the package alfworld."""
+    with needs_extra("textworld", what="a game file in household"):
+        import textworld
+    infos = textworld.EnvInfos(
+        feedback=True, objective=True, won=True, lost=True, admissible_commands=True, policy_commands=True
+    )
+    wrappers: list[Any] = []
+    if path.suffix == ".tw-pddl":
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredExpert  # type: ignore
+
+        infos = textworld.EnvInfos(
+            feedback=True, won=True, admissible_commands=True, extras=["gamefile", "expert_plan"]
+        )
+        wrappers = [AlfredDemangler(), AlfredExpert()]
+    return textworld.start(str(path), infos, wrappers=wrappers)
+
+
+def game_rows(
+    folder: str, *, split: Split, count: int, seed: int, max_steps: int, open_game: OpenGame | None = None
+) -> list[EnvRow]:
+    """Returns rows of the game files in a folder and its subfolders; a file is always in the same split.
+
+    Raises:
+        ConfigError: the split has fewer files.
+    """
+    paths = [path for path in sorted(Path(folder).rglob("*")) if path.suffix in SUFFIXES and _split(path) == split]
+    if len(paths) < count:
+        raise ConfigError(
+            f"{folder!r} has {len(paths)} {split} games ({', '.join(SUFFIXES)}), got count={count}; lower count"
+        )
+    chosen = random.Random(f"{split}/{seed}").sample(paths, count)
+    return [_row(path, max_steps=max_steps, open_game=open_game) for path in chosen]
+
+
+def _row(path: Path, *, max_steps: int, open_game: OpenGame | None) -> EnvRow:
+    world = GameFileWorld(path, max_steps=max_steps, open_game=open_game)
+    try:
+        prompt = world.reset()
+    finally:
+        world.close()
+    return EnvRow(
+        prompt=(Message("user", prompt),),
+        ground_truth={"game_file": str(path), "max_steps": max_steps},
+        data_source="household",
+        extra={"task_id": path.stem, "task": "game_file"},
+    )
+
+
+def _split(path: Path) -> Split:
+    return "test" if hashlib.sha256(path.name.encode()).digest()[0] % _TEST_PART == 0 else "train"
+
+
+def _clean(text: str) -> str:
+    lines: Sequence[str] = [line.rstrip() for line in text.splitlines()]
+    return "\n".join(line for line in lines if line)
