@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,18 +102,17 @@ class GameFileWorld:
 def open_textworld(path: Path) -> Game:
     """Opens a game with the package textworld; ALFWorld's games also need the package alfworld."""
     with needs_extra("textworld", what="a game file in household"):
-        import textworld
+        textworld = importlib.import_module("textworld")
     infos = textworld.EnvInfos(
         feedback=True, objective=True, won=True, lost=True, admissible_commands=True, policy_commands=True
     )
     wrappers: list[Any] = []
     if path.suffix == ".tw-pddl":
-        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredExpert  # type: ignore
-
+        alfworld = importlib.import_module("alfworld.agents.environment.alfred_tw_env")
         infos = textworld.EnvInfos(
             feedback=True, won=True, admissible_commands=True, extras=["gamefile", "expert_plan"]
         )
-        wrappers = [AlfredDemangler(), AlfredExpert()]
+        wrappers = [alfworld.AlfredDemangler(), alfworld.AlfredExpert()]
     return textworld.start(str(path), infos, wrappers=wrappers)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import cast
 
 from verl_agentic import ConfigError, EnvRow
 from verl_agentic.bridges.task_rows import Split, draw_rows
 from verl_agentic.bridges.text_world import solved_row
 
 from .game_files import game_rows
+from .house import Kind
 from .house_maker import KINDS, make_house
 from .world import MAX_STEPS, HouseholdWorld, Presentation, Style
 
@@ -48,10 +50,9 @@ def make_rows(
     if receptacles < 4 or things < 0:
         raise ConfigError(f"receptacles must be at least 4 and things at least 0, got {receptacles} and {things}")
     shown = Presentation(style=style, admissible=admissible, max_steps=max_steps)
-    kinds = {kind: kind for kind in KINDS}
 
     def draw(kind: str, number: int) -> EnvRow | None:
-        house = make_house(kinds[kind], number, receptacles=receptacles, things=things)
+        house = make_house(cast("Kind", kind), number, receptacles=receptacles, things=things)
         return solved_row(
             HouseholdWorld(house, shown),
             bridge="household",

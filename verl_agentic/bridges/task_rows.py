@@ -14,7 +14,7 @@ from verl_agentic.settings import did_you_mean
 Split = Literal["train", "test"]
 DrawRow = Callable[[str, int], EnvRow | None]
 """The row of a task and a number; None if this number gives no usable row. Equal arguments give equal rows."""
-_TEST_PART = 5  # a fifth of all identities is for tests
+_TEST_PART = 5  # a fifth of all numbers, and of all prompts, is for tests
 _MAX_MISSES = 200  # maximum consecutive numbers without a new row
 
 
@@ -26,9 +26,9 @@ def draw_rows(
     split: Split,
     count: int,
     seed: int,
-    identity: Callable[[EnvRow], str] = lambda row: row.prompt[-1].content,
+    is_hidden: bool = False,
 ) -> list[EnvRow]:
-    """Returns `count` different rows; the splits share no identity.
+    """Returns `count` different rows; the splits share no prompt, or no number.
 
     Args:
         tasks: names of all tasks.
@@ -37,7 +37,8 @@ def draw_rows(
         split: `train` or `test`.
         count: number of rows.
         seed: of the numbers.
-        identity: text that is the same for rows of the same problem.
+        is_hidden: whether prompts do not show what the problem is, such as a secret. Rows then differ by their numbers,
+            and not by their prompts.
 
     Raises:
         ConfigError: an unknown task or split, or too few different rows.
@@ -47,23 +48,19 @@ def draw_rows(
     if task is not None and task not in tasks:
         raise ConfigError(f"unknown task, got {task!r}; use one of {list(tasks)}{did_you_mean(task, tasks)}")
     chosen = tasks if task is None else [task]
-    streams = {
-        name: _stream(name, draw, split=split, seed=seed, identity=identity)
-        for name in chosen[: min(count, len(chosen))]
-    }
+    streams = {name: _stream(name, draw, split=split, seed=seed, is_hidden=is_hidden) for name in chosen[:count]}
     return [next(streams[chosen[index % len(chosen)]]) for index in range(count)]
 
 
-def _stream(
-    task: str, draw: DrawRow, *, split: Split, seed: int, identity: Callable[[EnvRow], str]
-) -> Iterator[EnvRow]:
+def _stream(task: str, draw: DrawRow, *, split: Split, seed: int, is_hidden: bool) -> Iterator[EnvRow]:
     rng = random.Random(f"{task}/{split}/{seed}")
     seen: set[str] = set()
     misses = 0
     while misses < _MAX_MISSES:
-        row = draw(task, rng.randrange(2**28))
-        known = None if row is None else identity(row)
-        if row is None or known is None or known in seen or _split_of(known) != split:
+        number = _TEST_PART * rng.randrange(2**26) + (0 if split == "test" else rng.randrange(1, _TEST_PART))
+        row = draw(task, number)
+        known = "" if row is None else str(number) if is_hidden else row.prompt[-1].content
+        if row is None or known in seen or not (is_hidden or _split_of(known) == split):
             misses += 1
             continue
         seen.add(known)
@@ -75,5 +72,5 @@ def _stream(
     )
 
 
-def _split_of(identity: str) -> Split:
-    return "test" if hashlib.sha256(identity.encode()).digest()[0] % _TEST_PART == 0 else "train"
+def _split_of(prompt: str) -> Split:
+    return "test" if hashlib.sha256(prompt.encode()).digest()[0] % _TEST_PART == 0 else "train"

@@ -138,10 +138,7 @@ def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, m
     def draw(name: str, number: int) -> EnvRow | None:
         return solved_row(GemWorld(name, number), bridge="gem", task=name, number=number, max_steps=max_steps)
 
-    def identity(row: EnvRow) -> str:
-        return f"{row.prompt[-1].content}\n{row.ground_truth['seed']}"  # secrets are not in the prompt
-
-    return draw_rows(_TASKS, draw, task=task, split=split, count=count, seed=seed, identity=identity)
+    return draw_rows(_TASKS, draw, task=task, split=split, count=count, seed=seed, is_hidden=True)
 
 
 def _world(row: EnvRow) -> GemWorld:

@@ -55,11 +55,8 @@ def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, m
         ConfigError: an unknown task, or hardly any game that is won in so many actions.
     """
 
-    def identity(row: EnvRow) -> str:
-        return f"{row.prompt[-1].content}\n{row.ground_truth['seed']}"  # secrets are not in the prompt
-
     draw = partial(draw_game, max_steps=max_steps)
-    return draw_rows(_TASKS, draw, task=task, split=split, count=count, seed=seed, identity=identity)
+    return draw_rows(_TASKS, draw, task=task, split=split, count=count, seed=seed, is_hidden=True)
 
 
 def draw_game(task: str, number: int, *, max_steps: int) -> EnvRow | None:

@@ -14,7 +14,7 @@ _SYNTAX = "TextArena 0.7.4 has a syntax error in it for Python below 3.12"
 _LONG = "random play hardly ever wins in 64 actions"
 
 REFUSED: Mapping[str, str] = {
-    r"2048-v0(-very-easy|-easy|-hard|-very-hard|-extreme|-\d+x\d+)?": _LONG,
+    r"2048-v0(-super-easy|-very-easy|-easy|-hard|-very-hard|-extreme|-\d+x\d+)?": _LONG,
     r"PigDice-v0-(long|[1-9]50|[2-5]00)": _LONG,
     r"(Othello-v0-huge|Breakthrough-v0-large)": "a random game takes more than 10 s of CPU time",
     r"Bandit-.*": "its grader compares the button with the table of all chances, so no answer wins",
