@@ -33,10 +33,6 @@ def test_every_bundled_environment_validates(env_id: str, capsys: pytest.Capture
     if card is not None and card.needs:
         pytest.skip(f"needs {card.needs}")
     code = main(["env", "validate", env_id, "--count", "1", "--json"])
-    out, err = capsys.readouterr()
-    if code == 2 and "pip install" in err:
-        pytest.skip(err)
-    found = json.loads(out)
     said = capsys.readouterr()
     if "MissingDependencyError" in said.err:
         pytest.skip(said.err.strip())
