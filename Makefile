@@ -48,7 +48,9 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	# First: whatever asks for torch afterwards takes this one.
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,dev,agents]'
+	# Its own requirements would pull CUDA; see the extra `bfcl`.
+	$(BIN)/python -m pip install --quiet --no-deps bfcl-eval==2026.3.23
 	touch $@
 
 vllm: $(VLLM)/.installed
