@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +25,6 @@ def make_rows(
     corpus: str = SYNTHETIC,
     hops: int | None = None,
     build: bool = False,
-    models: Mapping[str, str] | None = None,
 ) -> list[EnvRow]:
     """Returns `count` different questions as dataset rows; equal arguments give equal rows.
 
@@ -39,16 +37,10 @@ def make_rows(
         corpus: `synthetic`, or a folder that `corpus.build_corpus` has made.
         hops: searches that an answer needs, 1 or 2; None takes both kinds alike.
         build: makes the folder from the documentation on this machine, if it does not exist.
-        models: name -> description of language models that the prompt lists, for the protocol `router_r1`. A query then
-            begins with a name and a colon. The retriever gets it unchanged: a server behind `url` can ask that model.
 
     Raises:
-        ConfigError: there are too few questions, the folder does not exist, or `models` cannot be listed.
+        ConfigError: there are too few questions, or the folder does not exist.
     """
-    if models is not None and not isinstance(models, Mapping):
-        raise ConfigError(f"models must be names and descriptions, got {models!r}; write them as a JSON object")
-    if any(not name.strip() or ":" in name for name in models or ()):
-        raise ConfigError(f"names of models must not be empty or have a colon, got {list(models or ())}; rename them")
     if corpus == SYNTHETIC:
         questions, fingerprint = make_questions(), SYNTHETIC
     else:
@@ -63,7 +55,7 @@ def make_rows(
         raise ConfigError(
             f"count must be 0 to {len(fitting)} for split {split!r}, corpus {corpus!r} and hops {hops}, got {count}"
         )
-    return [_row(question, fingerprint, models=models or {}) for question in fitting[:count]]
+    return [_row(question, fingerprint) for question in fitting[:count]]
 
 
 def _split_of(subject: str) -> Split:
@@ -77,19 +69,16 @@ def _alternating(questions: list[Question]) -> list[Question]:
     return [question for pair in zip(*kinds, strict=False) for question in pair]
 
 
-def _row(question: Question, fingerprint: str, *, models: Mapping[str, str]) -> EnvRow:
+def _row(question: Question, fingerprint: str) -> EnvRow:
     answers = list(question.answers)
-    pool = "".join(f"\n- {name}: {description}" for name, description in models.items())
-    asked = f"{question.text}\n\nLanguage models that can be asked:{pool}" if models else question.text
-    route = f"{next(iter(models))}: " if models else ""
     return EnvRow(
-        prompt=(Message("user", asked),),
+        prompt=(Message("user", question.text),),
         ground_truth=answers[0] if len(answers) == 1 else answers,
         data_source="search_qa",
         extra={
             "task_id": question.id,
             "hops": len(question.hops),
-            "queries": [f"{route}{hop.query}" for hop in question.hops],
+            "queries": [hop.query for hop in question.hops],
             "corpus": fingerprint,
         },
     )

@@ -30,7 +30,7 @@ EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
 ONE_HOP = next(row for row in EXAMPLES if row.extra["hops"] == 1)
 TWO_HOPS = next(row for row in EXAMPLES if row.extra["hops"] == 2)
 LIMITS = EpisodeLimits(max_response_tokens=5_000, max_context_tokens=6_000, max_turns=4, max_retries=0)
-PROTOCOLS = ("chat", "search_r1", "research", "reseek", "router_r1", "ssrl")
+PROTOCOLS = ("chat", "search_r1", "research", "reseek", "ssrl")
 
 
 @pytest.fixture(scope="module")
@@ -157,30 +157,6 @@ async def test_the_solution_writes_the_thoughts_that_a_metric_requires(codecs: A
         episode = await play_solution(codecs, row, protocol="research", metric="research")
         assert episode.reward.outcome == 1.0
         assert all(action.text.startswith("<think>") for action in episode.actions)
-
-
-async def test_rows_can_list_language_models_and_a_retriever_gets_the_name_and_the_query() -> None:
-    models = {"small": "cheap", "large": "knows more"}
-    plain, (row,) = make_rows(split="test", count=1, seed=0), make_rows(split="test", count=1, seed=0, models=models)
-    said = row.prompt[-1].content
-    assert (
-        said
-        == f"{plain[0].prompt[-1].content}\n\nLanguage models that can be asked:\n- small: cheap\n- large: knows more"
-    )
-    assert row.extra["queries"] == [f"small: {query}" for query in plain[0].extra["queries"]]
-    assert gold(row)(row.prompt).tool_calls[0].arguments == {"query": row.extra["queries"][0]}
-    assert (row.ground_truth, row.extra["task_id"]) == (plain[0].ground_truth, plain[0].extra["task_id"])
-    for name in ("", "a:b"):
-        with pytest.raises(ConfigError, match="names of models must not be empty or have a colon"):
-            make_rows(split="test", count=1, seed=0, models={name: "any"})
-    with pytest.raises(ConfigError, match=r"models must be names and descriptions, got '\{small'"):
-        make_rows(split="test", count=1, seed=0, models="{small")  # type: ignore[arg-type]
-
-
-async def test_a_query_with_the_name_of_a_model_finds_what_the_query_finds(codecs: Any) -> None:
-    for row in make_rows(split="test", count=4, seed=0, models={"small": "cheap"}):
-        episode = await play_solution(codecs, row, protocol="router_r1")
-        assert (episode.reward.outcome, episode.numbers()["tool_calls"]) == (1.0, row.extra["hops"])
 
 
 async def test_an_episode_that_is_cut_off_has_no_answer(codecs: Any) -> None:

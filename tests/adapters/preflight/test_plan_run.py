@@ -26,7 +26,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "r1": ("python_math", {"tool": "none"}),
     "research": ("search_qa", {}),
     "arpo": ("search_qa", {}),
-    "router_r1": ("search_qa", {"models": {"small": "cheap", "large": "knows more"}}),
+    "router_r1": ("model_router", {}),
     "toolrl": ("function_calling", {"cases": ["single", "multiple", "parallel", "parallel_multiple"]}),
     "ssrl": ("search_qa", {}),
 }
