@@ -137,6 +137,8 @@ call_watch: ContextVar[Callable[[ToolCall], AbstractContextManager[None]] | None
     "call_watch", default=None
 )
 """Makes the context in which `ToolEnv` answers a call: who plays the episode sees which calls are running."""
+is_training: ContextVar[bool] = ContextVar("is_training", default=False)
+"""Whether the episode trains the policy. Only then may an environment keep something for later episodes."""
 
 
 class ToolEnv:
@@ -203,7 +205,7 @@ class ToolEnv:
         """Runs the calls of the turn side by side and answers them in order; no call ends the episode."""
         if not action.tool_calls:
             return Observation(stop=StopReason.ANSWERED)
-        answers = await _all(self._timed_answer(call) for call in action.tool_calls)
+        answers = await run_all(self._timed_answer(call) for call in action.tool_calls)
         messages = tuple(
             Message(
                 "tool",
@@ -257,8 +259,8 @@ def _selected(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
     return [tool for tool in tools if not names or tool.name in names]
 
 
-async def _all(answers: Iterable[Awaitable[T]]) -> list[T]:
-    """Returns all results in order; when one fails, the others are ended before that is told."""
+async def run_all(answers: Iterable[Awaitable[T]]) -> list[T]:
+    """Returns all results in order. If one fails, the others are ended before the exception is raised."""
     first, *others = answers
     if not others:
         return [await first]

@@ -22,7 +22,13 @@ class SubAgentRunner(Protocol):
     """Runs a task with a fresh copy of the policy; the loop passes it to the environment."""
 
     async def __call__(
-        self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int, max_calls: int | None = None
+        self,
+        prompt: Sequence[Message],
+        *,
+        tools: Sequence[Tool],
+        max_turns: int,
+        max_calls: int | None = None,
+        is_trained: bool = True,
     ) -> str:
         """Returns the final answer, never empty; the turns become training rows of the episode.
 
@@ -31,6 +37,7 @@ class SubAgentRunner(Protocol):
             tools: of the sub-agent.
             max_turns: of the sub-agent.
             max_calls: of one of its turns; None: that of the episode.
+            is_trained: False leaves its turns out of training, for work whose reward is not that of the episode.
 
         Raises:
             NoAnswerError: it ended without an answer; its turns are still training rows.

@@ -138,3 +138,15 @@ async def test_a_nested_delegate_ends_the_run_instead_of_voiding_episodes() -> N
             setup=episode_setup(script()),
             request_id="r",
         )
+
+
+async def test_an_untrained_sub_agent_leaves_no_row_but_its_tokens_count() -> None:
+    class Checking(Env):
+        def use_sub_agents(self, run: Any) -> None:
+            super().use_sub_agents(lambda prompt, **options: run(prompt, **options, is_trained=False))  # type: ignore[arg-type]
+
+    chosen = replace(episode_setup(script(), replace(LIMITS, max_retries=0)), codec=Codec())
+    episode = await run_episode(ROW, make_env=lambda r: Checking(r, [DelegateTool()]), setup=chosen, request_id="r")
+    (own,) = episode.trajectories
+    assert (episode.num_side_rows, episode.reward.outcome, episode.numbers()["sub_agents"]) == (0, 1.0, 2.0)
+    assert decode(own.response_ids).endswith("sum 5$")

@@ -38,6 +38,13 @@ def test_questions_like_others_of_the_group_cost_the_share_of_their_cluster() ->
     assert group_values(challenger_r_zero, group, form="code") == pytest.approx([-0.25, -0.25, -0.25, 0.25])
 
 
+def test_only_the_question_of_an_answer_is_compared() -> None:
+    one, other = "What is the sum of the first ten odd numbers?", "Who painted that chapel in Rome so long ago?"
+    around = "I think about a question that is hard enough for a good student. <question>{}</question> The answer is 7."
+    group = [proposed(around.format(text), solve_rate=0.5) for text in (one, other)]
+    assert group_values(challenger_r_zero, group) == pytest.approx([0.5, 0.5])
+
+
 def test_what_could_not_be_posed_earns_least_and_is_in_no_cluster() -> None:
     group = [proposed("a b c d", solve_rate=0.5), proposed("a b c d", well_formed=0.0)]
     assert group_values(challenger_r_zero, group) == pytest.approx([0.5, 0.0])

@@ -20,6 +20,7 @@ from verl_agentic.diagnostics.preflight.planned_run import GoldTrial
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import AgenticError, ConfigError
+from verl_agentic.rewards.groups.self_play import SOLVE_RATE
 from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.score import Score
 from verl_agentic.rewards.scorer import Scorer
@@ -111,7 +112,8 @@ async def _try(index: int, row: EnvRow, playing: Any, scorer: Scorer | None) -> 
     numbers = frozenset(episode.numbers())
     if episode.is_void:
         return GoldTrial(row=index, outcome=None, why=f"{ended}: {episode.error}"), numbers
-    if scorer is None:
+    is_proposer = SOLVE_RATE in episode.reward.info  # its reward depends on how often its task is solved
+    if scorer is None or is_proposer:
         return GoldTrial(row=index, outcome=episode.reward.outcome, why=ended), numbers
     try:
         sample = to_sample(episode, row, id=f"row {index}")

@@ -51,7 +51,7 @@ from verl_agentic.agent_loops.records.text_audit import text_breach
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.agent_loops.threads import offload_if_long
 from verl_agentic.data.parquet import env_row
-from verl_agentic.env import EnvRow
+from verl_agentic.env import EnvRow, is_training
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.sample_row import score_of
@@ -281,11 +281,13 @@ async def _run_as_asked(
 ) -> Any:
     """Lets an episode know whether it is one of validation, which verl does not tell; plays baselines greedily."""
     token = _is_validation.set(bool(trajectory["validate"]))
+    training = is_training.set(not trajectory["validate"])
     if kwargs.get(GREEDY_SESSION) is not None and int(kwargs[GREEDY_SESSION]) == kwargs.get("session_id"):
         sampling_params = {**sampling_params, "temperature": 0, "top_p": 1.0, "top_k": -1}
     try:
         return await run(self, sampling_params, trajectory, **kwargs)
     finally:
+        is_training.reset(training)
         _is_validation.reset(token)
 
 

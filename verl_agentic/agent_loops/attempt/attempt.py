@@ -156,7 +156,13 @@ class Attempt:
         return rows
 
     async def delegate(
-        self, prompt: Sequence[Message], *, tools: Sequence[Tool], max_turns: int, max_calls: int | None = None
+        self,
+        prompt: Sequence[Message],
+        *,
+        tools: Sequence[Tool],
+        max_turns: int,
+        max_calls: int | None = None,
+        is_trained: bool = True,
     ) -> str:
         """Runs a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
         self.info["sub_agents"] += 1
@@ -177,7 +183,8 @@ class Attempt:
             self.num_sampled += agent.num_sampled
         if stop in VOID_REASONS:
             raise EnvError(f"a sub-agent could not be played to its end, got {stop.value}: {agent.error}")
-        self.side_rows += agent.finish(is_void=False, filler_id=0)
+        if is_trained:
+            self.side_rows += agent.finish(is_void=False, filler_id=0)
         for name, count in agent.info.items():
             self.info[name] += count
         answer = agent.transcript(stop).final_answer

@@ -10,6 +10,7 @@ from verl_agentic.rewards.component import component
 from verl_agentic.rewards.groups.self_play import learnability, minority, solve_rate
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.clusters import cluster_shares
+from verl_agentic.rewards.text.tags import last_block
 
 Form = Literal["paper", "code"]
 
@@ -37,7 +38,7 @@ def challenger_r_zero(
     - `paper`: max(0, 1 - 2 |p - 1/2| - repetition_weight * s); 0 for a question that could not be posed.
     - `code`: min(p, 1 - p) - repetition_weight * s; -1 for a question that could not be posed.
 
-    `sample.final_answer` is the question. For the environment's report, see `verl_agentic.rewards.groups.self_play`.
+    The question is the last block `<question>` of the final answer, or else the whole answer. For the environment's report, see `verl_agentic.rewards.groups.self_play`.
 
     Args:
         repetition_weight: lambda; 1 in both forms.
@@ -46,7 +47,7 @@ def challenger_r_zero(
     whole batch.
     """
     rates = [solve_rate(sample) for sample in samples]
-    posed = [sample.final_answer for sample, rate in zip(samples, rates, strict=True) if rate is not None]
+    posed = [_question(sample) for sample, rate in zip(samples, rates, strict=True) if rate is not None]
     shares = iter(cluster_shares(posed))
     values = []
     for rate in rates:
@@ -56,3 +57,7 @@ def challenger_r_zero(
         penalty = repetition_weight * next(shares) * len(posed) / len(samples)
         values.append(max(0.0, learnability(rate) - penalty) if form == "paper" else minority(rate) - penalty)
     return values
+
+
+def _question(sample: Sample) -> str:
+    return last_block([sample.final_answer], "question") or sample.final_answer

@@ -14,10 +14,13 @@ from verl_agentic.errors import ScoringError
 from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.empty_work import is_silent
 
+SOLVE_RATE = "solve_rate"
+"""Name of the success rate in `Reward.info`."""
+
 
 def solve_rate(sample: Sample) -> float | None:
     """Returns the solver's success rate; None without a valid task. Raises ScoringError if the report is invalid."""
-    rate = _info(sample).get("solve_rate")
+    rate = _info(sample).get(SOLVE_RATE)
     if is_silent(sample):
         return None
     if rate is None:
