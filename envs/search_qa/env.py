@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from verl_agentic import ConfigError, DelegateTool, EnvRow, Message, Reward, StopReason, ToolEnv, Transcript
+from verl_agentic.data.proposer_env import SelfPlay
 from verl_agentic.rewards.answers.short_answer_scores import (
     exact_match,
     f1,
@@ -16,6 +17,7 @@ from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retr
 from verl_agentic.tools.search.retriever import Retriever
 from verl_agentic.tools.search.search_tool import SearchTool
 
+from .proposer import SearchProposer
 from .question import MAX_PASSAGE_CHARS, TOP_K
 from .synthetic import SYNTHETIC, synthetic_retriever
 
@@ -84,7 +86,10 @@ def make_env(
     metric: Metric = "em",
     deadline_s: float = 60.0,
     helper_turns: int = 0,
-) -> SearchQaEnv:
+    attempts: int = 5,
+    solver_turns: int = 10,
+    proposals: str = "",
+) -> ToolEnv:
     """Returns the environment of one episode.
 
     Args:
@@ -98,6 +103,9 @@ def make_env(
         deadline_s: limit of a search, in seconds; after it the episode is void.
         helper_turns: if above 0, the policy also has the tool `delegate`: a helper with the tool `search` and this many
             turns. Needs a protocol that can call it, such as `chat`.
+        attempts: number of attempts of the solver at a proposed question.
+        solver_turns: turns of the solver.
+        proposals: file that questions of proposers are appended to in training; empty: they are not kept.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -109,6 +117,16 @@ def make_env(
     retriever = _retriever(corpus, url, deadline_s)
     longest_s = deadline_s + _SLACK_S
     tool = SearchTool(retriever, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
+    if row.extra.get("role") == "propose":
+        return SearchProposer(
+            row,
+            retriever,
+            tool=tool,
+            settings=SelfPlay(attempts=attempts, proposals=proposals),
+            solver_turns=solver_turns,
+            max_passage_chars=max_passage_chars,
+            tool_timeout_s=2 * longest_s,
+        )
     helper = None
     if helper_turns:
         helper = DelegateTool(

@@ -7,15 +7,25 @@ from collections.abc import Callable, Sequence
 from verl_agentic import EnvRow, Message, ToolCall
 from verl_agentic.rewards.answers.short_answer_scores import golden_answers_of
 
+from .proposer import DOCUMENTS
+
 
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
-    """Returns the solution; for rows without `queries`, the golden answer at once."""
+    """Returns the solution; for rows without `queries`, the golden answer at once.
+
+    A proposer writes the question of its row, and answers it where a copy of the policy is asked.
+    """
     queries = [str(query) for query in row.extra.get("queries", ())]
-    answer = golden_answers_of(row.ground_truth)[0]
+    is_proposer = row.extra.get("role") == "propose"
+    known = str(row.extra["target"]) if is_proposer else golden_answers_of(row.ground_truth)[0]
     turns_before = _turns(row.prompt)
 
     def next_message(messages: Sequence[Message]) -> Message:
         turn = _turns(messages) - turns_before
+        is_own = tuple(messages[: len(row.prompt)]) == row.prompt
+        answer = f"<question>{row.extra['question']}</question>" if is_proposer and is_own else known
+        if not is_own and messages[0].content.startswith(DOCUMENTS):
+            return Message("assistant", answer, reasoning="The documents say it.")
         if turn < len(queries):
             call = ToolCall("search", {"query": queries[turn]})
             return Message("assistant", "", tool_calls=(call,), reasoning="I do not know this, so I search for it.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,16 @@ from .question import Question
 from .synthetic import SYNTHETIC, make_questions
 
 Split = Literal["train", "test"]
+Role = Literal["solve", "propose", "both"]
 _TEST_SHARE = 0.2
+_NOISE = 4
+"""Number of documents of other questions in the check of a proposed one, as in the script of SSP."""
+_PROPOSE = """\
+Write a question whose only answer is: {answer}
+
+Search for facts about it first, and for facts about what you find. Then write a question that needs several searches \
+and does not contain the answer, and put it between <question> and </question> in your final answer. Someone who has \
+your search results must be able to answer it."""
 
 
 def make_rows(
@@ -25,6 +35,7 @@ def make_rows(
     corpus: str = SYNTHETIC,
     hops: int | None = None,
     build: bool = False,
+    role: Role = "solve",
 ) -> list[EnvRow]:
     """Returns `count` different questions as dataset rows; equal arguments give equal rows.
 
@@ -37,10 +48,13 @@ def make_rows(
         corpus: `synthetic`, or a folder that `corpus.build_corpus` has made.
         hops: searches that an answer needs, 1 or 2; None takes both kinds alike.
         build: makes the folder from the documentation on this machine, if it does not exist.
+        role: `solve` for questions, `propose` for answers whose questions the policy writes, or `both` in turn.
 
     Raises:
-        ConfigError: there are too few questions, or the folder does not exist.
+        ConfigError: there are too few questions, an unknown role, or the folder does not exist.
     """
+    if role not in ("solve", "propose", "both"):
+        raise ConfigError(f"role must be solve, propose or both, got {role!r}")
     if corpus == SYNTHETIC:
         questions, fingerprint = make_questions(), SYNTHETIC
     else:
@@ -55,7 +69,13 @@ def make_rows(
         raise ConfigError(
             f"count must be 0 to {len(fitting)} for split {split!r}, corpus {corpus!r} and hops {hops}, got {count}"
         )
-    return [_row(question, fingerprint) for question in fitting[:count]]
+    rng = random.Random(f"{split}/{seed}/noise")
+    return [
+        _propose_row(question, fingerprint, noise=rng.sample(fitting, min(_NOISE, len(fitting))))
+        if role == "propose" or (role == "both" and place % 2 == 0)
+        else _row(question, fingerprint)
+        for place, question in enumerate(fitting[:count])
+    ]
 
 
 def _split_of(subject: str) -> Split:
@@ -79,6 +99,24 @@ def _row(question: Question, fingerprint: str) -> EnvRow:
             "task_id": question.id,
             "hops": len(question.hops),
             "queries": [hop.query for hop in question.hops],
+            "corpus": fingerprint,
+        },
+    )
+
+
+def _propose_row(question: Question, fingerprint: str, *, noise: Sequence[Question]) -> EnvRow:
+    """Returns the row of a proposer, with a question and searches that solve it."""
+    target = question.answers[0]
+    return EnvRow(
+        prompt=(Message("user", _PROPOSE.format(answer=target)),),
+        data_source="search_qa_propose",
+        extra={
+            "task_id": f"propose-{question.id}",
+            "role": "propose",
+            "target": target,
+            "question": question.text,
+            "queries": [hop.query for hop in question.hops],
+            "noise": [other.hops[-1].query for other in noise],
             "corpus": fingerprint,
         },
     )

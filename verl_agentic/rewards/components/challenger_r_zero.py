@@ -38,7 +38,8 @@ def challenger_r_zero(
     - `paper`: max(0, 1 - 2 |p - 1/2| - repetition_weight * s); 0 for a question that could not be posed.
     - `code`: min(p, 1 - p) - repetition_weight * s; -1 for a question that could not be posed.
 
-    The question is the last block `<question>` of the final answer, or else the whole answer. For the environment's report, see `verl_agentic.rewards.groups.self_play`.
+    The question is the last block `<question>` of the final answer, or else the whole answer. For the environment's
+    report, see `verl_agentic.rewards.groups.self_play`.
 
     Args:
         repetition_weight: lambda; 1 in both forms.
