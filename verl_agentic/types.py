@@ -246,6 +246,9 @@ class Observation:
     new_row: NewRow | None = None
     """Conversation that replaces the one so far, for the policy. `messages` are then for scorers only: what is new in
     it."""
+    dropped_calls: tuple[str, ...] = ()
+    """Ids of calls whose answers leave the context. The conversation continues in a new training row without them; what
+    was sampled before keeps the context that the policy saw."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
-from verl_agentic import ConfigError, DelegateTool, EnvRow, Message, Reward, StopReason, ToolEnv, Transcript
+from verl_agentic import (
+    Action,
+    ConfigError,
+    DelegateTool,
+    EnvRow,
+    Message,
+    Observation,
+    Reward,
+    StopReason,
+    ToolEnv,
+    Transcript,
+)
 from verl_agentic.data.proposer_env import SelfPlay
 from verl_agentic.rewards.answers.short_answer_scores import (
     exact_match,
@@ -17,6 +29,7 @@ from verl_agentic.tools.search.local_retriever import LocalRetriever, local_retr
 from verl_agentic.tools.search.retriever import Retriever
 from verl_agentic.tools.search.search_tool import SearchTool
 
+from .judge import JudgeTool
 from .proposer import SearchProposer
 from .question import MAX_PASSAGE_CHARS, TOP_K
 from .synthetic import SYNTHETIC, synthetic_retriever
@@ -38,10 +51,13 @@ class SearchQaEnv(ToolEnv):
         metric: Metric,
         tool_timeout_s: float,
         helper: DelegateTool | None = None,
+        judge: JudgeTool | None = None,
     ) -> None:
         # A call past the environment's deadline is an error of the policy. A slow search is a failure of the retriever,
         # so the tool's deadline is shorter.
-        super().__init__(row, [tool] if helper is None else [tool, helper], tool_timeout_s=tool_timeout_s)
+        tools = [tool, *(extra for extra in (helper, judge) if extra is not None)]
+        super().__init__(row, tools, tool_timeout_s=tool_timeout_s)
+        self._judge = judge
         self._retriever = retriever
         self._golden_answers = golden_answers_of(row.ground_truth)
         self._metric: Metric = metric
@@ -62,6 +78,13 @@ class SearchQaEnv(ToolEnv):
                     f"{self.row.extra.get('task_id')!r}; set env_config.corpus to that corpus, or make the rows anew"
                 )
         return self.row.prompt
+
+    async def step(self, action: Action) -> Observation:
+        """Answers the calls of a turn; a result that the policy judges as bad leaves the context."""
+        observation = await super().step(action)
+        if self._judge is None:
+            return observation
+        return replace(observation, dropped_calls=self._judge.after_turn(action.tool_calls))
 
     async def score(self, transcript: Transcript) -> Reward:
         """Scores the final answer; without one the outcome is 0."""
@@ -86,6 +109,7 @@ def make_env(
     metric: Metric = "em",
     deadline_s: float = 60.0,
     helper_turns: int = 0,
+    judge: bool = False,
     attempts: int = 5,
     solver_turns: int = 10,
     proposals: str = "",
@@ -103,6 +127,8 @@ def make_env(
         deadline_s: limit of a search, in seconds; after it the episode is void.
         helper_turns: if above 0, the policy also has the tool `delegate`: a helper with the tool `search` and this many
             turns. Needs a protocol that can call it, such as `chat`.
+        judge: the policy also has the tool `judge`, for the protocol `reseek`: a search result that it judges as bad
+            leaves the context.
         attempts: number of attempts of the solver at a proposed question.
         solver_turns: turns of the solver.
         proposals: file that questions of proposers are appended to in training; empty: they are not kept.
@@ -132,7 +158,15 @@ def make_env(
         helper = DelegateTool(
             [tool], max_turns=helper_turns, instructions=_HELPER, timeout_s=2 * longest_s * helper_turns
         )
-    return SearchQaEnv(row, retriever, tool=tool, metric=metric, tool_timeout_s=2 * longest_s, helper=helper)
+    return SearchQaEnv(
+        row,
+        retriever,
+        tool=tool,
+        metric=metric,
+        tool_timeout_s=2 * longest_s,
+        helper=helper,
+        judge=JudgeTool() if judge else None,
+    )
 
 
 def _retriever(corpus: str, url: str, deadline_s: float) -> Retriever:

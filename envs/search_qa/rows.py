@@ -99,6 +99,7 @@ def _row(question: Question, fingerprint: str) -> EnvRow:
             "task_id": question.id,
             "hops": len(question.hops),
             "queries": [hop.query for hop in question.hops],
+            "facts": [hop.query for hop in question.hops[1:]],
             "corpus": fingerprint,
         },
     )

@@ -13,6 +13,7 @@ from fakes import END, ROW, CharCodec, CharTokenizer, decode, encode, episode_se
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.attempt.compaction import (
+    DROPPED,
     REMOVED,
     SUMMARY_HEADER,
     SUMMARY_REQUEST,
@@ -324,3 +325,52 @@ async def test_a_sample_has_the_turns_of_the_whole_episode_and_counts_what_was_s
     assert [bool(turn.observations) for turn in sample.turns] == [True] * 6 + [False]
     assert sample.turns[0].observations[0].startswith("x") and sample.final_answer == "42"
     assert sample.num_model_tokens == episode.numbers()["model_tokens"]
+
+
+class _Judged(Talking):
+    """Answers `search` with the next text; a verdict of `bad` drops it."""
+
+    async def step(self, action: Action) -> Observation:
+        if not action.tool_calls:
+            return Observation(stop=StopReason.ANSWERED)
+        call_id = f"call_{action.turn}"
+        if action.tool_calls[0].name == "search":
+            self.last, self.steps = call_id, self.steps + 1
+            return Observation((Message("tool", self.texts[self.steps - 1], call_id=call_id),), reward=0.125)
+        dropped = (self.last,) if action.tool_calls[0].name == "bad" else ()
+        return Observation((Message("tool", "noted", call_id=call_id),), dropped_calls=dropped)
+
+
+async def judge(*turns: str, limits: EpisodeLimits = LIMITS) -> tuple[Episode, Recorder]:
+    recorder = Recorder(encode, END, turns)
+    env: Any = lambda row: _Judged(row, ["o1", "o2", "o3"])  # noqa: E731
+    return await run_episode(ROW, make_env=env, setup=episode_setup(recorder, limits), request_id="r"), recorder
+
+
+SEARCH, GOOD, BAD = "call:search", "call:good", "call:bad"
+
+
+async def test_what_is_judged_bad_leaves_the_context_and_the_rest_stays() -> None:
+    episode, recorder = await judge(SEARCH, GOOD, SEARCH, BAD, SEARCH, GOOD, "42")  # vectors.json, V-RESEEK
+    seen = decode(recorder.seen[-1][0])
+    assert [name for name in ("o1", "o2", "o3") if name in seen] == ["o1", "o3"] and seen.count(DROPPED) == 1
+    assert episode.reward.outcome == 1.0 and len(episode.trajectories) == 2
+    told = [message.content for message in episode.messages if message.role == "tool"]
+    assert told == ["o1", "noted", "o2", "noted", "o3", "noted"]  # scorers still see all of it
+
+
+async def test_a_verdict_is_trained_with_the_result_that_it_judges() -> None:
+    episode, recorder = await judge(SEARCH, GOOD, SEARCH, BAD, SEARCH, BAD, "42")
+    assert_every_trained_token_had_the_context_that_the_engine_saw(episode, recorder)
+    rows = episode.trajectories
+    assert len(rows) == 3 and all("o2" in decode(row.token_ids) for row in rows[:1])
+    assert "o2" not in decode(rows[1].token_ids) and "o3" in decode(rows[1].token_ids)
+    assert "o3" not in decode(rows[2].token_ids)
+    assert [sum(row) for row in episode.token_rewards()] == [0.25, 0.125, 1.0]  # two searches, one, the answer
+
+
+async def test_the_notice_of_the_last_turn_survives_a_dropped_result() -> None:
+    limits = replace(LIMITS, max_turns=3, answer_reserve_tokens=50, final_notice="last: {tokens}")
+    episode, recorder = await judge(SEARCH, BAD, "42", limits=limits)
+    assert decode(recorder.seen[-1][0]).endswith("<user>last: 50<assistant>")
+    assert (episode.reward.outcome, episode.numbers()["final_notices"]) == (1.0, 1.0)

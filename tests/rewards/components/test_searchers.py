@@ -195,3 +195,17 @@ def test_reseek_reads_no_other_tool_and_no_call_that_was_not_carried_out() -> No
     assert graded("reseek", sample([printed, judged], ground_truth="Paris")).value == 0.0
     assert graded("reseek", sample([refused, judged], ground_truth="Paris")).value == 0.0
     assert graded("reseek", sample([printed, judged], ground_truth="Paris"), search_tools=["python"]).value == 1.0
+
+
+def test_reseek_takes_a_verdict_that_is_a_call() -> None:
+    said = turn("", Call(name="judge", arguments={"verdict": "Bad"}, result="It is removed."))
+    assert graded("reseek", sample([search("Rome"), said, "end"], ground_truth="Paris")).value == 1.0
+    assert graded("reseek", sample([search("Paris"), said, "end"], ground_truth="Paris")).value == -1.0
+
+
+@pytest.mark.parametrize(
+    ("extra", "value"), [({"facts": ["Lutetia"]}, 1.0), ({"steps": ["Lutetia"]}, -1.0), ({}, -1.0)]
+)
+def test_reseek_finds_a_step_to_the_answer_useful(extra: dict[str, Any], value: float) -> None:
+    subject = sample([search("Lutetia is a city"), "<judge>good</judge>"], ground_truth="Paris", extra=extra)
+    assert graded("reseek", subject).value == value

@@ -438,6 +438,9 @@ class Attempt:
             return
         limits, shorten = self.setup.limits, self.setup.compaction
         new, edit = await self._encode_clipped(observation.messages)
+        if observation.dropped_calls:
+            await self._drop_calls(observation.dropped_calls, new)
+            return
         is_tight = shorten is not None and self._row_room(_growth(edit))[0] < shorten.needed_tokens
         if shorten is not None and is_tight and await self._shorten(shorten, new):
             return
@@ -559,14 +562,32 @@ class Attempt:
             context = compaction.drop_observations(
                 [*self._context, *new], after=len(self.prompt), keep_last=how.keep_last
             )
+        has_room = await self._start_row(context, needed_tokens=how.needed_tokens)
+        if not has_room and how.strategy == "summary":  # it has been sampled already
+            raise Stopped(StopReason.CONTEXT_FULL)
+        if has_room and how.strategy == "drop_observations":
+            self.messages.extend(new)
+        return has_room
+
+    async def _drop_calls(self, call_ids: Sequence[str], new: Sequence[Message]) -> None:
+        """Continues in a new row without the answers of some calls."""
+        limits = self.setup.limits
+        if limits.answer_reserve_tokens and len(self.actions) + 1 >= limits.max_turns:
+            self._last_turn = StopReason.MAX_TURNS
+            self.info["final_notices"] += 1
+            left = min(limits.max_turn_tokens or limits.answer_reserve_tokens, limits.answer_reserve_tokens)
+            new = [*new, Message("user", limits.final_notice.replace("{tokens}", str(left)))]
+        self.messages.extend(new)
+        context = compaction.drop_calls([*self._context, *new], after=len(self.prompt), call_ids=call_ids)
+        if not await self._start_row(context, needed_tokens=1):
+            raise Stopped(StopReason.CONTEXT_FULL)
+
+    async def _start_row(self, context: list[Message], *, needed_tokens: int) -> bool:
+        """Starts a row whose prompt is a conversation; returns False if it leaves too little room."""
         with boundary(EnvError, "rendering a shortened conversation"):
             prompt_ids = await self.setup.codec.encode_prompt(context, self._callable_tools)
-        if self.setup.limits.max_context_tokens - len(prompt_ids) < how.needed_tokens:
-            if how.strategy == "summary":  # it has been sampled already
-                raise Stopped(StopReason.CONTEXT_FULL)
+        if self.setup.limits.max_context_tokens - len(prompt_ids) < needed_tokens:
             return False
-        if how.strategy == "drop_observations":
-            self.messages.extend(new)
         self.rows.append(self.trajectory)
         self.trajectory = Trajectory(prompt_ids=prompt_ids)
         self._tools, self._announced = self._callable_tools, None

@@ -5,7 +5,7 @@ Every row is trained with the context that the engine saw. The shortened convers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from verl_agentic.agent_loops.codec.clipping import encodable
 from verl_agentic.settings import Settings, setting
 from verl_agentic.types import Message
 
+DROPPED = "[This result was removed.]"
 REMOVED = "[An old observation was removed here to save room.]"
 SUMMARY_REQUEST = (
     "The conversation has become too long and will be cut. Write a summary of what you have found out and done, and "
@@ -48,9 +49,22 @@ def drop_observations(messages: Sequence[Message], *, after: int, keep_last: int
     """Replaces all but the last observations by a note; keeps the first `after` messages, the prompt."""
     observed = [index for index, m in enumerate(messages) if index >= after and m.role in ("tool", "user")]
     old = set(observed[: max(0, len(observed) - keep_last)])
+    return _with_notes(messages, old, note=REMOVED, after=after)
+
+
+def drop_calls(messages: Sequence[Message], *, after: int, call_ids: Collection[str]) -> list[Message]:
+    """Replaces the answers of some calls by a note; keeps the first `after` messages, the prompt."""
+    dropped = {
+        index for index, m in enumerate(messages) if index >= after and m.role == "tool" and m.call_id in call_ids
+    }
+    return _with_notes(messages, dropped, note=DROPPED, after=after)
+
+
+def _with_notes(messages: Sequence[Message], places: Collection[int], *, note: str, after: int) -> list[Message]:
+    """Returns the messages with a note at some places; text of the environment is quoted, as it becomes a prompt."""
     return [
-        replace(m, content=REMOVED, quoted="")
-        if index in old
+        replace(m, content=note, quoted="")
+        if index in places
         else replace(m, quoted=m.content)
         if index >= after and m.role == "user"
         else m

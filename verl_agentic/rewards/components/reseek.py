@@ -11,20 +11,23 @@ from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.rewards.text.tags import blocks
 from verl_agentic.rewards.tool_calls.calls import was_carried_out
 
-_VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}
+VERDICTS = {"good": True, "yes": True, "bad": False, "no": False}
 
 
 @component(low=-1.0, high=1.0, needs_ground_truth=True)
-def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Graded:
+def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",), facts: str = "facts") -> Graded:
     """Returns the agreement of the policy's judgements of its searches with the ideal ones, per turn.
 
-    The policy judges in the turn after a search, with `<judge>good</judge>` or `bad` (or `yes`, `no`). The ideal is
-    `good` if the results contain a golden answer, else `bad`. A turn gets +1/n for an ideal judgement and -1/n for
-    another one, with n the number of searches; an unjudged search gives 0. Abstains without ground truth. It reads
-    results of calls, by design. Combine it with a component for the answer (`search_r1`, `exact_match`).
+    The policy judges in the turn after a search: it calls the tool `judge`, or writes `<judge>good</judge>` or `bad`
+    (or `yes`, `no`). The ideal is `good` if the results contain a golden answer or a fact that leads to it, else `bad`.
+    A turn gets +1/n for an ideal judgement and -1/n for another one, with n the number of searches; an unjudged search
+    gives 0. Abstains without ground truth. It reads results of calls, by design. Combine it with a component for the
+    answer (`search_r1`, `exact_match`).
 
     Args:
         search_tools: names of tools that search.
+        facts: key of the row's `extra_info` with texts that are steps to the answer, such as the entities between two
+            searches. Rows without it have the golden answers only.
 
     Raises:
         DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
@@ -33,7 +36,7 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Grad
     the weights are not public. Here words are compared, and the sum is scaled to [-1, 1], so judging more often gives
     no more reward.
     """
-    golden = golden_answers_of(sample.ground_truth)
+    useful = [*golden_answers_of(sample.ground_truth), *map(str, sample.extra.get(facts) or ())]
     shares: dict[int, float] = {}
     judged = 0
     for turn, answer in zip(sample.turns, sample.turns[1:], strict=False):
@@ -43,7 +46,7 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",)) -> Grad
         judged += 1
         verdict = _verdict(answer)
         if verdict is not None:
-            shares[answer.index] = 1.0 if verdict == mentions(found, golden) else -1.0
+            shares[answer.index] = 1.0 if verdict == mentions(found, useful) else -1.0
     turns = {index: share / judged for index, share in shares.items()}
     return Graded(value=sum(turns.values()), turns=turns)
 
@@ -56,5 +59,6 @@ def _found(turn: Turn, search_tools: Sequence[str]) -> str | None:
 
 def _verdict(turn: Turn) -> bool | None:
     """Returns the first readable judgement of a turn, or None."""
-    written = blocks(turn.text, "judge")
-    return _VERDICTS.get(written[0].strip().lower()) if written else None
+    called = [str(call.arguments.get("verdict")) for call in turn.calls if call.name == "judge"]
+    written = called or blocks(turn.text, "judge")
+    return VERDICTS.get(written[0].strip().lower()) if written else None
