@@ -18,6 +18,8 @@ from verl_agentic.trajectory_log.log_options import LogOptions
 
 GREEDY_SESSION = "agentic_greedy_session"
 """Column of a prompt: its greedy session, a baseline that is never trained."""
+INSTRUCTION = "agentic_instruction"
+"""Column of a prompt: the instruction that its rollouts get."""
 Audit = Literal["stop", "warn", "off"]
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from verl_agentic.errors import ConfigError
 from verl_agentic.registry import BatchFunction, Registry
+from verl_agentic.sampling.prompts.instructions import InstructionSettings
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.settings import Settings, setting
 
@@ -149,6 +150,8 @@ class CurriculumSettings(Settings):
     """Groups of different sizes. None: every prompt gets `rollout.n` attempts."""
     task_set: TaskSetSettings | None = None
     """Proposed tasks. None: the prompts are those of the files."""
+    instructions: InstructionSettings | None = None
+    """Instructions that evolve with the policy (INSPO). None: the prompts stay as they are."""
 
     def check_together(self) -> None:
         load_curriculum(self.name).check_options(self.options)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from verl_agentic.errors import DataError
 from verl_agentic.sampling.curriculum import CurriculumSettings, CurriculumType, Pool, load_curriculum
 from verl_agentic.sampling.prompts.group_sizes import group_sizes
+from verl_agentic.sampling.prompts.instructions import InstructionPopulation
 from verl_agentic.sampling.prompts.pass_rates import Floats, PassRates
 from verl_agentic.sampling.prompts.task_sets import Check, ProposalResult, TaskSet
 
@@ -78,6 +79,9 @@ class PromptSampler:
             self.rates.start_from(columns.pass_rate_N, trials=max(1.0, settings.prior_trials))
         tasks = settings.task_set
         self.tasks = tasks and TaskSet(patience=tasks.patience, value_bounds=tasks.value_bounds)
+        self.instructions = settings.instructions and InstructionPopulation(
+            settings=settings.instructions, rng=np.random.default_rng(seed)
+        )
         self._base = columns.count
         self._curriculum: CurriculumType = load_curriculum(settings.name)
         self._difficulty_N, self._source_N = columns.difficulty_N, columns.source_N
@@ -127,6 +131,8 @@ class PromptSampler:
                 self.rates.record(prompt, values)
         if self.tasks is not None:
             self.tasks.retire(self.rates)
+        if self.instructions is not None:
+            self.instructions.report(outcomes)
 
     def group_sizes(self, prompts: Sequence[int], *, group_size: int) -> NDArray[np.int64] | None:
         """Returns the number of attempts per prompt, `group_size` on average; None if all get that many."""
@@ -156,6 +162,8 @@ class PromptSampler:
         found = self.rates.metrics()
         if self.tasks is not None:
             found |= {"proposed_tasks": float(len(self.tasks)), "living_tasks": float(self.tasks.is_alive_N.sum())}
+        if self.instructions is not None:
+            found |= self.instructions.metrics()
         return {f"curriculum/{name}": number for name, number in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -170,6 +178,7 @@ class PromptSampler:
             "seen_step": None if self._seen is None or self._seen[1] != self.rates.version else self._seen[0],
             "in_flight": dict(self._in_flight),
             "tasks": None if self.tasks is None else self.tasks.state_dict(),
+            "instructions": None if self.instructions is None else self.instructions.state_dict(),
             "difficulty": None if self._difficulty_N is None else self._difficulty_N[self._base :].copy(),
             "source": None if self._source_N is None else self._source_N[self._base :].tolist(),
         }
@@ -185,6 +194,8 @@ class PromptSampler:
                 self._difficulty_N = np.concatenate([self._difficulty_N[: self._base], state["difficulty"]])
             if self._source_N is not None:
                 self._source_N = np.concatenate([self._source_N[: self._base], np.array(state["source"], dtype=str)])
+        if self.instructions is not None and state.get("instructions") is not None:
+            self.instructions.load_state_dict(state["instructions"])
         self.rates.grow(max(0, self._base + grown - len(self.rates)))
         self.rates.load_state_dict(state["rates"])
         self._in_flight, self._drawn_for = dict(state["in_flight"]), []

@@ -20,10 +20,12 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 import verl_agentic.adapters.trainer.prompt_order  # noqa: F401
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, INSTRUCTION
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.rewards.models.client import Reply
 from verl_agentic.sampling.prompt_sampler import PromptSampler
 from verl_agentic.types import Message
 
@@ -353,6 +355,49 @@ def test_a_proposed_task_that_passes_its_check_is_in_the_next_batch(
     assert "bad" not in trainer.players.texts
     tasks = curriculum_of(trainer).tasks
     assert tasks is not None and json.dumps(tasks.rows[0]) + "\n" == whole[0]  # playing a row has not changed it
+
+
+def test_each_group_gets_an_instruction_and_its_outcome_is_attributed(lab: Lab) -> None:
+    seen: list[list[str]] = []
+    trainer = lab.trainer({"name": "learnability", "instructions": {"initial": ["plain", "think twice"]}})
+    play = trainer.players.generate_sequences
+
+    def record(batch: TensorDict) -> None:
+        seen.append([_plain(one) for one in batch[INSTRUCTION]])
+        play(batch)
+
+    trainer.players.generate_sequences = record  # type: ignore[method-assign]
+    metrics = [trainer.one_step() for _ in range(3)][-1]
+    assert seen[0][:2] == ["plain", "think twice"] and all(len(step) == 4 for step in seen)
+    population = curriculum_of(trainer).instructions
+    assert population is not None and [one.weight for one in population.living] == [0.5, 0.5]
+    assert metrics["curriculum/instructions"] == 2.0
+
+
+def test_a_model_proposes_an_instruction_that_is_tried_in_later_steps(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def ask(self: ChatModel, messages: list[Message]) -> Reply:
+        asked.append(messages[0].content)
+        return Reply(text="I see. <instruction> check the result </instruction>")
+
+    monkeypatch.setattr(ChatModel, "ask", ask)
+    reflector = {"url": "http://127.0.0.1:9/v1", "model": "m"}
+    options = {"initial": ["plain"], "every": 2, "trial_groups": 2, "reflector": reflector}
+    trainer = lab.trainer({"name": "learnability", "instructions": options})
+    population = curriculum_of(trainer).instructions
+    assert population is not None
+    for _ in range(3):
+        trainer.one_step()
+        trainer.reflector._threads.submit(int).result()  # the answer has come
+    trainer.one_step()
+    trainer.one_step()
+    assert len(asked) >= 1 and "'plain'" in asked[0] and "q" in asked[0]
+    assert [one.text for one in population.living] == ["plain", "check the result"]
+    with pytest.raises(ConfigError, match=r"instructions.reflector must have \['model', 'url'\]|must have"):
+        lab.trainer({"name": "learnability", "instructions": {"initial": ["a"], "reflector": {}}})
 
 
 def test_a_base_that_solves_nothing_is_told_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,3 +68,12 @@ async def test_without_guidance_a_failure_stays_one(kind: type[FakeEnv], guidanc
 async def test_guidance_that_fails_is_a_failure_of_the_environment() -> None:
     episode, _ = await play(Failing)
     assert episode.is_void and "disk gone" in (episode.error or "")
+
+
+async def test_an_instruction_stands_in_the_prompt_of_the_episode_and_is_not_trained() -> None:
+    policy = ScriptedPolicy(lambda messages: "42", encode=encode, end_ids=[END])
+    chosen = episode_setup(policy, replace(LIMITS, max_retries=0), instruction="Think twice.")
+    episode = await run_episode(ROW, make_env=FakeEnv, setup=chosen, request_id="r")
+    (row,) = episode.trajectories
+    assert decode(row.prompt_ids) == "<user>question\n\nThink twice.<assistant>"
+    assert decode(row.response_ids) == "42$" and episode.reward.outcome == 1.0

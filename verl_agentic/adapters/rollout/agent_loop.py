@@ -40,7 +40,7 @@ from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.branching import NOT_SHARED, run_branching_episode
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.codec.decoding import exact_decoder
-from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, LoopSettings
+from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, INSTRUCTION, LoopSettings
 from verl_agentic.agent_loops.policies.policy import Completion, FinishReason
 from verl_agentic.agent_loops.protocols.factory import make_codec
 from verl_agentic.agent_loops.records.episode import Episode
@@ -173,6 +173,7 @@ class EnvAgentLoop(AgentLoopBase):
         make_env = functools.partial(load_env(env_id), **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setup = self._setup(sampling_params, step=step, seed=request_id)
+        setup = replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
         is_external = external_sessions.is_external(
             self._settings, kwargs.get("session_id"), is_training=not _is_validation.get()
         )

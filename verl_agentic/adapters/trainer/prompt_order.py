@@ -28,6 +28,7 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from verl_agentic.adapters.batches.batch_keys import last_rows
 from verl_agentic.adapters.patching import wrap
+from verl_agentic.adapters.trainer.instructions import Reflector, add_instructions
 from verl_agentic.adapters.trainer.trainer_features import curriculum_settings
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.data.parquet import extra_of
@@ -239,10 +240,12 @@ def _attach_sampler(init: Any, self: Any) -> None:
     init(self)
     sampler = self.train_dataloader.sampler
     self.curriculum = sampler if isinstance(sampler, PromptSampler) else None
-    self.proposals = None
+    self.proposals = self.reflector = None
     if self.curriculum is not None:
         attach(self, self.curriculum)
         self.proposals = _proposals(self.curriculum, self.train_dataset)
+        if self.curriculum.instructions is not None:
+            self.reflector = Reflector(self.curriculum.instructions)
 
 
 def _proposals(sampler: PromptSampler, dataset: Any) -> Proposals | None:
@@ -271,7 +274,11 @@ def _next_batch(next_batch: Any, self: Any, num_prompts: int | None = None) -> A
     if self.proposals is not None:
         self.proposals.take(sampler)
     batch = next_batch(self, num_prompts)
-    prompts = sampler.tie([str(getattr(uid, "data", uid)) for uid in batch["uid"]])
+    uids = [str(getattr(uid, "data", uid)) for uid in batch["uid"]]
+    prompts = sampler.tie(uids)
+    if self.reflector is not None:
+        self.reflector.at_step(self.global_steps)
+        add_instructions(batch, uids, sampler.instructions)
     sizes = sampler.group_sizes(prompts, group_size=int(self.config.actor_rollout_ref.rollout.n))
     if sizes is not None:
         batch["__rollout_n__"] = torch.from_numpy(sizes)

@@ -69,6 +69,8 @@ class EpisodeSetup:
     guidance: bool = False
     """Whether a failed episode (outcome below 1) is retried with the environment's guidance, if it gives any. Only the
     second attempt is trained, with the guidance in its prompt. Its siblings are the other guided sessions."""
+    instruction: str = ""
+    """Text that is added to the prompt of the environment, such as one of an evolving population."""
     has_rubric: bool = False
     """Whether a rubric scores the episode later, so that the environment need not."""
 
@@ -172,7 +174,7 @@ class Attempt:
             limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
         row = EnvRow(prompt=tuple(prompt))
         agent = Attempt(
-            setup=replace(self.setup, limits=limits, exploration=Exploration()),
+            setup=replace(self.setup, limits=limits, exploration=Exploration(), instruction=""),
             row=row,
             request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
             label=timeline.SUB_AGENT,
@@ -235,7 +237,9 @@ class Attempt:
         except OverrunError as cause:
             raise EnvError(f"the environment did not start, got {cause}; fix it, or raise start_timeout_s") from cause
         with boundary(EnvError, "the prompt and the tools of the environment"):
-            self.prompt = tuple(compaction.with_note(prompt, self.guidance) if self.guidance else prompt)
+            for note in filter(None, (self.setup.instruction, self.guidance)):
+                prompt = tuple(compaction.with_note(prompt, note))
+            self.prompt = tuple(prompt)
             boundary_checks.check_messages(self.prompt)
             self._tools = self._offered = [tool.schema for tool in env.tools]
             self._tool_names = [tool.name for tool in env.tools]
