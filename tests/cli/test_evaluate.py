@@ -175,6 +175,19 @@ def test_the_context_is_that_of_the_model_unless_a_shorter_one_is_chosen(tmp_pat
         assert 0 < _last_request(server, *limits, **options, out=tmp_path / "b")["max_tokens"] < 4_000
 
 
+def test_the_turn_that_a_q_function_values_most_is_played(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tmp_path: Path
+) -> None:
+    flips = iter([True, False] * 50)
+    solver.is_right = lambda product: next(flips)
+    (tmp_path / "q.py").write_text("def q(messages, text):\n    return float('boxed{0}' in text)\n")
+    options = ["--count", "2", "--best-of", "2", "--q", f"{tmp_path}/q.py:q"]
+    assert evaluate(*options)["success"]["mean"] == 0.0  # one of two is wrong, and this Q wants it
+    assert len(solver.asked) >= 2 * 2 * 2
+    for wrong in (["--best-of", "2"], [*options, "--temperature", "0"], [*options, "--sampling-seed", "1"]):
+        assert "--best-of takes --q" in evaluate(*wrong, "--out", str(tmp_path / "other"), code=2)["error"]
+
+
 def test_the_environment_may_choose_one_of_several_answers(
     evaluate: Callable[..., dict[str, Any]], solver: Solver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     play.add_argument(
         "--sampling-seed", type=int, metavar="S", help="make sampling repeatable, if the server supports it"
     )
+    play.add_argument("--best-of", type=int, default=1, metavar="K", help="sample K turns in place of each, and take "
+                      "the one that --q values most")  # fmt: skip
+    play.add_argument("--q", metavar="ADDRESS", help="function (messages, text of a turn) -> value, as module:function "
+                      "or path.py:function")  # fmt: skip
     play.add_argument(
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
@@ -271,7 +275,7 @@ def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, 
     """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
     return {**{name: getattr(args, name) for name in names}, "mode": _mode(args), "config": dict(config),
-            "request": args.request}  # fmt: skip
+            "request": args.request, **({"best_of": args.best_of, "q": args.q} if args.q else {})}  # fmt: skip
 
 
 def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
@@ -303,6 +307,17 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         tokenizer, codec = load_codec(args.tokenizer, tool_format=args.tool_format, protocol=args.protocol)
     if args.protocol != "chat" and _mode(args) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
+    value = None
+    if args.q or args.best_of != 1:
+        from verl_agentic.registry import load_address
+
+        is_varied = args.sampling_seed is None and args.temperature != 0
+        if not args.q or args.best_of < 2 or not is_varied:
+            raise ConfigError(
+                f"--best-of takes --q, at least 2 turns, a temperature above 0 and no --sampling-seed, got --best-of "
+                f"{args.best_of}, --q {args.q}; change them"
+            )
+        value = load_address(args.q, what="the Q function")
     given = parse_key_values(args.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,
@@ -318,6 +333,8 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         sampling=sampling,
         tokenizer=tokenizer,
         codec=codec,
+        best_of=args.best_of,
+        value=value,
         has_default_context="max_context_tokens" not in given,
     )
 

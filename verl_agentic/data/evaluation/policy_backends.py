@@ -9,6 +9,7 @@ from typing import Any, Literal
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
+from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction
 from verl_agentic.agent_loops.policies.chat_messages import ChatConversation
 from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, Sampling
 from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend
@@ -31,6 +32,9 @@ class BackendConfig:
     """The model's tokenizer, or None."""
     codec: Codec | None = None
     """Made from the tokenizer."""
+    best_of: int = 1
+    """Number of turns that are sampled in place of each; `value` chooses one."""
+    value: QFunction | None = None
     has_default_context: bool = False
     """Whether `limits.max_context_tokens` is a default, in whose place comes the model's, if the server reports it."""
 
@@ -48,9 +52,18 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
     config = replace(config, limits=await _limits_of(config))
     if mode == "completions":
         await _speak_tokens(config)
-        return lambda attempt: _token_backend(config, attempt)
+        return lambda attempt: _choosing(_token_backend(config, attempt), config)
     wire = await _chat_wire(config)
-    return lambda attempt: _message_backend(config, attempt, wire)
+    return lambda attempt: _choosing(_message_backend(config, attempt, wire), config)
+
+
+def _choosing(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
+    """Returns a backend whose turns are the best of several, if the config asks for it."""
+    if config.value is None:
+        return backend
+    setup = backend.setup
+    policy = BestOfPolicy(policy=setup.policy, tokenizer=setup.tokenizer, value=config.value, count=config.best_of)
+    return replace(backend, setup=replace(setup, policy=policy))
 
 
 async def _limits_of(config: BackendConfig) -> EpisodeLimits:

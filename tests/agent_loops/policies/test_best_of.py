@@ -1,0 +1,68 @@
+"""Best of K by Q: the most valued of several turns is played, and a Q function that fails is no turn of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fakes import END, ROW, CharTokenizer, FakeEnv, encode, episode_setup
+
+from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction
+from verl_agentic.agent_loops.policies.policy import Completion
+from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.agent_loops.run_episode import run_episode
+from verl_agentic.errors import ConfigError
+from verl_agentic.types import Message
+
+
+class Varied:
+    """Samples `texts` in turn."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.requests = texts, list[str]()
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
+    ) -> Completion:
+        text = self.texts[len(self.requests) % len(self.texts)]
+        self.requests.append(request_id)
+        return Completion(token_ids=[*encode(text), END], log_probs=None, finish_reason="stop")
+
+
+async def play(q: QFunction, *texts: str, count: int = 3) -> tuple[Episode, Varied]:
+    policy = Varied(*texts)
+    best = BestOfPolicy(policy=policy, tokenizer=CharTokenizer(), value=q, count=count)
+    episode = await run_episode(ROW, make_env=FakeEnv, setup=episode_setup(best), request_id="r")
+    return episode, policy
+
+
+async def test_the_labelled_action_of_k_is_executed() -> None:
+    episode, policy = await play(lambda messages, text: float("42" in text), "41", "42", "43")
+    assert [action.content for action in episode.actions] == ["42"] and episode.reward.outcome == 1.0
+    assert len(policy.requests) == 3 and len(set(policy.requests)) == 3
+
+
+async def test_a_value_may_depend_on_the_conversation_and_be_awaited() -> None:
+    async def q(messages: Sequence[Message], text: str) -> float:
+        has_called = any(message.role == "tool" for message in messages)
+        return float(text.startswith("call") != has_called)
+
+    episode, _ = await play(q, "42", "call:x", count=2)
+    assert [bool(action.tool_calls) for action in episode.actions] == [True, False]
+
+
+async def test_the_first_of_equal_turns_is_taken() -> None:
+    episode, _ = await play(lambda messages, text: 0.0, "42", "41", count=2)
+    assert [action.content for action in episode.actions] == ["42"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), "high", None])
+async def test_a_q_function_that_fails_voids_the_episode(value: Any) -> None:
+    episode, _ = await play(lambda messages, text: value, "42")
+    assert episode.is_void and "the Q function" in str(episode.error)
+
+
+def test_one_turn_is_nothing_to_choose_from() -> None:
+    with pytest.raises(ConfigError, match="at least 2 turns"):
+        BestOfPolicy(policy=Varied("x"), tokenizer=CharTokenizer(), value=lambda messages, text: 0.0, count=1)
