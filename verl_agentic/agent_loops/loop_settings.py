@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.attempt.ltl import parse_ltl
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.protocols.factory import CodecOptions
 from verl_agentic.errors import ConfigError
@@ -67,6 +68,9 @@ class LoopSettings(Settings):
     `Protocol` (`module:name`, `path.py:name`)."""
     protocol_options: CodecOptions = field(default_factory=CodecOptions)
     """Options of the protocol."""
+    constraint: str = ""
+    """Linear temporal logic over the names of tools and `answer`, such as `!answer U search`. Calls and answers that it
+    forbids are not executed. If only one tool is allowed, the turn begins with its call, untrained. Empty: any call."""
     guidance: bool = False
     """Retries failed episodes with the environment's hint about the failure."""
     branching: Branching | None = None
@@ -97,6 +101,8 @@ class LoopSettings(Settings):
             raise ConfigError(
                 "guidance changes the prompt of single rollouts, and rollouts that branch share it, got both; unset one"
             )
+        if self.constraint:
+            parse_ltl(self.constraint)
         turns, temperature = self.max_turns_schedule, self.temperature_schedule
         if turns is not None and turns.minimum < 1:
             raise ConfigError(f"max_turns_schedule must never be below 1, got {turns}; raise it")

@@ -270,6 +270,7 @@ class EnvAgentLoop(AgentLoopBase):
             tokenizer=cast("Any", self.tokenizer),
             limits=settings.limits_at(step) if is_training else settings.limits,
             compaction=settings.compaction,
+            constraint=settings.constraint,
             guidance=settings.guidance and is_training,
             exploration=exploration,
             has_rubric=self._is_scored_by_verl,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from verl_agentic.agent_loops.attempt import boundary_checks, compaction
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.attempt.ltl import ANSWER, Formula, LtlAutomaton, automaton_of
 from verl_agentic.agent_loops.attempt.row_prompts import encode_row
 from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop, ends_in_stop_text
 from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
@@ -44,6 +45,7 @@ WITHOUT_ANSWER = {
     StopReason.CONTEXT_FULL: "its context is full",
 }
 """Messages for sub-agents that ended without an answer."""
+_INVALID_ACTION = "call_error/invalid_action"
 
 
 class Stopped(Exception):
@@ -71,6 +73,8 @@ class EpisodeSetup:
     second attempt is trained, with the guidance in its prompt. Its siblings are the other guided sessions."""
     instruction: str = ""
     """Text that is added to the prompt of the environment, such as one of an evolving population."""
+    constraint: str = ""
+    """Specification in linear temporal logic of the calls that may come next; see `ltl`. Empty: any."""
     has_rubric: bool = False
     """Whether a rubric scores the episode later, so that the environment need not."""
 
@@ -122,6 +126,9 @@ class Attempt:
     """The tools that the environment had when it was asked last."""
     _tool_names: Sequence[str] = ()
     _turn: int = 0
+    _automaton: LtlAutomaton | None = None
+    _state: Formula = ()
+    """State of the automaton before the next call."""
     _last_turn: StopReason | None = None
     """Reason, if the policy was told that this turn is the last."""
     _turn_limits: TurnLimits = field(default_factory=TurnLimits)
@@ -174,7 +181,7 @@ class Attempt:
             limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
         row = EnvRow(prompt=tuple(prompt))
         agent = Attempt(
-            setup=replace(self.setup, limits=limits, exploration=Exploration(), instruction=""),
+            setup=replace(self.setup, limits=limits, exploration=Exploration(), instruction="", constraint=""),
             row=row,
             request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
             label=timeline.SUB_AGENT,
@@ -243,6 +250,9 @@ class Attempt:
             boundary_checks.check_messages(self.prompt)
             self._tools = self._offered = [tool.schema for tool in env.tools]
             self._tool_names = [tool.name for tool in env.tools]
+        if self.setup.constraint:
+            self._automaton = automaton_of(self.setup.constraint, tuple(self._tool_names))
+            self._state = self._automaton.start
         if self.label != timeline.SUB_AGENT:
             self.info["tools_offered"] = len(self._tools)
         self.env_s += time.monotonic() - started
@@ -265,7 +275,10 @@ class Attempt:
             return
         if self._last_turn is not None and action.tool_calls:
             raise Stopped(self._last_turn)
-        observation = await self._step(env, action)
+        refused = self._refuse_answer(action)
+        observation = await self._step(env, action) if refused is None else refused
+        if refused is not None:
+            self.info.update(cast("Any", refused.info))
         if observation.stop is not None:
             raise Stopped(observation.stop)
         if self._last_turn is not None:
@@ -285,6 +298,8 @@ class Attempt:
                 [*forced, *completion.token_ids], turn=self._turn, tools=self._callable_tools
             )
         action = boundary_checks.limit_calls(action, self.setup.limits.max_calls_per_turn)
+        if self._automaton is not None:
+            action, self._state = self._automaton.constrain(action, self._state)
         num_tokens = len(forced) + len(completion.token_ids)
         action = replace(action, num_context_tokens=seen, num_tokens=num_tokens, is_cut=is_limited)
         self.info.update(action.counts)
@@ -298,7 +313,10 @@ class Attempt:
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
-        if not text and exploration.epsilon_tool and self._last_turn is None:
+        only = self._automaton.only_call(self._state) if self._automaton is not None else None
+        if only is not None and self._last_turn is None:
+            text = codec.call_prefix(only)
+        elif not text and exploration.epsilon_tool and self._last_turn is None:
             tool = exploration.tool(self._turn, self._tool_names)
             text = codec.call_prefix(tool) if tool is not None else ""
         if not text and self._turn_limits.tool:
@@ -312,6 +330,12 @@ class Attempt:
         self.trajectory.append_context(ids, turn=self._turn, kind=SegmentKind.FRAMEWORK)
         self.info["forced_tokens"] += len(ids)
         return ids
+
+    def _refuse_answer(self, action: Action) -> Observation | None:
+        """Returns an error in place of the end of the episode, if the constraint does not allow an answer yet."""
+        if self._automaton is None or action.tool_calls or ANSWER in self._automaton.allowed(self._state):
+            return None
+        return Observation((Message("user", self._automaton.refusal(self._state)),), info={_INVALID_ACTION: 1.0})
 
     async def _generate(self) -> tuple[Completion, tuple[StopReason, bool] | None, bool]:
         """Samples a turn; returns it, the budget that truncated it, and whether the environment's limit did."""
