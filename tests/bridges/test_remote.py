@@ -387,12 +387,19 @@ async def test_no_environment_is_lost_because_the_event_loop_of_its_server_was_h
 
 async def test_a_step_that_outlasts_its_deadline_is_ended_on_the_server() -> None:
     envs: list[FakeEnv] = []
-    factory = lambda row: envs.append(FakeEnv(row, step_hook=lambda _: asyncio.Event().wait())) or envs[-1]  # noqa: E731
-    async with serving(factory) as server:
+    ended: list[bool] = []
+
+    async def hang(_: Action) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(envs[0].closed == 0)
+
+    async with serving(lambda row: envs.append(FakeEnv(row, step_hook=hang)) or envs[-1]) as server:
         limits = replace(LIMITS, turn_timeout_s=0.2)
         episode = await play(lambda row: make_env(row, url=server.url), "call:a", limits=limits)
         assert episode.stop_reason is StopReason.TIMEOUT
-        assert (server.health("sessions"), server.health("running_calls"), envs[0].closed) == (0, 0, 1)
+        assert (server.health("sessions"), ended, envs[0].closed) == (0, [True], 1)
 
 
 def cutting(lost: int) -> Callable[[Any], Any]:
