@@ -306,7 +306,7 @@ async def test_a_slow_call_does_not_delay_the_others_of_its_request() -> None:
         await asyncio.gather(*(env.start() for env in envs))
         before = len(server.requests)
         slow, fast = (asyncio.ensure_future(env.step(CALL)) for env in envs)
-        await fast
+        await asyncio.wait_for(fast, 30)
         assert len(server.requests) - before == 1 and not slow.done()
         fast_is_back.set()
         await slow
