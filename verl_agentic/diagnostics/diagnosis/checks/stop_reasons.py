@@ -11,6 +11,7 @@ _ADVICE = {
     "max_turns": "raise agentic.limits.max_turns, or keep tokens for an answer (answer_reserve_tokens)",
     "no_action": "the environment needs an action in every turn: compare their format with "
     "agentic.protocol; warm up on demonstrations (SFT)",
+    "agent_failed": "the agent program crashes or hangs after turns of the policy: read the log of the workers",
 }
 
 
