@@ -35,7 +35,7 @@ NOT_SHARED = -1
 """Id of a token that no sibling shares."""
 _STATE = (
     *("messages", "actions", "turn_rewards", "states", "info", "num_sampled", "_context", "_turn", "_last_turn"),
-    *("min_weights_version", "max_weights_version", "_offered", "_announced", "_tool_names", "_automaton", "_state"),
+    *("min_weights_version", "max_weights_version", "_offered", "_announced", "_tool_names", "_constraint"),
 )
 """State that a branch copies from its parent, besides its tokens."""
 

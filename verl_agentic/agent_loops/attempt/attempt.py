@@ -10,15 +10,16 @@ from typing import Any, TypeVar, cast
 
 from verl_agentic.agent_loops.attempt import boundary_checks, compaction
 from verl_agentic.agent_loops.attempt.compaction import Compaction
+from verl_agentic.agent_loops.attempt.episode_setup import EpisodeSetup as EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration
-from verl_agentic.agent_loops.attempt.ltl import ANSWER, Formula, LtlAutomaton, automaton_of
+from verl_agentic.agent_loops.attempt.ltl import CallConstraint
 from verl_agentic.agent_loops.attempt.row_prompts import encode_row
 from verl_agentic.agent_loops.attempt.stop_texts import cut_at_stop, ends_in_stop_text
+from verl_agentic.agent_loops.attempt.stopped import WITHOUT_ANSWER, Stopped
 from verl_agentic.agent_loops.attempt.tool_changes import announcement, tool_name
-from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, TextTokenizer, clip, encodable
-from verl_agentic.agent_loops.codec.codec import Codec, ContextTokens, Schema
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.policy import Completion, Policy
+from verl_agentic.agent_loops.codec.clipping import CHARS_PER_TOKEN, clip, encodable
+from verl_agentic.agent_loops.codec.codec import ContextTokens, Schema
+from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.threads import offload_if_long
 from verl_agentic.agent_loops.trace import timeline, tool_spans
 from verl_agentic.deadlines import OverrunError, within
@@ -39,44 +40,6 @@ from verl_agentic.types import (
 )
 
 T = TypeVar("T")
-WITHOUT_ANSWER = {
-    StopReason.MAX_TURNS: "it used all of its turns",
-    StopReason.MAX_TOKENS: "it used all of its tokens",
-    StopReason.CONTEXT_FULL: "its context is full",
-}
-"""Messages for sub-agents that ended without an answer."""
-_INVALID_ACTION = "call_error/invalid_action"
-
-
-class Stopped(Exception):
-    """Ends the turns of an episode; never leaves this package."""
-
-    def __init__(self, reason: StopReason, error: str | None = None) -> None:
-        super().__init__(error or reason.value)
-        self.reason = reason
-        self.error = error
-        """Error message, if the reason makes the episode void."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeSetup:
-    """Settings of all attempts at an episode."""
-
-    policy: Policy
-    codec: Codec
-    tokenizer: TextTokenizer
-    limits: EpisodeLimits
-    compaction: Compaction | None = None
-    exploration: Exploration = field(default_factory=Exploration)
-    guidance: bool = False
-    """Whether a failed episode (outcome below 1) is retried with the environment's guidance, if it gives any. Only the
-    second attempt is trained, with the guidance in its prompt. Its siblings are the other guided sessions."""
-    instruction: str = ""
-    """Text that is added to the prompt of the environment, such as one of an evolving population."""
-    constraint: str = ""
-    """Specification in linear temporal logic of the calls that may come next; see `ltl`. Empty: any."""
-    has_rubric: bool = False
-    """Whether a rubric scores the episode later, so that the environment need not."""
 
 
 @dataclass(kw_only=True)
@@ -126,9 +89,7 @@ class Attempt:
     """The tools that the environment had when it was asked last."""
     _tool_names: Sequence[str] = ()
     _turn: int = 0
-    _automaton: LtlAutomaton | None = None
-    _state: Formula = ()
-    """State of the automaton before the next call."""
+    _constraint: CallConstraint | None = None
     _last_turn: StopReason | None = None
     """Reason, if the policy was told that this turn is the last."""
     _turn_limits: TurnLimits = field(default_factory=TurnLimits)
@@ -251,8 +212,7 @@ class Attempt:
             self._tools = self._offered = [tool.schema for tool in env.tools]
             self._tool_names = [tool.name for tool in env.tools]
         if self.setup.constraint:
-            self._automaton = automaton_of(self.setup.constraint, tuple(self._tool_names))
-            self._state = self._automaton.start
+            self._constraint = CallConstraint(self.setup.constraint, self._tool_names)
         if self.label != timeline.SUB_AGENT:
             self.info["tools_offered"] = len(self._tools)
         self.env_s += time.monotonic() - started
@@ -275,10 +235,8 @@ class Attempt:
             return
         if self._last_turn is not None and action.tool_calls:
             raise Stopped(self._last_turn)
-        refused = self._refuse_answer(action)
+        refused = self._constraint.refuse_answer(action) if self._constraint is not None else None
         observation = await self._step(env, action) if refused is None else refused
-        if refused is not None:
-            self.info.update(cast("Any", refused.info))
         if observation.stop is not None:
             raise Stopped(observation.stop)
         if self._last_turn is not None:
@@ -298,8 +256,8 @@ class Attempt:
                 [*forced, *completion.token_ids], turn=self._turn, tools=self._callable_tools
             )
         action = boundary_checks.limit_calls(action, self.setup.limits.max_calls_per_turn)
-        if self._automaton is not None:
-            action, self._state = self._automaton.constrain(action, self._state)
+        if self._constraint is not None:
+            action = self._constraint.apply(action)
         num_tokens = len(forced) + len(completion.token_ids)
         action = replace(action, num_context_tokens=seen, num_tokens=num_tokens, is_cut=is_limited)
         self.info.update(action.counts)
@@ -313,9 +271,8 @@ class Attempt:
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
-        only = self._automaton.only_call(self._state) if self._automaton is not None else None
-        if only is not None and self._last_turn is None:
-            text = codec.call_prefix(only)
+        if self._constraint is not None and self._constraint.only_call and self._last_turn is None:
+            text = codec.call_prefix(self._constraint.only_call)
         elif not text and exploration.epsilon_tool and self._last_turn is None:
             tool = exploration.tool(self._turn, self._tool_names)
             text = codec.call_prefix(tool) if tool is not None else ""
@@ -330,12 +287,6 @@ class Attempt:
         self.trajectory.append_context(ids, turn=self._turn, kind=SegmentKind.FRAMEWORK)
         self.info["forced_tokens"] += len(ids)
         return ids
-
-    def _refuse_answer(self, action: Action) -> Observation | None:
-        """Returns an error in place of the end of the episode, if the constraint does not allow an answer yet."""
-        if self._automaton is None or action.tool_calls or ANSWER in self._automaton.allowed(self._state):
-            return None
-        return Observation((Message("user", self._automaton.refusal(self._state)),), info={_INVALID_ACTION: 1.0})
 
     async def _generate(self) -> tuple[Completion, tuple[StopReason, bool] | None, bool]:
         """Samples a turn; returns it, the budget that truncated it, and whether the environment's limit did."""

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from verl_agentic.errors import ConfigError
-from verl_agentic.types import Action
+from verl_agentic.types import Action, Message, Observation
 
 ANSWER = "answer"
 _TOKEN = re.compile(r"\s*(->|[()!&|]|[A-Za-z_][\w.-]*)")
@@ -180,29 +180,9 @@ class LtlAutomaton:
         """Returns the labels that may come next; in the order of the labels."""
         return tuple(label for label in self.labels if self._is_allowed(self._edges[state][label], label))
 
-    def only_call(self, state: Formula) -> str | None:
-        """Returns the tool that must come next; None if there is a choice, or the answer must come."""
-        allowed = self.allowed(state)
-        return allowed[0] if len(allowed) == 1 and allowed[0] != ANSWER else None
-
-    def constrain(self, action: Action, state: Formula) -> tuple[Action, Formula]:
-        """Returns the action with its forbidden calls as errors, and the state after the others.
-
-        Calls of unknown tools and malformed calls are not executed anyway, and change nothing.
-        """
-        calls = list(action.tool_calls)
-        for place, call in enumerate(calls):
-            if call.error is not None or call.name not in self._edges[state]:
-                continue
-            if call.name in self.allowed(state):
-                state = self._edges[state][call.name]
-            else:
-                calls[place] = replace(call, error=self.refusal(state), error_kind="invalid_action")
-        return replace(action, tool_calls=tuple(calls)), state
-
-    def refusal(self, state: Formula) -> str:
-        """Returns the error for the policy."""
-        return f"this is not allowed now, and was not carried out; what may come next: {', '.join(self.allowed(state))}"
+    def after(self, state: Formula, label: str) -> Formula:
+        """Returns the state after an allowed label."""
+        return self._edges[state][label]
 
     def _is_allowed(self, state: Formula, label: str) -> bool:
         return accepts(state) if label == ANSWER else state in self._live
@@ -232,7 +212,44 @@ class LtlAutomaton:
             live |= more
 
 
-@lru_cache(maxsize=64)
-def automaton_of(spec: str, tools: tuple[str, ...]) -> LtlAutomaton:
-    """Returns the automaton of a specification; compiled once per process. Raises ConfigError as `LtlAutomaton`."""
-    return LtlAutomaton(spec, tools)
+_automaton_of = lru_cache(maxsize=64)(LtlAutomaton)
+
+
+class CallConstraint:
+    """The constraint of one episode, and its state."""
+
+    def __init__(self, spec: str, tools: Iterable[str]) -> None:
+        """Compiles a specification, once per process. Raises ConfigError as `LtlAutomaton`."""
+        self._automaton = _automaton_of(spec, tuple(tools))
+        self._state = self._automaton.start
+
+    @property
+    def only_call(self) -> str:
+        """The tool that must come next; empty if there is a choice, or the answer must come."""
+        allowed = self._automaton.allowed(self._state)
+        return allowed[0] if len(allowed) == 1 and allowed[0] != ANSWER else ""
+
+    def apply(self, action: Action) -> Action:
+        """Returns the action with its forbidden calls as errors; the others change the state.
+
+        Malformed calls and calls of other tools are no labels: they change nothing.
+        """
+        calls = list(action.tool_calls)
+        for place, call in enumerate(calls):
+            if call.error is not None or call.name not in self._automaton.labels:
+                continue
+            if call.name in self._automaton.allowed(self._state):
+                self._state = self._automaton.after(self._state, call.name)
+            else:
+                calls[place] = replace(call, error=self._refusal(), error_kind="invalid_action")
+        return replace(action, tool_calls=tuple(calls))
+
+    def refuse_answer(self, action: Action) -> Observation | None:
+        """Returns an error in place of the end of the episode, if an answer is not allowed yet."""
+        if action.tool_calls or ANSWER in self._automaton.allowed(self._state):
+            return None
+        return Observation((Message("user", self._refusal()),))
+
+    def _refusal(self) -> str:
+        allowed = ", ".join(self._automaton.allowed(self._state))
+        return f"this is not allowed now, and was not carried out; what may come next: {allowed}"

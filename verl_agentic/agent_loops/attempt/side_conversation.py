@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from verl_agentic.agent_loops.attempt.attempt import WITHOUT_ANSWER, Attempt, Stopped
+from verl_agentic.agent_loops.attempt.attempt import Attempt
 from verl_agentic.agent_loops.attempt.exploration import Exploration
+from verl_agentic.agent_loops.attempt.stopped import WITHOUT_ANSWER, Stopped
 from verl_agentic.agent_loops.trace import timeline
 from verl_agentic.errors import EnvError
 from verl_agentic.tools.delegate import NoAnswerError
