@@ -28,16 +28,7 @@ from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, 
 from verl_agentic.tools.delegate import NoAnswerError
 from verl_agentic.tools.tool import Tool
 from verl_agentic.trajectory import Trajectory
-from verl_agentic.types import (
-    VOID_REASONS,
-    Action,
-    Message,
-    NewRow,
-    Observation,
-    SegmentKind,
-    StopReason,
-    TurnLimits,
-)
+from verl_agentic.types import VOID_REASONS, Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
 
 T = TypeVar("T")
 
