@@ -130,7 +130,7 @@ async def test_arguments_can_neither_block_the_process_nor_be_code(
     assert told in data.Apis(task).call(name, arguments)
 
 
-@pytest.mark.parametrize("category", ["parallel_multiple", "live_parallel", "irrelevance"])
+@pytest.mark.parametrize("category", ["parallel_multiple", "live_parallel"])
 async def test_single_turn_rows_are_played_as_function_calling(category: str) -> None:
     package = load_env_package(f"bfcl/{category}")
     assert package.make_rows is not None
@@ -156,7 +156,7 @@ def test_train_and_test_share_no_scenario_and_all_tasks_can_be_test_rows() -> No
         make_rows(split="test", count=200, seed=0, train_share=0)
 
 
-def test_a_task_that_is_not_installed_or_faulty_is_refused() -> None:
+async def test_a_task_that_is_not_installed_or_faulty_is_refused() -> None:
     for task_id in ("multi_turn_base_173", "multi_turn_base_999"):
         with pytest.raises(DataError, match="has no task"):
-            PACKAGE.make_env(EnvRow(prompt=(), ground_truth="[]", extra={"task_id": task_id}))
+            await PACKAGE.make_env(EnvRow(prompt=(), ground_truth="[]", extra={"task_id": task_id})).start()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,12 @@ from verl_agentic.types import Action, Message, ToolCall
 
 pytest.importorskip("mcp")
 SERVER = Path(__file__).parents[1] / "fixtures" / "mcp_server.py"
-STDIO: dict[str, Any] = {"command": sys.executable, "args": [str(SERVER)]}
+STDIO: dict[str, Any] = {
+    "command": sys.executable,
+    "args": [str(SERVER)],
+    "call_timeout_s": 120,
+    "start_timeout_s": 600,
+}
 
 
 def _children() -> int:
@@ -35,6 +42,16 @@ def shout(text: str) -> str:
 
 async def _call(tools: list[Tool], tool: str, /, **arguments: Any) -> ToolResult:
     return await next(found for found in tools if found.name == tool).call(arguments)
+
+
+@contextlib.contextmanager
+def _deadline_of(tools: list[Any], seconds: float) -> Iterator[None]:
+    """Sets the deadline of calls, which other calls of a test must not have."""
+    connection = tools[0]._connection
+    before = connection.server
+    connection.server = dataclasses.replace(before, call_timeout_s=seconds)
+    yield
+    connection.server = before
 
 
 async def _opened(**keys: Any) -> tuple[McpTools, list[Tool]]:
@@ -93,8 +110,9 @@ async def test_schemas_are_the_servers_own_and_its_errors_are_results_for_the_po
 
 
 async def test_a_late_call_is_an_error_for_the_policy_and_a_dead_server_voids_the_episode() -> None:
-    mcp, tools = await _opened(call_timeout_s=0.3)
-    late = await _call(tools, "wait", seconds=30)
+    mcp, tools = await _opened()
+    with _deadline_of(tools, 0.3):
+        late = await _call(tools, "wait", seconds=600)
     assert (late.error_kind, late.content) == ("tool_timeout", "Error: no result within 0.3 s")
     assert (await _call(tools, "wait", seconds=0)).content == "waited"
     for _ in range(2):  # the call that ends the server, and the next one
@@ -117,12 +135,14 @@ async def test_an_episode_has_a_server_of_its_own_unless_episodes_share_it() -> 
 
 
 async def test_a_shared_server_that_hangs_ends_for_all_its_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_connection, "_ALIVE_S", 0.2)
-    mcp = McpTools({"fixture": {**STDIO, "call_timeout_s": 0.3}}, num_shared=1)
-    tools = await mcp.open()
-    assert (await _call(tools, "wait", seconds=30)).error_kind == "tool_timeout"
+    tools = await McpTools({"fixture": STDIO}, num_shared=1).open()
+    monkeypatch.setattr(mcp_connection, "_ALIVE_S", 60)
+    with _deadline_of(tools, 0.3):
+        assert (await _call(tools, "wait", seconds=600)).error_kind == "tool_timeout"
     assert (await _call(tools, "count")).content == "1"  # late, but not hung
-    assert (await _call(tools, "hang", seconds=1)).error_kind == "tool_timeout"
+    monkeypatch.setattr(mcp_connection, "_ALIVE_S", 0.3)
+    with _deadline_of(tools, 0.3):
+        assert (await _call(tools, "hang", seconds=600)).error_kind == "tool_timeout"
     with pytest.raises(EnvError):
         await _call(tools, "count")
 
@@ -137,7 +157,7 @@ async def test_http_servers_get_the_headers_and_their_end_voids_the_episode(http
     await process.wait()
     for _ in range(2):
         with pytest.raises(EnvError, match=r"MCP server 'fixture' .* cannot be reached"):
-            await asyncio.wait_for(_call(tools, "count"), 10)
+            await asyncio.wait_for(_call(tools, "count"), 60)
     await mcp.close()
     with pytest.raises(EnvError, match="cannot be reached"):
         await McpTools({"fixture": {"url": url}}).open()

@@ -44,7 +44,7 @@ class McpServer(Settings):
     """HTTP headers of every request."""
     tools: Sequence[str] = ()
     """Names of the tools that the policy gets. Empty: all of them."""
-    start_timeout_s: float = setting(60.0, above=0)
+    start_timeout_s: float = setting(120.0, above=0)
     """Deadline of the connection, in seconds."""
     call_timeout_s: float = setting(30.0, above=0)
     """Deadline of a call, in seconds. A call that takes longer is an error for the policy."""
@@ -76,6 +76,7 @@ class McpConnection:
         self._last_words = ""
         self._is_open, self._is_closing = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._hold(), name=f"mcp server {name}")
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio prints it
 
     @property
     def is_alive(self) -> bool:

@@ -7,7 +7,7 @@ from .rows import gold, make_rows
 
 CARD = EnvCard(
     family="function calling",
-    size="4,249 rows in 14 categories",
+    size="3,125 rows in 12 categories",
     extra="bfcl",
     needs="`pip install --no-deps bfcl-eval`",
     tasks=read_tasks(__file__),

@@ -36,17 +36,18 @@ class BfclEnv(ToolEnv):
     """A task of several turns. A turn of the policy without a call ends the user's turn."""
 
     def __init__(self, row: EnvRow) -> None:
-        self._task = task_of(row.extra["task_id"])
-        self._solution = [[read_call(call, self._task) for call in turn] for turn in json.loads(row.ground_truth)]
         super().__init__(row, [], max_parallel_calls=1)
-        self._withheld: dict[str, list[str]] = self._task.get("missed_function", {})
         self._turn = self._num_steps = self._num_calls_before = self._num_passed = 0
         self.results: list[str] = []
         """Results of all calls so far."""
 
     async def start(self) -> tuple[Message, ...]:
-        """Loads the APIs, once for the policy and once for the solution."""
-        self.apis, self._solved = await in_thread(lambda: (Apis(self._task), Apis(self._task)))
+        """Loads the APIs.
+
+        Raises:
+            DataError: the installed package does not have the task.
+        """
+        await in_thread(self._load)
         self._offer_tools()
         return self.row.prompt
 
@@ -70,6 +71,12 @@ class BfclEnv(ToolEnv):
         share = self._num_passed / len(self._solution)
         return Reward(float(share == 1), info={"turns_passed": share})
 
+    def _load(self) -> None:
+        self._task = task_of(self.row.extra["task_id"])
+        self._solution = [[read_call(call, self._task) for call in turn] for turn in json.loads(self.row.ground_truth)]
+        self._withheld: dict[str, list[str]] = self._task.get("missed_function", {})
+        self.apis, self._solved = Apis(self._task), Apis(self._task)  # the policy's, and the solution's
+
     def _turn_passes(self) -> bool:
         """Returns whether the APIs are in the state of the solution and gave its results, in this turn or before."""
         with needs_bfcl():
@@ -91,9 +98,5 @@ class BfclEnv(ToolEnv):
 
 
 def make_env(row: EnvRow) -> ToolEnv:
-    """Returns the environment of a row: `function_calling` for single-turn rows.
-
-    Raises:
-        DataError: the installed package does not have the task.
-    """
+    """Returns the environment of a row: `function_calling` for single-turn rows."""
     return cast("ToolEnv", single_turn().make_env(row)) if "case" in row.extra else BfclEnv(row)

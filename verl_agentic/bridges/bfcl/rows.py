@@ -18,6 +18,8 @@ from verl_agentic.types import Message, ToolCall
 from .data import data_file, read_call, task_of, tasks
 
 _CATEGORIES = read_tasks(__file__)
+"""Not listed: `irrelevance` and `live_irrelevance`, whose check accepts any text without a call, and categories without
+answers or a back end (memory, web search, Java, JavaScript, `live_relevance`)."""
 
 
 def make_rows(*, split: str, count: int, seed: int, task: str | None = None, train_share: float = 0.75) -> list[EnvRow]:
