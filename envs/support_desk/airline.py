@@ -153,17 +153,15 @@ class Airline(Domain):
         if key is None:
             raise RefusedError("too many reservations")
         booked = [self._seat(flight, cabin, len(passengers)) for flight in flights]
-        price = sum(flight["price"] for flight in booked) * len(passengers) + _BAG * nonfree_baggages
-        price += _INSURANCE * len(passengers) * (insurance == "yes")
+        fare = sum(flight["price"] for flight in booked) + _INSURANCE * (insurance == "yes")
+        price = fare * len(passengers) + _BAG * nonfree_baggages
         for payment in payment_methods:
             self._demand_balance(user, payment["payment_id"], payment["amount"])
         paid = sum(payment["amount"] for payment in payment_methods)
         if paid != price:
             raise RefusedError(f"the payments must add up to the price of {price}, got {paid}")
         self._deduct(user_id, payment_methods)
-        for flight in booked:
-            day = self.database.edit("flights", flight["flight_number"])["dates"][flight["date"]]
-            day["available_seats"][cabin] -= len(passengers)
+        self._take_seats(booked, cabin, len(passengers))
         reservation = {
             "reservation_id": key,
             "user_id": user_id,
@@ -283,6 +281,11 @@ class Airline(Domain):
             "date": flight["date"],
             "price": day["prices"][cabin],
         }
+
+    def _take_seats(self, booked: Sequence[Record], cabin: Cabin, count: int) -> None:
+        for flight in booked:
+            day = self.database.edit("flights", flight["flight_number"])["dates"][flight["date"]]
+            day["available_seats"][cabin] -= count
 
     def _flights(
         self, date: str, *, origin: str, destination: str | None = None, after: str | None = None
