@@ -11,6 +11,7 @@ from verl_agentic.bridges.minigrid import CARD, demonstrator, make_rows
 from verl_agentic.bridges.minigrid.env import MiniGridWorld
 from verl_agentic.bridges.minigrid.refused import REFUSED
 from verl_agentic.bridges.minigrid.view import describe
+from verl_agentic.cli.quickstart.course import load_course
 
 gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("minigrid")
@@ -67,3 +68,10 @@ def test_the_bot_goes_on_after_slips() -> None:
 def test_a_level_that_needs_more_steps_gives_no_row() -> None:
     rows = make_rows(split="train", count=5, seed=0, task="BabyAI-GoToLocal-v0", max_steps=4)
     assert all(row.extra["expert_actions"] <= 4 for row in rows)
+
+
+def test_the_levels_of_the_recipe_fit_its_turns() -> None:
+    course = load_course("babyai")
+    assert course.package.make_rows is not None
+    rows = course.package.make_rows(split="train", count=8, seed=0, **course.options)
+    assert all(row.extra["expert_actions"] < course.limits.max_turns for row in rows)

@@ -1,4 +1,4 @@
-"""Games of GEM that are played alone: numbers, codes and sudoku."""
+"""Single-player games of GEM: numbers, codes and sudoku."""
 
 from verl_agentic.env_card import EnvCard, read_tasks
 
