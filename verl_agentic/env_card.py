@@ -14,7 +14,7 @@ from verl_agentic.errors import MissingDependencyError
 class EnvCard:
     """Description of an environment package. The package exports it as `CARD`."""
 
-    family: str
+    kind: str
     """Kind of environment, such as `games` or `web`."""
     size: str
     """Number of tasks, such as `1,000 rows`, or `unlimited` if they are generated."""

@@ -63,13 +63,12 @@ _FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="ht
 
 def page() -> str:
     """Returns the text of the page."""
-    envs = {env["package"]: env for env in describe_envs()}
-    installable = (env for env in envs.values() if env["extra"] and _is_drawn(env) and len(env["ids"]) > 1)
-    many = next(installable, envs["search_qa"])
-    intro = _INTRO.format(many=many["package"], extra=many["extra"], task=many["ids"][0].partition("/")[2])
+    envs = {env["family"]: env for env in describe_envs()}
+    many = envs["textarena"]
+    intro = _INTRO.format(many=many["family"], extra=many["extra"], task=many["ids"][0].partition("/")[2])
     num_ids = sum(len(env["ids"]) for env in envs.values())
-    families = {env["family"] for env in envs.values()}
-    total = f"{num_ids} ids in {len(envs)} environments of {len(families)} kinds.\n"
+    kinds = {env["kind"] for env in envs.values()}
+    total = f"{num_ids} ids in {len(envs)} environments of {len(kinds)} kinds.\n"
     return "\n".join([intro, total, *_table(list(envs.values())), *_sections(list(envs.values()))]).rstrip() + "\n"
 
 
@@ -77,21 +76,21 @@ def _table(envs: Sequence[dict]) -> Iterator[str]:
     yield "| environment | ids | kind | tasks | extra | needs | licence of the data |\n|---|---|---|---|---|---|---|"
     for env in envs:
         extra = f"`{env['extra']}`" if env["extra"] else ""
-        cells = [f"[{env['package']}](#{env['package']})", str(len(env["ids"])), env["family"], env["size"], extra]
+        cells = [f"[{env['family']}](#{env['family']})", str(len(env["ids"])), env["kind"], env["size"], extra]
         yield f"| {' | '.join([*cells, env['needs'], env['licence']])} |"
     yield ""
 
 
 def _sections(envs: Sequence[dict]) -> Iterator[str]:
     for env in envs:
-        yield f"## {env['package']}\n\n{env['about']}\n"
-        if (PICTURES / f"{env['package']}.svg").is_file():
-            yield f"![An episode of {env['package']}](environments/{env['package']}.svg)\n"
+        yield f"## {env['family']}\n\n{env['about']}\n"
+        if (PICTURES / f"{env['family']}.svg").is_file():
+            yield f"![An episode of {env['family']}](environments/{env['family']}.svg)\n"
 
 
 def _is_drawn(env: Mapping[str, Any]) -> bool:
-    """Returns whether an episode can be drawn: not of environments on servers that the reader must have."""
-    return env["family"] != "servers"
+    """Returns whether an episode can be drawn: not without a solution or a server that the reader must have."""
+    return env["gold"] and env["kind"] != "servers"
 
 
 def draw(name: str) -> None:
@@ -143,7 +142,7 @@ async def _play(package: EnvPackage) -> Sequence[Message]:
 def main(names: Sequence[str]) -> None:
     """Draws what is missing, or `names`, and writes the page."""
     for env in describe_envs():
-        name = env["package"]
+        name = env["family"]
         if name in names or (not names and _is_drawn(env) and not (PICTURES / f"{name}.svg").is_file()):
             try:
                 draw(name)

@@ -7,5 +7,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(family="search", size="unlimited, 860 pages; GAIA's and BrowseComp's files", extra="search")
+CARD = EnvCard(kind="search", size="unlimited, 860 pages; GAIA's and BrowseComp's files", extra="search")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(family="code", size="unlimited, 6 families of problems")
+CARD = EnvCard(kind="code", size="unlimited, 6 families of problems")
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

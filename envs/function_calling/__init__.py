@@ -8,5 +8,5 @@ from .gold import gold
 from .rows import make_rows
 from .toolrl import from_toolrl
 
-CARD = EnvCard(family="function calling", size="unlimited, 12 APIs; reads BFCL and ToolRL files")
+CARD = EnvCard(kind="function calling", size="unlimited, 12 APIs; reads BFCL and ToolRL files")
 __all__ = ["CARD", "from_bfcl", "from_toolrl", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .env import demonstrator, gold, make_env
 from .house_maker import KINDS
 from .rows import make_rows
 
-CARD = EnvCard(family="household", size="unlimited, 6 kinds of tasks", tasks=tuple(KINDS))
+CARD = EnvCard(kind="household", size="unlimited, 6 kinds of tasks", tasks=tuple(KINDS))
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

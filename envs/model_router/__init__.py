@@ -6,5 +6,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(family="routing", size="18,000 questions, 4 scripted models offline")
+CARD = EnvCard(kind="routing", size="18,000 questions, 4 scripted models offline")
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .demos import demonstrator, gold
 from .env import make_env
 from .tasks import make_rows
 
-CARD = EnvCard(family="mathematics", size="unlimited")
+CARD = EnvCard(kind="mathematics", size="unlimited")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(family="software engineering", size="unlimited, from installed packages", licence="of each package")
+CARD = EnvCard(kind="software engineering", size="unlimited, from installed packages", licence="of each package")
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .env import make_env
 from .gold import gold
 from .rows import TASKS, make_rows
 
-CARD = EnvCard(family="self-play", size="unlimited", tasks=TASKS)
+CARD = EnvCard(kind="self-play", size="unlimited", tasks=TASKS)
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

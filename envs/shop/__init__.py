@@ -7,5 +7,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(family="web", size="unlimited, 1,080 products; WebShop's files", extra="search")
+CARD = EnvCard(kind="web", size="unlimited, 1,080 products; WebShop's files", extra="search")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(family="software engineering", size="6 sample tasks; more by `verl-agentic swe`")
+CARD = EnvCard(kind="software engineering", size="6 sample tasks; more by `verl-agentic swe`")
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

@@ -6,5 +6,5 @@ from .demos import demonstrator, gold
 from .env import make_env
 from .rows import make_rows
 
-CARD = EnvCard(family="software engineering", size="unlimited")
+CARD = EnvCard(kind="software engineering", size="unlimited")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

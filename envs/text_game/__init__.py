@@ -8,5 +8,5 @@ from .gold import gold
 from .hindsight import describe
 from .rows import make_rows
 
-CARD = EnvCard(family="games", size="unlimited, 4 games")
+CARD = EnvCard(kind="games", size="unlimited, 4 games")
 __all__ = ["CARD", "demonstrator", "describe", "gold", "make_env", "make_rows"]

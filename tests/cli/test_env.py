@@ -126,8 +126,8 @@ def test_the_list_has_every_environment_with_what_it_offers(
 ) -> None:
     assert main(["env", "list", "--json"]) == 0
     listed = {env["id"]: env for env in json.loads(capsys.readouterr().out)}
-    assert {env["package"] for env in listed.values()} == set(known_envs())
-    assert all(env["family"] and env["size"] and env["licence"] and env["about"] for env in listed.values())
+    assert {env["family"] for env in listed.values()} == set(known_envs())
+    assert all(env["kind"] and env["size"] and env["licence"] and env["about"] for env in listed.values())
     math = listed["python_math"]
     assert (math["make_rows"], math["gold"], math["examples"]) == (True, True, 5) and "Multiplications" in math["about"]
     assert main(["env", "list"]) == 0

@@ -5,7 +5,7 @@ from verl_agentic.bridges.agentgym.wires import WIRES
 from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
-    family="servers",
+    kind="servers",
     size="the server's",
     licence="the server's",
     extra="agentgym",

@@ -4,7 +4,7 @@ from verl_agentic.bridges.appworld.env import make_env, make_rows
 from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
-    family="servers",
+    kind="servers",
     size="the data's",
     licence="yours",
     extra="appworld",

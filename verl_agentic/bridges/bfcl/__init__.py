@@ -6,7 +6,7 @@ from .env import make_env
 from .rows import gold, make_rows
 
 CARD = EnvCard(
-    family="function calling",
+    kind="function calling",
     size="3,125 rows in 12 categories",
     extra="bfcl",
     needs="`pip install --no-deps bfcl-eval`",

@@ -6,7 +6,7 @@ from .env import make_env
 from .rows import make_rows
 
 CARD = EnvCard(
-    family="web",
+    kind="web",
     size="of each benchmark",
     licence="of each benchmark",
     needs="a BrowserGym package such as `browsergym-webarena`, and the sites of its benchmark",

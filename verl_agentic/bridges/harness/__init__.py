@@ -19,7 +19,7 @@ from verl_agentic.registry import load_address
 if TYPE_CHECKING:
     from verl_agentic.bridges.harness.env import HarnessEnv, OnFailure
 
-CARD = EnvCard(family="your agents", size="your rows", licence="yours", extra="serve")
+CARD = EnvCard(kind="your agents", size="your rows", licence="yours", extra="serve")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]
 _EXAMPLE = "verl_agentic.bridges.harness.example_agent"
 

@@ -5,5 +5,5 @@ from verl_agentic.env_card import EnvCard
 from .env import make_env
 from .rows import gold, make_rows
 
-CARD = EnvCard(family="tools", size="unlimited; any MCP server with rows of yours", extra="mcp")
+CARD = EnvCard(kind="tools", size="unlimited; any MCP server with rows of yours", extra="mcp")
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

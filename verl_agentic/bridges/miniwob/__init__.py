@@ -7,7 +7,7 @@ from .gold import gold
 from .rows import make_rows
 
 CARD = EnvCard(
-    family="web",
+    kind="web",
     size="unlimited, by seed",
     licence="MIT",
     extra="miniwob",

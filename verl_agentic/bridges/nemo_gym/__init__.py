@@ -5,7 +5,7 @@ from verl_agentic.bridges.nemo_gym.rows import make_rows
 from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
-    family="servers",
+    kind="servers",
     size="the server's",
     licence="the server's",
     extra="nemo_gym",

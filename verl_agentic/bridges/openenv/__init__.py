@@ -3,7 +3,5 @@
 from verl_agentic.bridges.openenv.env import make_env, make_rows
 from verl_agentic.env_card import EnvCard
 
-CARD = EnvCard(
-    family="servers", size="the server's", licence="the server's", extra="openenv", needs="an OpenEnv server"
-)
+CARD = EnvCard(kind="servers", size="the server's", licence="the server's", extra="openenv", needs="an OpenEnv server")
 __all__ = ["CARD", "make_env", "make_rows"]

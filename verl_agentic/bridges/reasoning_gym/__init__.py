@@ -6,6 +6,6 @@ from .env import gold, make_env
 from .rows import make_rows
 
 CARD = EnvCard(
-    family="reasoning", size="unlimited", licence="Apache-2.0", extra="reasoning_gym", tasks=read_tasks(__file__)
+    kind="reasoning", size="unlimited", licence="Apache-2.0", extra="reasoning_gym", tasks=read_tasks(__file__)
 )
 __all__ = ["CARD", "gold", "make_env", "make_rows"]

@@ -4,7 +4,7 @@ from verl_agentic.bridges.remote.package import describe, gold, make_env, make_r
 from verl_agentic.env_card import EnvCard
 
 CARD = EnvCard(
-    family="servers",
+    kind="servers",
     size="the server's",
     licence="the server's",
     extra="remote",

@@ -5,5 +5,5 @@ from verl_agentic.env_card import EnvCard
 from .env import make_env
 from .rows import gold, make_rows, rows_of
 
-CARD = EnvCard(family="adapters", size="unlimited example rows; any environment for TRL with rows of yours")
+CARD = EnvCard(kind="adapters", size="unlimited example rows; any environment for TRL with rows of yours")
 __all__ = ["CARD", "gold", "make_env", "make_rows", "rows_of"]

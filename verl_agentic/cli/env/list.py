@@ -55,10 +55,10 @@ def _show(entries: Sequence[dict[str, Any]]) -> None:
     from rich.text import Text
 
     table = Table("environment", "ids", "tasks", "extra", "needs", "what it is")
-    packages = {entry["package"]: entry for entry in entries}
+    packages = {entry["family"]: entry for entry in entries}
     for name, env in packages.items():
         about = Text(env["about"]) if env["error"] is None else Text(env["error"], style="red")
-        num_ids = sum(entry["package"] == name for entry in entries)
+        num_ids = sum(entry["family"] == name for entry in entries)
         table.add_row(name, str(num_ids), env["size"], env["extra"], env["needs"], about)
     table.caption = (
         f"{len(entries)} ids. `env list ENVIRONMENT` prints its ids; `pip install 'verl-agentic[EXTRA]'` installs what "
@@ -72,17 +72,17 @@ def _describe(name: str) -> dict[str, Any]:
     from verl_agentic.env_package import load_env_package
     from verl_agentic.errors import AgenticError
 
-    entry: dict[str, Any] = {"ids": [name], "package": name, "family": "", "size": "", "extra": "", "needs": ""}
+    entry: dict[str, Any] = {"ids": [name], "family": name, "kind": "", "size": "", "extra": "", "needs": ""}
     entry |= {"licence": "", "about": "", "make_rows": False, "gold": False, "examples": 0, "error": None}
     try:
         package = load_env_package(name)
     except AgenticError as error:
         return {**entry, "error": str(error)}
-    card = package.card or EnvCard(family="", size="")
+    card = package.card or EnvCard(kind="", size="")
     return {
         **entry,
         "ids": [f"{name}/{task}" for task in card.tasks] or [name],
-        "family": card.family,
+        "kind": card.kind,
         "size": card.size,
         "extra": card.extra,
         "needs": card.needs,
