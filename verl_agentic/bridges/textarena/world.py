@@ -72,7 +72,7 @@ class TextArenaWorld:
 
     def random_action(self, rng: random.Random) -> str:
         """Returns a legal action, or any where none is found."""
-        candidates = self._known.candidates(self._game)
+        candidates = list(self._known.candidates(self._game))
         rng.shuffle(candidates)
         return next(filter(self._is_legal, candidates), candidates[0])
 
