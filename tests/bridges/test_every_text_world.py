@@ -12,8 +12,6 @@ from verl_agentic.data.env_validation.validate_env import validate
 from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import MissingDependencyError
 
-# Foreign packages leave open files to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 _PACKAGES = ("gem", "gymnasium", "household", "minigrid", "reasoning_gym", "textarena")
 _TASKS = {name: card.tasks for name in _PACKAGES if (card := load_env_package(name).card) is not None}
 _IDS = [f"{name}/{task}" for name, tasks in _TASKS.items() for task in tasks]

@@ -1,8 +1,8 @@
 """Gives every episode of a foreign package random numbers of its own.
 
 Some packages of games seed and use Python's global generator, which parallel episodes and the trainer share. Their
-modules get a stand-in for the module `random`, which passes calls to the generator of the running game. They also get
-a silent `print`.
+modules get a fake of the module `random`, which passes calls to the generator of the running game, and a silent
+`print`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any
 
 _generator: ContextVar[random.Random | None] = ContextVar("scoped_random_generator", default=None)
@@ -31,14 +32,36 @@ _SCOPED = _ScopedRandom()
 @contextlib.contextmanager
 def drawing_from(generator: random.Random, *, package: str) -> Iterator[None]:
     """Lets the modules of a package draw from a generator while the block runs, in this thread or task."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(f"{package}.") and vars(module).get("random") is random:
-            vars(module).update(random=_SCOPED, print=_silent)
+    _patch(package)
     token = _generator.set(generator)
     try:
         yield
     finally:
         _generator.reset(token)
+
+
+def silence(package: str) -> None:
+    """Gives the imported modules of a package a `print` that prints nothing."""
+    for module in _modules(package):
+        vars(module)["print"] = _silent
+
+
+_patched: dict[str, int] = {}
+"""Package -> number of modules in the process when it was patched: others may have been imported since."""
+
+
+def _patch(package: str) -> None:
+    if _patched.get(package) == len(sys.modules):
+        return
+    silence(package)
+    for module in _modules(package):
+        if vars(module).get("random") is random:
+            vars(module)["random"] = _SCOPED
+    _patched[package] = len(sys.modules)
+
+
+def _modules(package: str) -> list[ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
 
 
 def _silent(*values: object, **options: object) -> None:

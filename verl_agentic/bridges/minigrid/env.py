@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.bridges.scoped_random import silence
 from verl_agentic.bridges.task_rows import Split, draw_rows
 from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, expert_policy, solved_row
 from verl_agentic.env import EnvRow
@@ -40,6 +41,7 @@ class MiniGridWorld:
         with needs_extra("minigrid", what="the environment minigrid"):
             import gymnasium
             from minigrid.utils.baby_ai_bot import BabyAIBot  # importing minigrid registers the levels
+        silence("minigrid")
         self._env = gymnasium.make(self._task, disable_env_checker=True)
         seen, _ = self._env.reset(seed=self._seed)
         if self._with_expert:

