@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -75,3 +77,12 @@ def test_rows_have_a_line_that_wins_only_where_no_solution_is_known(capfd: Any) 
     (found,) = make_rows(split="train", count=1, seed=0, task="Nim-v0")
     assert known.ground_truth["line"] == [] and len(found.ground_truth["line"]) == found.extra["expert_actions"]
     assert capfd.readouterr().out == "", "the games print nothing"
+
+
+def test_the_first_game_of_a_process_is_the_game_of_its_seed() -> None:
+    # Secretary keeps `random.random` when it is made, so its module must have the fake by then.
+    code = (
+        "from verl_agentic.bridges.textarena.world import TextArenaWorld as W\n"
+        "assert W('Secretary-v0', 3).reset() == W('Secretary-v0', 3).reset()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -40,10 +41,11 @@ class TextArenaWorld:
     def reset(self) -> str:
         """Makes the game of the seed, and plays up to the first turn of the policy."""
         with needs_extra("textarena", what="the environment textarena"):
-            import textarena
-        with drawing_from(self._generator, package="textarena"):  # a module that `make` imports draws only later
-            self._game = textarena.make(f"{self._task}-raw")
+            registration = importlib.import_module("textarena.envs.registration")
+        name = f"{self._task}-raw"
+        importlib.import_module(registration.ENV_REGISTRY[name].entry_point.partition(":")[0])
         with drawing_from(self._generator, package="textarena"):
+            self._game = registration.make(name)
             self._game.reset(num_players=self._known.players, seed=self._seed)
         self._let_opponent_play()
         return self._seen()
