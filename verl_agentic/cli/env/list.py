@@ -57,14 +57,18 @@ def _show(entries: Sequence[dict[str, Any]]) -> None:
     table = Table("environment", "ids", "tasks", "extra", "needs", "what it is")
     packages = {entry["family"]: entry for entry in entries}
     for name, env in packages.items():
-        about = Text(env["about"]) if env["error"] is None else Text(env["error"], style="red")
+        about = Text(env["about"]) if env["error"] is None else Text("cannot be imported, see below", style="red")
         num_ids = sum(entry["family"] == name for entry in entries)
         table.add_row(name, str(num_ids), env["size"], env["extra"], env["needs"], about)
     table.caption = (
         f"{len(entries)} ids. `env list ENVIRONMENT` prints its ids; `pip install 'verl-agentic[EXTRA]'` installs what "
         "one needs."
     )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for name, env in packages.items():
+        if env["error"] is not None:  # a column of the table would break its words
+            console.print(Text(f"{name}: {env['error']}", style="red"), soft_wrap=True)
 
 
 def _describe(name: str) -> dict[str, Any]:
