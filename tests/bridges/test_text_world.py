@@ -122,7 +122,7 @@ def test_a_world_that_its_expert_does_not_solve_gives_no_row() -> None:
 
 def make(split: Any, count: int, task: str | None = None, seed: int = 0) -> list[EnvRow]:
     def draw(name: str, number: int) -> EnvRow | None:
-        return None if number % 3 == 0 else EnvRow(prompt=(Message("user", f"{name} {number % 50}"),))
+        return None if number % 3 == 0 else EnvRow(prompt=(Message("user", f"{name} {number // 5 % 50}"),))
 
     return draw_rows(("a", "b"), draw, task=task, split=split, count=count, seed=seed)
 
@@ -143,3 +143,16 @@ def test_too_few_rows_and_unknown_tasks_are_refused() -> None:
         make("train", 1, "c")
     with pytest.raises(ConfigError, match="split must be"):
         make("dev", 1)
+
+
+def test_rows_whose_prompts_hide_the_problem_differ_by_their_numbers() -> None:
+    numbers: dict[Any, list[int]] = {"train": [], "test": []}
+    for split, drawn in numbers.items():
+
+        def draw(name: str, number: int, drawn: list[int] = drawn) -> EnvRow:
+            drawn.append(number)
+            return EnvRow(prompt=(Message("user", "Guess my number."),))
+
+        assert len(draw_rows(("a",), draw, task=None, split=split, count=30, seed=0, is_hidden=True)) == 30
+    assert len(set(numbers["train"])) == len(set(numbers["test"])) == 30
+    assert not set(numbers["train"]) & set(numbers["test"])
