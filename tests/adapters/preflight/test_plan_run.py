@@ -119,7 +119,8 @@ def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> N
         f"trainer.default_local_dir={tmp_path / 'out'}",
     ]
     # Their models' vocabularies are made for their texts; this one's is not.
-    overrides += ["data.max_prompt_length=1536", "data.max_response_length=1536"]
+    overrides += ["data.max_prompt_length=3072", "data.max_response_length=4096"]
+    overrides += ["+actor_rollout_ref.model.override_config.max_position_embeddings=8192"]
     if recipe == "sandbox_fusion":
         overrides.append("reward.sandbox_fusion.url=http://127.0.0.1:1/run_code")
     run = plan(recipes_dir() / recipe, "grpo", overrides)
