@@ -63,6 +63,7 @@ EPISODES = {
         "train_self_written": False,
     },
     "guidance": False,
+    "constraint": "!answer U search",
     "branching": {"initial": 2, "beam": 2, "probability": 0.5, "entropy_weight": 0.2, "entropy_tokens": 20},
     "max_void_share": 0.25,
     "external_sessions": 1,
@@ -89,6 +90,15 @@ CURRICULUM = {
     "source_key": "data_source",
     "pass_rate_key": "extra_info.rate",
     "group_size": {"least": 2, "most": 6},
+    "instructions": {
+        "initial": ["", "Search again."],
+        "temperature": 0.2,
+        "memory": 0.5,
+        "size": 4,
+        "trial_groups": 2,
+        "every": 5,
+        "reflector": {"url": "http://127.0.0.1:1/v1", "model": "m"},
+    },
     "task_set": {"proposals": "tasks.jsonl", "check": "module:function", "patience": 3, "value_bounds": [0.1, 0.9]},
 }
 GATES = {
@@ -291,6 +301,7 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
         "trainer/implicit_rewards.py",  # check_implicit_reward
+        "trainer/instructions.py",  # agentic.curriculum.instructions
         "trainer/self_teacher.py",  # teacher_tau
         "offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",

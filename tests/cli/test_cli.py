@@ -18,9 +18,9 @@ from verl_agentic import cli, errors
 _HEAVY = ("torch", "verl", "ray", "transformers", "numpy")
 _HELP_CPU_S = 0.2
 _VERBS = {
-    *("accept", "add", "allow", "answer", "ask", "audit", "check", "compare", "compute"),
+    *("accept", "add", "allow", "answer", "ask", "audit", "check", "close", "compare", "compute"),
     *("evaluate", "export", "give", "label", "leave", "let", "list", "listen", "load", "make"),
-    *("name", "override", "parse", "pass", "play", "print", "read", "refuse", "reject"),
+    *("keep", "name", "override", "parse", "pass", "play", "print", "read", "refuse", "reject"),
     *("repeat", "require", "run", "sample", "save", "score", "send", "serve", "set", "show"),
     *("shuffle", "stop", "take", "test", "train", "try", "use", "wait", "write"),
 }

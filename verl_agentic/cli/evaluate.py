@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     play.add_argument("--best-of", type=int, default=1, metavar="K", help="sample K turns in place of each, and take "
                       "the one that --q values most")  # fmt: skip
-    play.add_argument("--q", metavar="ADDRESS", help="function (messages, text of a turn) -> value, as module:function "
-                      "or path.py:function")  # fmt: skip
+    play.add_argument("--q", metavar="ADDRESS", help="use this function (messages, text of a turn) -> value, as "
+                      "module:function or path.py:function")  # fmt: skip
     play.add_argument(
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
