@@ -97,7 +97,16 @@ CURRICULUM = {
         "size": 4,
         "trial_groups": 2,
         "every": 5,
-        "reflector": {"url": "http://127.0.0.1:1/v1", "model": "m"},
+        "reflector": {
+            "url": "http://127.0.0.1:1/v1",
+            "model": "m",
+            "api_key_env": "KEY",
+            "temperature": 0.5,
+            "max_tokens": 99,
+            "timeout_s": 9.5,
+            "concurrency": 2,
+            "request": {},
+        },
     },
     "task_set": {"proposals": "tasks.jsonl", "check": "module:function", "patience": 3, "value_bounds": [0.1, 0.9]},
 }
@@ -155,7 +164,7 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     ],
 }  # fmt: skip
 CASES = [(path, value, context) for path, cases in SOUND.items() for value, context in cases]
-FREE = {"env_config", "thresholds", "actions", "options", "components", "gates", "required"}
+FREE = {"env_config", "thresholds", "actions", "options", "components", "gates", "required", "request"}
 """Keys whose values are no section with a fixed set of keys of its own."""
 
 

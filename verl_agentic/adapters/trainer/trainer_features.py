@@ -33,6 +33,11 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
     if (written := plain(data.get("curriculum"))) is None:
         return None
     settings = read_settings(CurriculumSettings, written, section="data.curriculum")
+    if settings.instructions is not None and settings.instructions.reflector is not None:
+        from verl_agentic.rewards.models.chat_model import ChatModel
+
+        reflector = "data.curriculum.instructions.reflector"
+        read_settings(ChatModel, dict(settings.instructions.reflector), section=reflector)  # checked before the run
     if workers := int(data.get("dataloader_num_workers") or 0):
         raise ConfigError(
             f"data.curriculum needs data.dataloader_num_workers=0, got {workers}: workers fetch prompts two batches "
