@@ -60,7 +60,7 @@ class PolicyError(AgenticError, RuntimeError):
 
 
 class InfrastructureError(AgenticError, RuntimeError):
-    """Too many episodes fail for reasons that are none of the policy's: going on would train on what is left."""
+    """Too many episodes fail for infrastructure reasons. Training would continue on a biased rest."""
 
 
 class StarvationError(AgenticError, RuntimeError):

@@ -21,7 +21,7 @@ _TEST_PART = 5
 
 
 class Game(Protocol):
-    """What the world uses of `textworld.Environment`; a state is a mapping with the names of `EnvInfos`."""
+    """The part of `textworld.Environment` that the world uses. A state is a mapping with the names of `EnvInfos`."""
 
     def reset(self) -> Any:
         """Returns the first state."""

@@ -18,7 +18,7 @@ NOTHING = "Nothing happens."
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What is to be done."""
+    """The goal of a task."""
 
     kind: Kind
     thing: str
@@ -63,7 +63,7 @@ class House:
 
     @property
     def is_won(self) -> bool:
-        """Whether the goal is reached."""
+        """True if the goal is reached."""
         goal = self.goal
         if goal.kind == "look_in_light":
             return self.lit

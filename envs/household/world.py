@@ -30,7 +30,7 @@ _PROGRAM = (
 
 @dataclass(frozen=True, kw_only=True)
 class Presentation:
-    """How a house is shown and commanded; a part of the row's ground truth."""
+    """Form of observations and commands. Part of the row's ground truth."""
 
     style: Style = "sentences"
     admissible: bool = True

@@ -52,7 +52,7 @@ class Product:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What the instruction asks for."""
+    """The product that an instruction asks for."""
 
     asin: str
     """A product that fits."""

@@ -1,4 +1,4 @@
-"""What a customer wants, and what a right answer is."""
+"""Scenarios: the wish of a customer, and the right answer to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Request:
 
     kind: str
     message: str
-    """What the customer says first."""
+    """The first message of the customer."""
     facts: Mapping[str, str]
     """Pattern of a question -> what the customer answers."""
     actions: Sequence[Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""What TRL's GRPOTrainer takes, as an environment: behaviour of TRL 1.16 (`trl/trainer/grpo_trainer.py`)."""
+"""The bridge to TRL behaves as GRPOTrainer of TRL 1.16 (`trl/trainer/grpo_trainer.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bridges to servers of other projects share: the outcome of foreign rewards, and rows that are numbers."""
+"""Shared parts of bridges to servers of other projects: the outcome of foreign rewards, and numbered rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEST_PART = 5  # a fifth of all numbers is for tests
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig(Settings):
-    """How the rewards of a foreign environment become an outcome, which is 1 only for complete success."""
+    """Rule that turns the rewards of a foreign environment into an outcome: 1 only for complete success."""
 
     reward_of: RewardOf = "sum"
     """The return of an episode: the sum, the last or the largest of the rewards of its steps."""

@@ -80,7 +80,7 @@ class McpConnection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether nothing has closed or broken the connection."""
+        """True until something closes or breaks the connection."""
         return not (self._is_closing.is_set() or self._task.done())
 
     async def list_tools(self) -> list[McpTool]:

@@ -1,4 +1,4 @@
-"""Tools that appear or disappear in mid-episode: the policy is told, and every token keeps the context it had."""
+"""Tools that appear or disappear in mid-episode: the policy gets a message, and every token keeps the context it had."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = EpisodeLimits(max_response_tokens=2_000, max_context_tokens=4_000, max_
 
 
 class Named:
-    """A tool with one integer argument, and a schema made anew on each access."""
+    """A tool with one integer argument, and a new schema on each access."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -92,9 +92,9 @@ async def test_new_and_lost_tools_are_announced_after_the_observation_and_not_tr
     results = [(m.content, m.error_kind) for m in episode.messages if m.role == "tool"]
     assert results[:2] == [("a ran", None), ("b ran", None)] and results[2][1] == "unknown_tool"
     (row,) = episode.trajectories
-    told = encode(f"\n<tool>a ran<user>{NEW_TOOLS}\nb<assistant>")
-    assert row.response_ids[: 7 + len(told) + 7] == [*encode("call:a$"), *told, *encode("call:b$")]
-    assert row.response_mask[: 7 + len(told) + 7] == [1] * 7 + [0] * len(told) + [1] * 7
+    message = encode(f"\n<tool>a ran<user>{NEW_TOOLS}\nb<assistant>")
+    assert row.response_ids[: 7 + len(message) + 7] == [*encode("call:a$"), *message, *encode("call:b$")]
+    assert row.response_mask[: 7 + len(message) + 7] == [1] * 7 + [0] * len(message) + [1] * 7
     assert [s.kind for s in row.segments()][:3] == [SegmentKind.MODEL, SegmentKind.TOOL, SegmentKind.MODEL]
     assert_the_row_is_what_the_engine_saw(episode, recorder)
     assert episode.numbers()["tools_offered"] == 2.0

@@ -1,4 +1,4 @@
-"""What the toy problems of gymnasium say: rules, states, actions, and when they are solved."""
+"""Texts of the toy problems of gymnasium: rules, states, actions, and the condition of success."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _SURROGATE = rb"\ud"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a gateway listens."""
+    """Address of a gateway."""
 
     host: str = "127.0.0.1"
     port: int = 0

@@ -28,7 +28,7 @@ class Element:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What the policy sees: the goal and the last tree."""
+    """The goal and the last tree, as the policy sees them."""
 
     goal: str
     elements: tuple[Element, ...]

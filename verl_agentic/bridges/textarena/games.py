@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ArenaGame:
-    """What the bridge knows about a game."""
+    """Facts about a game."""
 
     players: int
     candidates: Callable[[Any], list[str]]
