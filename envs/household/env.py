@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from verl_agentic import DataError, EnvRow, Message
-from verl_agentic.bridges.text_world import ExpertWorld, TextWorldEnv, expert_policy
+from verl_agentic.bridges.text_world import ExpertWorld, TextWorldEnv, demonstrator_of, expert_policy
 
 from .game_files import GameFileWorld
 from .world import HouseholdWorld, Presentation
@@ -28,13 +27,6 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return expert_policy(partial(make_world, row))
 
 
-def demonstrator(
-    row: EnvRow, *, rng: random.Random, skilled: float = 0.5, slip: float = 0.0
-) -> Callable[[Sequence[Message]], Message]:
-    """Returns a policy of mixed quality; see `verl_agentic.bridges.text_world.expert_policy`."""
-    return expert_policy(partial(make_world, row), rng=rng, skilled=skilled, slip=slip)
-
-
 def make_world(row: EnvRow) -> ExpertWorld:
     """Returns the world of a row."""
     truth = row.ground_truth
@@ -43,3 +35,6 @@ def make_world(row: EnvRow) -> ExpertWorld:
     if isinstance(truth, Mapping) and "house" in truth:
         return HouseholdWorld(truth["house"], Presentation(**truth.get("shown") or {}))
     raise DataError(f"the ground truth has neither a house nor a game_file, got {truth!r}; make the rows anew")
+
+
+demonstrator = demonstrator_of(make_world)

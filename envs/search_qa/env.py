@@ -136,10 +136,7 @@ def make_env(
     Raises:
         ConfigError: an option is out of its range.
     """
-    if metric not in ("em", "f1", "research"):
-        raise ConfigError(f"metric must be em, f1 or research, got {metric!r}")
-    if helper_turns < 0:
-        raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
+    _check_options(metric, helper_turns)
     retriever = _retriever(corpus, url, deadline_s)
     longest_s = deadline_s + _SLACK_S
     tool = SearchTool(retriever, top_k=top_k, max_passage_chars=max_passage_chars, deadline_s=longest_s)
@@ -153,20 +150,26 @@ def make_env(
             max_passage_chars=max_passage_chars,
             tool_timeout_s=2 * longest_s,
         )
-    helper = None
-    if helper_turns:
-        helper = DelegateTool(
-            [tool], max_turns=helper_turns, instructions=_HELPER, timeout_s=2 * longest_s * helper_turns
-        )
     return SearchQaEnv(
         row,
         retriever,
         tool=tool,
         metric=metric,
         tool_timeout_s=2 * longest_s,
-        helper=helper,
+        helper=_helper(tool, max_turns=helper_turns, turn_s=2 * longest_s) if helper_turns else None,
         judge=JudgeTool() if judge else None,
     )
+
+
+def _check_options(metric: str, helper_turns: int) -> None:
+    if metric not in ("em", "f1", "research"):
+        raise ConfigError(f"metric must be em, f1 or research, got {metric!r}")
+    if helper_turns < 0:
+        raise ConfigError(f"helper_turns must not be negative, got {helper_turns!r}")
+
+
+def _helper(tool: SearchTool, *, max_turns: int, turn_s: float) -> DelegateTool:
+    return DelegateTool([tool], max_turns=max_turns, instructions=_HELPER, timeout_s=turn_s * max_turns)
 
 
 def _retriever(corpus: str, url: str, deadline_s: float) -> Retriever:

@@ -119,6 +119,13 @@ class Airline(Domain):
             found += [[{**first, "date": date}, {**second, "date": second_date}] for second in onward]
         return found
 
+    def _demand_price(self, user: Record, payments: list[Payment], price: int) -> None:
+        for payment in payments:
+            self._demand_balance(user, payment["payment_id"], payment["amount"])
+        paid = sum(payment["amount"] for payment in payments)
+        if paid != price:
+            raise RefusedError(f"the payments must add up to the price of {price}, got {paid}")
+
     async def book_reservation(
         self,
         user_id: str,
@@ -155,11 +162,7 @@ class Airline(Domain):
         booked = [self._seat(flight, cabin, len(passengers)) for flight in flights]
         fare = sum(flight["price"] for flight in booked) + _INSURANCE * (insurance == "yes")
         price = fare * len(passengers) + _BAG * nonfree_baggages
-        for payment in payment_methods:
-            self._demand_balance(user, payment["payment_id"], payment["amount"])
-        paid = sum(payment["amount"] for payment in payment_methods)
-        if paid != price:
-            raise RefusedError(f"the payments must add up to the price of {price}, got {paid}")
+        self._demand_price(user, payment_methods, price)
         self._deduct(user_id, payment_methods)
         self._take_seats(booked, cabin, len(passengers))
         reservation = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from verl_agentic import Action, ConfigError, EnvRow, Message, Observation, Reward, StopReason, ToolEnv, Transcript
 from verl_agentic.rewards.components.tau_bench import tau_bench_reward
+from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import read_settings
 
@@ -16,7 +17,7 @@ from .database import Database, Tables
 from .desk_tool import TRANSFER
 from .domains import DOMAINS, domain_tables, replay
 from .scenario import Script, Target
-from .user import ModelUser, ScriptedUser, User, UserOptions
+from .user import ModelUser, ScriptedUser, User
 
 _YES = re.compile(r"\b(yes|yeah|yep|sure|go ahead|confirm(ed)?|correct|please do|proceed)\b", re.IGNORECASE)
 
@@ -83,7 +84,7 @@ def make_env(row: EnvRow, *, data: str = "", user: Mapping[str, Any] | None = No
     Args:
         row: a task, as `make_rows` writes it.
         data: folder with tau2's domains; needed for its rows.
-        user: options of a language model that plays the customer (`user.UserOptions`: `endpoint`, `model`, ...); None:
+        user: options of a language model that plays the customer (`ChatModel`: `url`, `model`, ...); None:
             the scripted customer.
 
     Raises:
@@ -101,5 +102,5 @@ def make_env(row: EnvRow, *, data: str = "", user: Mapping[str, Any] | None = No
     tables = domain_tables(name, data)
     customer: User = ScriptedUser(Script.read(row.extra.get("script")))
     if user is not None:
-        customer = ModelUser(str(row.extra.get("scenario", "")), read_settings(UserOptions, user, section="user"))
+        customer = ModelUser(str(row.extra.get("scenario", "")), read_settings(ChatModel, user, section="user"))
     return SupportDeskEnv(row, name, tables=tables, user=customer)

@@ -30,6 +30,7 @@ from verl_agentic import (
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import pass_hat_k
 from verl_agentic.errors import EnvError
 from verl_agentic.rewards.components.tau_bench import tau_bench, tau_bench_reward
+from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.sample import Sample, to_turns
 
 from .database import Database
@@ -40,7 +41,7 @@ from .gold import gold, to_turn
 from .retail import Retail
 from .rows import make_rows
 from .scenario import Script
-from .user import ModelUser, ScriptedUser, UserOptions
+from .user import ModelUser, ScriptedUser
 
 EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
 ROWS = [*EXAMPLES, *make_rows(split="test", count=30, seed=5)]
@@ -374,7 +375,7 @@ async def test_a_language_model_plays_the_customer_from_the_scenario() -> None:
     row = row_of("question")
     outputs = json.loads(row.ground_truth)["outputs"]
     with endpoint("Hello, it is about my order.", "My email is a@b.c", "Thanks! ###STOP###") as (url, requests):
-        talk = Talk(row, user={"endpoint": url, "model": "m", "temperature": 0.5})
+        talk = Talk(row, user={"url": url, "model": "m", "temperature": 0.5})
         assert await talk.play(turns("Your email?", f"You paid {outputs[0]}, and {outputs[1]}.")) == 1.0
     assert talk.messages[1].content == "Hello, it is about my order."
     last = requests[-1]
@@ -392,7 +393,7 @@ async def test_a_language_model_plays_the_customer_from_the_scenario() -> None:
 
 async def test_a_customer_who_cannot_be_reached_is_a_failure_of_the_environment() -> None:
     with endpoint(" ") as (url, _):
-        user = ModelUser("s", UserOptions(endpoint=url, model="m", retries=0))
+        user = ModelUser("s", ChatModel(url=url, model="m"))
         with pytest.raises(EnvError, match="the simulated user gave no message, got an empty one"):
             await user.open()
 
@@ -400,9 +401,9 @@ async def test_a_customer_who_cannot_be_reached_is_a_failure_of_the_environment(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"user": {"endpoint": "h:1/v1", "model": "m"}}, "begins with http"),
-        ({"user": {"model": "m"}}, r"user must have \['endpoint'\]"),
-        ({"user": {"endpoint": "http://h/v1", "model": "m", "colour": 1}}, "colour"),
+        ({"user": {"url": "h:1/v1", "model": "m"}}, "begins with http"),
+        ({"user": {"model": "m"}}, r"user must have \['url'\]"),
+        ({"user": {"url": "http://h/v1", "model": "m", "colour": 1}}, "colour"),
         ({"data": "/none"}, "rows of tau2 need its folder, and others none"),
     ],
 )

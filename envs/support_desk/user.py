@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from verl_agentic import ConfigError, Message
+from verl_agentic import Message
 from verl_agentic.errors import EnvError
-from verl_agentic.rewards.models.client import ChatClient, Patience, connections
-from verl_agentic.rewards.models.limiter import EndpointLimits, Limiter
-from verl_agentic.settings import Settings, setting
+from verl_agentic.rewards.models.chat_model import ChatModel
 
 from .scenario import Script
 
@@ -31,7 +26,7 @@ _GUIDELINES = """You play a customer who writes to a support desk. Stay in the r
 - When you are handed over to another person, answer ###TRANSFER### and nothing else.
 - When the scenario does not say how to go on, answer ###OUT-OF-SCOPE### and nothing else."""
 GREETING = "Hello! How can I help you today?"
-"""What the desk has said before the customer opens the conversation."""
+"""The message of the desk before the customer opens the conversation."""
 
 
 class User(Protocol):
@@ -78,43 +73,11 @@ class ScriptedUser:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserOptions(Settings):
-    """A language model that plays the customer."""
-
-    endpoint: str
-    """URL that ends with `/v1`."""
-    model: str
-    """Name of the model."""
-    api_key_env: str = ""
-    """Name of the environment variable that holds the API key. Empty: no key is sent."""
-    temperature: float = setting(0.0, min=0)
-    max_tokens: int = setting(512, min=1)
-    """Maximum number of tokens of a message."""
-    timeout_s: float = setting(60.0, above=0)
-    """Deadline of a message with all retries, in seconds. After it, the episode is retried, then void."""
-    retries: int = setting(4, min=0)
-    """Number of retries of a request."""
-    concurrency: int = setting(32, min=1)
-    """Maximum number of concurrent requests to the endpoint."""
-
-    def check_together(self) -> None:
-        if not self.endpoint.startswith(("http://", "https://")):
-            raise ConfigError(f"an endpoint's URL begins with http:// or https://, got {self.endpoint!r}; write it out")
-
-    @property
-    def api_key(self) -> str:
-        """The API key. Raises ConfigError if the variable is not set."""
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise ConfigError(f"the user's key comes from the environment variable {self.api_key_env!r}; set it")
-        return os.environ.get(self.api_key_env, "")
-
-
 class ModelUser:
     """A customer who is played by a language model, from the scenario of the row."""
 
-    def __init__(self, scenario: str, options: UserOptions) -> None:
-        self._options = options
+    def __init__(self, scenario: str, model: ChatModel) -> None:
+        self._model = model
         self._messages = [Message("system", f"{_GUIDELINES}\n\nScenario:\n{scenario}")]
 
     async def open(self) -> str:
@@ -124,32 +87,10 @@ class ModelUser:
     async def reply(self, text: str) -> str | None:
         """Returns the answer to a message, or None at a stop marker. Raises EnvError if the endpoint gives none."""
         self._messages.append(Message("user", text or "(no message)"))
-        said = await _ask(self._options, self._messages)
+        reply = await self._model.ask(self._messages)
+        said = reply.text or ""
+        if not said.strip():
+            why = reply.failure or "an empty one"
+            raise EnvError(f"the simulated user gave no message, got {why}; see {self._model.url}")
         self._messages.append(Message("assistant", said))
         return None if any(marker in said for marker in STOP_MARKERS) else said
-
-
-async def _ask(options: UserOptions, messages: Sequence[Message]) -> str:
-    body = {
-        "model": options.model,
-        "messages": [message.to_dict() for message in messages],
-        "temperature": options.temperature,
-        "max_tokens": options.max_tokens,
-    }
-    async with connections() as shared:
-        where = ("support_desk", options.endpoint, options.concurrency)
-        if where not in shared.limiters:
-            shared.limiters[where] = Limiter(EndpointLimits(concurrency=options.concurrency), name=options.endpoint)
-        client = ChatClient(
-            shared.http,
-            shared.limiters[where],
-            url=options.endpoint,
-            api_key=options.api_key,
-            patience=Patience(timeout_s=options.timeout_s, retries=options.retries),
-        )
-        reply = await client.ask(body)
-    if reply.text is None or not reply.text.strip():
-        raise EnvError(
-            f"the simulated user gave no message, got {reply.failure or 'an empty one'}; see {options.endpoint}"
-        )
-    return reply.text

@@ -172,6 +172,7 @@ async def test_a_server_without_close_is_left_alone() -> None:
         env = make_env(row("textcraft"), url=server.url)
         await env.start()
         await env.close()
+        assert (server.created, server.closed) == (1, [])
 
 
 async def test_wrong_actions_are_errors_for_the_policy_and_lost_environments_are_failures() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from verl_agentic.deadlines import in_thread
@@ -145,6 +146,19 @@ class _Act:
 def act(action: str) -> Message:
     """Returns the message of an action."""
     return Message("assistant", "", tool_calls=(ToolCall(TOOL, {"action": action}),))
+
+
+def demonstrator_of(
+    make_world: Callable[[EnvRow], ExpertWorld],
+) -> Callable[..., Callable[[Sequence[Message]], Message]]:
+    """Returns the `demonstrator` of a package: policies of mixed quality, see `expert_policy`."""
+
+    def demonstrator(
+        row: EnvRow, *, rng: random.Random, skilled: float = 0.5, slip: float = 0.0
+    ) -> Callable[[Sequence[Message]], Message]:
+        return expert_policy(partial(make_world, row), rng=rng, skilled=skilled, slip=slip)
+
+    return demonstrator
 
 
 def expert_policy(

@@ -1,4 +1,4 @@
-"""Tools that appear or disappear in mid-episode: the policy gets a message, and every token keeps the context it had."""
+"""Tools that appear or disappear in mid-episode: the policy gets a message, and no earlier token changes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from verl_agentic.bridges.scoped_random import drawing_from
 from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, expert_policy, solved_row
+from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, demonstrator_of, expert_policy, solved_row
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import needs_extra, read_tasks
 from verl_agentic.types import Message
@@ -117,13 +117,6 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return expert_policy(partial(_world, row))
 
 
-def demonstrator(
-    row: EnvRow, *, rng: random.Random, skilled: float = 0.5, slip: float = 0.0
-) -> Callable[[Sequence[Message]], Message]:
-    """Returns a policy of mixed quality; see `text_world.expert_policy`."""
-    return expert_policy(partial(_world, row), rng=rng, skilled=skilled, slip=slip)
-
-
 def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
     """Returns `count` different games that can be won; no seed is in both splits.
 
@@ -143,6 +136,9 @@ def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, m
 
 def _world(row: EnvRow) -> GemWorld:
     return GemWorld(row.ground_truth["task"], row.ground_truth["seed"])
+
+
+demonstrator = demonstrator_of(_world)
 
 
 def _box(*words: object) -> str:

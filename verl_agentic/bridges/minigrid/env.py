@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_agentic.bridges.scoped_random import silence
 from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, expert_policy, solved_row
+from verl_agentic.bridges.text_world import TextWorldEnv, WorldTurn, demonstrator_of, expert_policy, solved_row
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import needs_extra, read_tasks
 from verl_agentic.types import Message
@@ -98,13 +98,6 @@ def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     return expert_policy(partial(_world, row, with_expert=True))
 
 
-def demonstrator(
-    row: EnvRow, *, rng: random.Random, skilled: float = 0.5, slip: float = 0.0
-) -> Callable[[Sequence[Message]], Message]:
-    """Returns a policy of mixed quality; see `text_world.expert_policy`."""
-    return expert_policy(partial(_world, row, with_expert=True), rng=rng, skilled=skilled, slip=slip)
-
-
 def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
     """Returns `count` different levels that the expert solves; the first views of the splits are disjoint.
 
@@ -128,3 +121,6 @@ def _draw(task: str, number: int, *, max_steps: int) -> EnvRow | None:
 
 def _world(row: EnvRow, *, with_expert: bool = False) -> MiniGridWorld:
     return MiniGridWorld(row.ground_truth["task"], row.ground_truth["seed"], with_expert=with_expert)
+
+
+demonstrator = demonstrator_of(partial(_world, with_expert=True))

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from verl_agentic.bridges.task_rows import Split, draw_rows
-from verl_agentic.bridges.text_world import TextWorldEnv, expert_policy, solved_row
+from verl_agentic.bridges.text_world import TextWorldEnv, demonstrator_of, expert_policy, solved_row
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import read_tasks
 from verl_agentic.types import Message
@@ -29,16 +29,6 @@ def make_env(row: EnvRow) -> TextWorldEnv:
 def gold(row: EnvRow) -> Callable[[Sequence[Message]], Message]:
     """Returns the solution of a row; of games with luck or an opponent it knows the luck and the opponent's moves."""
     return expert_policy(partial(_world, row))
-
-
-def demonstrator(
-    row: EnvRow, *, rng: random.Random, skilled: float = 0.5, slip: float = 0.0
-) -> Callable[[Sequence[Message]], Message]:
-    """Returns a policy of mixed quality; see `text_world.expert_policy`.
-
-    Against an opponent, a slip leaves the known line, so that all actions after it are random.
-    """
-    return expert_policy(partial(_world, row), rng=rng, skilled=skilled, slip=slip)
 
 
 def make_rows(*, split: Split, count: int, seed: int, task: str | None = None, max_steps: int = 64) -> list[EnvRow]:
@@ -87,3 +77,7 @@ def _random_line(task: str, number: int, attempt: int, *, max_steps: int) -> lis
 def _world(row: EnvRow) -> TextArenaWorld:
     truth = row.ground_truth
     return TextArenaWorld(truth["task"], truth["seed"], truth.get("line") or ())
+
+
+demonstrator = demonstrator_of(_world)
+"""Against an opponent, a slip leaves the known line, so that all actions after it are random."""

@@ -35,6 +35,10 @@ class ChatModel(Settings):
     request: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of every request."""
 
+    def check_together(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"the URL of a model begins with http:// or https://, got {self.url!r}; write it out")
+
     async def ask(self, messages: Sequence[Message]) -> Reply:
         """Returns the reply, without text on temporary failures. Raises ConfigError if key, URL or model is wrong."""
         body = {
