@@ -31,8 +31,18 @@ STDIO: dict[str, Any] = {
 }
 
 
+_before: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _earlier_tests_may_have_children() -> None:
+    _before.clear()
+    _before.update(child.pid for child in psutil.Process().children(recursive=True))
+
+
 def _children() -> int:
-    return len(psutil.Process().children(recursive=True))
+    """Returns the number of processes that this test started and that still run."""
+    return sum(child.pid not in _before for child in psutil.Process().children(recursive=True))
 
 
 def shout(text: str) -> str:

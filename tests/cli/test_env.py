@@ -25,7 +25,7 @@ def _tokenizer_is_made_once(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_SLOW = {"swe": pytest.mark.slow}  # every episode has a repository in a sandbox, and is graded in others
+_SLOW = dict.fromkeys(("swe", "miniwob"), pytest.mark.slow)  # repositories in sandboxes, pages in a browser
 
 
 @pytest.mark.parametrize("env_id", [pytest.param(one, marks=_SLOW.get(one, ())) for one in known_envs()])
