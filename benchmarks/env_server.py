@@ -80,7 +80,7 @@ def main() -> int:
         figures=figures,
         targets={
             "episodes_per_s_vs_local": Target(bound=0.3),
-            "cpu_vs_local": Target(bound=2.5, at_least=False),
+            "cpu_vs_local": Target(bound=2.0, at_least=False),
             "added_ms_per_step": Target(bound=10.0, at_least=False),
             "shared_vs_single_requests": Target(bound=0.5, at_least=False),
         },
