@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.cluster_options import add_cluster_options, work_of
+
 if TYPE_CHECKING:
+    from verl_agentic.agent_loops.codec.codec import Codec
     from verl_agentic.agent_loops.policies.completions import Endpoint, EndpointConfig
+    from verl_agentic.data.evaluation.evaluation_run import RunAttempt
     from verl_agentic.data.evaluation.policy_backends import BackendConfig, Mode
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import EnvPackage
@@ -71,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
     _add_server_arguments(parser)
+    add_cluster_options(parser)
     parser.add_argument("--prices", metavar="IN,OUT", help="compute the cost from the prices of a million prompt "
                         "tokens and of a million sampled tokens")  # fmt: skip
     parser.add_argument(
@@ -153,16 +159,13 @@ def _curve(args: argparse.Namespace) -> int:
 
 async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     """Writes the summary and returns it."""
-    import functools
     import json
 
     from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
-    from verl_agentic.agent_loops.policies.completions import Endpoint
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.evaluation.evaluation_page import shown_tasks, write_evaluation_page
     from verl_agentic.data.evaluation.evaluation_run import attempts, evaluate, summarise
     from verl_agentic.data.evaluation.journal import Journal, keep_settings
-    from verl_agentic.data.evaluation.policy_backends import connect
     from verl_agentic.data.evaluation.selection import select_episodes
     from verl_agentic.env_package import load_env_package
     from verl_agentic.trajectory_log.run_files import write_tokenizer
@@ -171,28 +174,24 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     config = parse_key_values(args.config, option="--config")
     out = _folder(args)
     plan = attempts(_rows(args, package), args.samples)
-    make_env = functools.partial(package.make_env, **config)
     journal = Journal(out / "episodes.jsonl")
     keep_settings(out / "evaluation.json", _settings(args, config), has_begun=bool(journal.records))
-    endpoint = Endpoint(_endpoint_config(args), max_connections=args.concurrency)
+    make_work = functools.partial(_attempts_in_process, args, config, _endpoint_config(args))
     try:
-        backend_config = _backend_config(args, endpoint)
-        if backend_config.tokenizer is not None:
-            write_tokenizer(out, backend_config.tokenizer)  # for the viewer
-        backend_for = await connect(_mode(args), backend_config)
-        with _progress(len(plan), is_quiet=args.json) as advance:
-            records = await evaluate(
-                plan,
-                make_env=make_env,
-                backend_for=backend_for,
-                journal=journal,
-                max_concurrent=args.concurrency,
-                breaker=CircuitBreaker(min_episodes=16),
-                on_record=advance,
-            )
+        if args.tokenizer:
+            write_tokenizer(out, _codec(args)[0])  # for the viewer
+        async with work_of(args, make_work, concurrency=args.concurrency) as run_attempt:
+            with _progress(len(plan), is_quiet=args.json) as advance:
+                records = await evaluate(
+                    plan,
+                    run_attempt=run_attempt,
+                    journal=journal,
+                    max_concurrent=args.concurrency,
+                    breaker=CircuitBreaker(min_episodes=16),
+                    on_record=advance,
+                )
     finally:
         journal.close()
-        await endpoint.close()
     summary = {
         "env": args.env,
         "model": args.model,
@@ -201,12 +200,31 @@ async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         **summarise(records, price=price),
     }
     if args.select:
+        make_env = functools.partial(package.make_env, **config)
         chosen = await select_episodes(plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency)
         summary |= {"selected": chosen} if chosen else {}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(records)])
     write_evaluation_page(out / "report.html", summary=summary, records=records, viewer=viewer)
     return summary
+
+
+@contextlib.asynccontextmanager
+async def _attempts_in_process(
+    args: argparse.Namespace, config: Mapping[str, Any], endpoint_config: EndpointConfig
+) -> AsyncIterator[RunAttempt]:
+    """Yields the function that runs an attempt in this process."""
+    from verl_agentic.agent_loops.policies.completions import Endpoint
+    from verl_agentic.data.evaluation.evaluation_run import attempt_runner
+    from verl_agentic.data.evaluation.policy_backends import connect
+    from verl_agentic.env_package import load_env_package
+
+    endpoint = Endpoint(endpoint_config, max_connections=args.concurrency)
+    try:
+        backend_for = await connect(_mode(args), _backend_config(args, endpoint))
+        yield attempt_runner(functools.partial(load_env_package(args.env).make_env, **config), backend_for)
+    finally:
+        await endpoint.close()
 
 
 def _export_viewer(out: Path, groups: Sequence[tuple[str, int, str]]) -> str:
@@ -300,11 +318,7 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
     from verl_agentic.errors import ConfigError
     from verl_agentic.settings import read_settings
 
-    tokenizer = codec = None
-    if args.tokenizer:
-        from verl_agentic.adapters.rollout.model_codec import load_codec
-
-        tokenizer, codec = load_codec(args.tokenizer, tool_format=args.tool_format, protocol=args.protocol)
+    tokenizer, codec = _codec(args) if args.tokenizer else (None, None)
     if args.protocol != "chat" and _mode(args) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
     value = None
@@ -337,6 +351,17 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         value=value,
         has_default_context="max_context_tokens" not in given,
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _load_codec(tokenizer: str, tool_format: str, protocol: str) -> tuple[Any, Codec]:
+    from verl_agentic.adapters.rollout.model_codec import load_codec
+
+    return load_codec(tokenizer, tool_format=tool_format, protocol=protocol)
+
+
+def _codec(args: argparse.Namespace) -> tuple[Any, Codec]:
+    return _load_codec(args.tokenizer, args.tool_format, args.protocol)
 
 
 @contextlib.contextmanager

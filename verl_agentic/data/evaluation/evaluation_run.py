@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
@@ -23,7 +23,8 @@ from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
 from verl_agentic.data.evaluation.evaluation_log import segment_columns
 from verl_agentic.data.evaluation.journal import Journal, fingerprint
 from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
-from verl_agentic.env import EnvFactory, EnvRow
+from verl_agentic.env import Env, EnvFactory, EnvRow
+from verl_agentic.errors import EnvError
 from verl_agentic.rewards.models.client import Price
 
 _FULL = 1.0 - 1e-9  # minimum outcome of a success
@@ -52,11 +53,17 @@ class EvaluationAttempt:
     sample: int
     number: int
     """Number of the attempt."""
+    lost: str = ""
+    """Why the episode cannot run; it is void."""
 
     @property
     def key(self) -> str:
         """The attempt's name in the journal."""
         return f"{self.task}/{self.sample}"
+
+
+RunAttempt = Callable[[EvaluationAttempt], Awaitable[dict[str, Any]]]
+"""Runs an attempt and returns its record for the journal."""
 
 
 def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
@@ -77,8 +84,7 @@ def attempts(rows: Sequence[EnvRow], samples: int) -> list[EvaluationAttempt]:
 async def evaluate(
     plan: Sequence[EvaluationAttempt],
     *,
-    make_env: EnvFactory,
-    backend_for: Callable[[EvaluationAttempt], PolicyBackend],
+    run_attempt: RunAttempt,
     journal: Journal,
     max_concurrent: int,
     breaker: CircuitBreaker,
@@ -88,8 +94,7 @@ async def evaluate(
 
     Args:
         plan: attempts to run.
-        make_env: makes the environment of a row.
-        backend_for: the backend of an attempt.
+        run_attempt: runs an attempt, here or elsewhere; see `attempt_runner`. An EnvError of it makes the episode void.
         journal: of the records.
         max_concurrent: maximum number of parallel episodes.
         breaker: stops the evaluation when too many episodes are void.
@@ -108,7 +113,11 @@ async def evaluate(
 
     async def work() -> None:
         while left:
-            record = await _run(left.popleft(), make_env, backend_for)
+            attempt = left.popleft()
+            try:
+                record = await run_attempt(attempt)
+            except EnvError as error:
+                record = await run_attempt(replace(attempt, lost=str(error)))
             journal.append(record)
             on_record(record)
             breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None)
@@ -124,14 +133,29 @@ async def evaluate(
     return [journal.records[attempt.key] for attempt in plan]
 
 
-async def _run(
-    attempt: EvaluationAttempt, make_env: EnvFactory, backend_for: Callable[[EvaluationAttempt], PolicyBackend]
-) -> dict[str, Any]:
-    started = time.monotonic()
-    backend = backend_for(attempt)
-    request_id = f"{attempt.index}-{attempt.sample}"
-    episode = await run_episode(attempt.row, make_env=make_env, setup=backend.setup, request_id=request_id)
-    return _record(attempt, episode, backend, wall_s=time.monotonic() - started)
+def attempt_runner(make_env: EnvFactory, backend_for: Callable[[EvaluationAttempt], PolicyBackend]) -> RunAttempt:
+    """Returns the function that runs an attempt in this process.
+
+    Args:
+        make_env: makes the environment of a row.
+        backend_for: the backend of an attempt.
+    """
+
+    async def run(attempt: EvaluationAttempt) -> dict[str, Any]:
+        def fail(row: EnvRow) -> Env:
+            raise EnvError(attempt.lost)
+
+        started = time.monotonic()
+        backend = backend_for(attempt)
+        episode = await run_episode(
+            attempt.row,
+            make_env=fail if attempt.lost else make_env,
+            setup=backend.setup,
+            request_id=f"{attempt.index}-{attempt.sample}",
+        )
+        return _record(attempt, episode, backend, wall_s=time.monotonic() - started)
+
+    return run
 
 
 def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend, *, wall_s: float) -> dict[str, Any]:

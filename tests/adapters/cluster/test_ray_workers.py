@@ -1,0 +1,104 @@
+"""Jobs and an evaluation on a Ray cluster of three nodes, whose workers, node and driver die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from sandbox_jobs import last_object
+from services import answering
+
+from verl_agentic.cli import main
+
+_SCRIPT = Path(__file__).parents[1] / "cluster_jobs.py"
+_TIMES = ("wall_s", "spans", "stored_sample", "numbers")
+_EPISODES = 40
+
+app = FastAPI()
+
+
+@app.get("/v1/models")
+async def models() -> dict[str, Any]:
+    return {"object": "list", "data": [{"id": "still", "object": "model"}]}
+
+
+@app.post("/v1/chat/completions")
+async def complete(request: Request) -> dict[str, Any]:
+    """Answers with a number that depends on the question only."""
+    question = str((await request.json())["messages"][-1]["content"])
+    await asyncio.sleep(0.2)
+    answer = {"role": "assistant", "content": rf"\boxed{{{len(question)}}}"}
+    choice = {"index": 0, "message": answer, "finish_reason": "stop"}
+    return {"choices": [choice], "usage": {"prompt_tokens": len(question), "completion_tokens": 5}}
+
+
+def episodes(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "episodes.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in _TIMES} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Returns the observations of all jobs, and the episodes of an evaluation on the cluster and in this process."""
+    out, folder = tmp_path_factory.mktemp("evaluation"), tempfile.mkdtemp(prefix="ray_", dir="/tmp")
+    with answering(app) as service:
+        command = ["evaluate", "--env", "python_math", "--endpoint", f"{service.url}/v1", "--model", "still"]
+        command += ["--count", str(_EPISODES), "--concurrency", "4", "--json", "--out"]
+        assert main([*command, str(out / "here")]) == 0
+        environment = {**os.environ, "EVALUATION": json.dumps([*command, str(out / "there")])}
+        done = subprocess.run([sys.executable, str(_SCRIPT), folder], env=environment, capture_output=True, text=True,
+                              timeout=400, check=False)  # fmt: skip
+    shutil.rmtree(folder, ignore_errors=True)
+    assert done.returncode == 0, done.stderr
+    return {**last_object(done.stdout), "here": episodes(out / "here"), "there": episodes(out / "there")}
+
+
+@pytest.mark.slow
+def test_jobs_run_on_all_nodes_and_give_their_results(seen: dict[str, Any]) -> None:
+    assert seen["squares"] == [number**2 for number in range(30)] and seen["nodes"] == 3
+
+
+@pytest.mark.slow
+def test_a_job_whose_worker_dies_runs_again(seen: dict[str, Any]) -> None:
+    assert seen["after a death"] == [1, *(number**2 for number in range(12))]
+
+
+@pytest.mark.slow
+def test_a_job_that_kills_its_workers_fails_alone(seen: dict[str, Any]) -> None:
+    assert seen["always dies"].startswith("EnvError: the job ended 3 workers") and seen["runs"] == 3
+    assert seen["beside it"] == [number**2 for number in range(12)]
+
+
+@pytest.mark.slow
+def test_jobs_of_a_lost_node_run_on_the_others(seen: dict[str, Any]) -> None:
+    assert seen["after a lost node"] == [number**2 for number in range(60)]
+
+
+@pytest.mark.slow
+def test_errors_of_a_job_reach_its_caller_with_their_type(seen: dict[str, Any]) -> None:
+    assert seen["errors"] == [
+        "DataError: row 7 has no prompt",
+        "EnvError: the job failed, got ZeroDivisionError: a fault of the code",
+    ]
+
+
+@pytest.mark.slow
+def test_workers_are_closed_and_a_wrong_start_is_told(seen: dict[str, Any]) -> None:
+    assert seen["closed"] == 2 and seen["broken"] == "no such model"
+    assert "--workers must be from 1 to 2" in seen["many"]
+
+
+@pytest.mark.slow
+def test_an_evaluation_whose_driver_died_has_every_episode_once_as_in_one_process(seen: dict[str, Any]) -> None:
+    here, there = ({episode["key"]: episode for episode in seen[name]} for name in ("here", "there"))
+    assert 5 <= seen["evaluation"] < _EPISODES == len(seen["there"]) == len(there)
+    assert there == here

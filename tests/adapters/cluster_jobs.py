@@ -1,0 +1,130 @@
+"""A job on a Ray cluster of three nodes on this machine, for tests: nodes, workers and a driver that die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from verl_agentic.adapters.cluster.ray_workers import Work, ray_workers
+from verl_agentic.errors import AgenticError, ConfigError, DataError
+
+
+@contextlib.asynccontextmanager
+async def squares(folder: Path) -> AsyncIterator[Work]:
+    """Yields a job that notes where it ran, and does what its name says."""
+    name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}"
+
+    async def work(job: tuple[str, int]) -> tuple[int, str]:
+        kind, number = job
+        with (folder / "runs").open("a") as file:
+            file.write(f"{kind} {number}\n")
+        if kind == "dies once" and not (folder / f"died{number}").exists():
+            (folder / f"died{number}").touch()
+            os._exit(1)
+        if kind == "always dies":
+            os._exit(1)
+        if kind == "bad row":
+            raise DataError("row 7 has no prompt")
+        if kind == "fault":
+            raise ZeroDivisionError("a fault of the code")
+        await asyncio.sleep(0.2)
+        return number**2, name
+
+    yield work
+    (folder / f"closed-{name}").touch()
+
+
+@contextlib.asynccontextmanager
+async def broken() -> AsyncIterator[Work]:
+    raise ConfigError("no such model")
+    yield
+
+
+async def results_of(jobs: list[tuple[str, int]], run: Work) -> list[Any]:
+    found = await asyncio.gather(*(run(job) for job in jobs), return_exceptions=True)
+    return [f"{type(one).__name__}: {one}" if isinstance(one, AgenticError) else one for one in found]
+
+
+async def all_cases(folder: Path, cluster: Any, last: Any) -> dict[str, Any]:
+    make_work = functools.partial(squares, folder)
+    seen: dict[str, Any] = {}
+    async with ray_workers(make_work, address=cluster.address, concurrency=6) as run:
+        found = await results_of([("square", number) for number in range(30)], run)
+        seen["squares"] = [value for value, _ in found]
+        seen["nodes"] = len({name.split("-")[0] for _, name in found})
+        found = await results_of([("dies once", 1), *(("square", number) for number in range(12))], run)
+        seen["after a death"] = [one[0] for one in found]
+        found = await results_of([("always dies", 0), *(("square", number) for number in range(12))], run)
+        seen["always dies"], seen["beside it"] = found[0], [one[0] for one in found[1:]]
+        seen["errors"] = await results_of([("bad row", 0), ("fault", 0)], run)
+        jobs = [("long", number) for number in range(60)]
+        task = asyncio.create_task(results_of(jobs, run))
+        await asyncio.sleep(1.0)
+        await asyncio.to_thread(cluster.remove_node, last)
+        seen["after a lost node"] = [one[0] for one in await task]
+    seen["closed"] = len(list(folder.glob("closed-*")))
+    seen["runs"] = Counter((folder / "runs").read_text().splitlines())["always dies 0"]
+    for kind, options in (("broken", {}), ("many", {"workers": 9})):
+        try:
+            async with ray_workers(broken, address=cluster.address, concurrency=1, **options) as run:
+                await run(("square", 1))
+        except ConfigError as error:
+            seen[kind] = str(error)
+    return seen
+
+
+def run_all(folder: str) -> dict[str, Any]:
+    cluster: Any = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": folder, "include_dashboard": False}
+    )
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    cluster.wait_for_nodes()
+    with tempfile.TemporaryDirectory() as notes:
+        seen = asyncio.run(all_cases(Path(notes), cluster, nodes[-1]))
+    if evaluation := os.environ.get("EVALUATION"):
+        seen["evaluation"] = interrupted(json.loads(evaluation), cluster.address)
+    cluster.shutdown()
+    return seen
+
+
+def interrupted(command: list[str], address: str) -> int:
+    """Kills an evaluation on the cluster in its middle and runs it again; returns the episodes that it had then."""
+    out = Path(command[command.index("--out") + 1]) / "episodes.jsonl"
+    main = "from verl_agentic.cli import main; raise SystemExit(main())"
+    full = [
+        sys.executable,
+        "-c",
+        "from verl_agentic.cli import main; raise SystemExit(main())",
+        *command,
+        "--ray",
+        address,
+        "--workers",
+        "2",
+    ]
+    first = subprocess.Popen(full)
+    while first.poll() is None and (not out.is_file() or len(out.read_text().splitlines()) < 5):
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    kept = len(out.read_text().splitlines())
+    subprocess.run(full, check=True, timeout=120)
+    return kept
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_all(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Jobs of commands on the nodes of a Ray cluster."""
