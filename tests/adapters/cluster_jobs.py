@@ -106,16 +106,7 @@ def interrupted(command: list[str], address: str) -> int:
     """Kills an evaluation on the cluster in its middle and runs it again; returns the episodes that it had then."""
     out = Path(command[command.index("--out") + 1]) / "episodes.jsonl"
     main = "from verl_agentic.cli import main; raise SystemExit(main())"
-    full = [
-        sys.executable,
-        "-c",
-        "from verl_agentic.cli import main; raise SystemExit(main())",
-        *command,
-        "--ray",
-        address,
-        "--workers",
-        "2",
-    ]
+    full = [sys.executable, "-c", main, *command, "--ray", address, "--workers", "2"]
     first = subprocess.Popen(full)
     while first.poll() is None and (not out.is_file() or len(out.read_text().splitlines()) < 5):
         time.sleep(0.05)
