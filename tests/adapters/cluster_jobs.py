@@ -19,6 +19,7 @@ from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
+from sandbox_jobs import last_object
 
 from verl_agentic.adapters.cluster.ray_workers import Work, ray_workers
 from verl_agentic.errors import AgenticError, ConfigError, DataError
@@ -96,24 +97,33 @@ def run_all(folder: str) -> dict[str, Any]:
     cluster.wait_for_nodes()
     with tempfile.TemporaryDirectory() as notes:
         seen = asyncio.run(all_cases(Path(notes), cluster, nodes[-1]))
-    if evaluation := os.environ.get("EVALUATION"):
-        seen["evaluation"] = interrupted(json.loads(evaluation), cluster.address)
+    commands = json.loads(os.environ["COMMANDS"])
+    seen["evaluation"] = interrupted(commands["evaluate"], cluster.address)
+    seen["check"] = last_object(on_cluster(commands["check"], cluster.address).stdout)
     cluster.shutdown()
     return seen
+
+
+def on_cluster(command: list[str], address: str) -> Any:
+    """Runs a command of the command line on two workers."""
+    return subprocess.run(full(command, address), check=True, capture_output=True, text=True, timeout=120)
+
+
+def full(command: list[str], address: str) -> list[str]:
+    main = "from verl_agentic.cli import main; raise SystemExit(main())"
+    return [sys.executable, "-c", main, *command, "--ray", address, "--workers", "2"]
 
 
 def interrupted(command: list[str], address: str) -> int:
     """Kills an evaluation on the cluster in its middle and runs it again; returns the episodes that it had then."""
     out = Path(command[command.index("--out") + 1]) / "episodes.jsonl"
-    main = "from verl_agentic.cli import main; raise SystemExit(main())"
-    full = [sys.executable, "-c", main, *command, "--ray", address, "--workers", "2"]
-    first = subprocess.Popen(full)
+    first = subprocess.Popen(full(command, address))
     while first.poll() is None and (not out.is_file() or len(out.read_text().splitlines()) < 5):
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.wait()
     kept = len(out.read_text().splitlines())
-    subprocess.run(full, check=True, timeout=120)
+    on_cluster(command, address)
     return kept
 
 

@@ -18,6 +18,7 @@ from sandbox_jobs import last_object
 from services import answering
 
 from verl_agentic.cli import main
+from verl_agentic.data.swe.sample_store import sample_store
 
 _SCRIPT = Path(__file__).parents[1] / "cluster_jobs.py"
 _TIMES = ("wall_s", "spans", "stored_sample", "numbers")
@@ -54,7 +55,20 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         command = ["evaluate", "--env", "python_math", "--endpoint", f"{service.url}/v1", "--model", "still"]
         command += ["--count", str(_EPISODES), "--concurrency", "4", "--json", "--out"]
         assert main([*command, str(out / "here")]) == 0
-        environment = {**os.environ, "EVALUATION": json.dumps([*command, str(out / "there")])}
+        check = [
+            "swe",
+            "check",
+            str(sample_store().path),
+            "--runs",
+            "1",
+            "--id",
+            "quill-01",
+            "--id",
+            "quill-02",
+            "--json",
+        ]
+        commands = {"evaluate": [*command, str(out / "there")], "check": check}
+        environment = {**os.environ, "COMMANDS": json.dumps(commands)}
         done = subprocess.run([sys.executable, str(_SCRIPT), folder], env=environment, capture_output=True, text=True,
                               timeout=400, check=False)  # fmt: skip
     shutil.rmtree(folder, ignore_errors=True)
@@ -102,3 +116,8 @@ def test_an_evaluation_whose_driver_died_has_every_episode_once_as_in_one_proces
     here, there = ({episode["key"]: episode for episode in seen[name]} for name in ("here", "there"))
     assert 5 <= seen["evaluation"] < _EPISODES == len(seen["there"]) == len(there)
     assert there == here
+
+
+@pytest.mark.slow
+def test_tasks_are_checked_on_the_cluster(seen: dict[str, Any]) -> None:
+    assert (seen["check"]["tasks"], seen["check"]["hold"]) == (2, 2) and seen["check"]["test_cpu_s"] > 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -83,7 +84,9 @@ def _count(workers: int | None) -> int:
 class _WorkerActor:
     """A worker: the function that `make_work` makes, in a process of its own."""
 
-    def __init__(self, make_work: MakeWork) -> None:
+    def __init__(self, make_work: MakeWork, folder: str) -> None:
+        with contextlib.suppress(OSError):  # another node may lack it; relative paths mean the caller's
+            os.chdir(folder)
         self._make_work = make_work
         self._stack = contextlib.AsyncExitStack()
         self._work: Work | None = None
@@ -195,7 +198,7 @@ class _Team:
     async def _start_one(self) -> None:
         actor: Any = ray.remote(_WorkerActor).options(
             num_cpus=1, scheduling_strategy="SPREAD", max_concurrency=self._seats + 1
-        ).remote(self._make_work)  # fmt: skip
+        ).remote(self._make_work, os.getcwd())  # fmt: skip
         failure: AgenticError | None = None
         try:
             await actor.start.remote()
