@@ -73,6 +73,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "soak_sandbox",
         "rollout_server",
         "engines",
+        "cluster",
         "credit_results",
         "env_server",
         "long_episodes",
