@@ -13,11 +13,19 @@ from fakes import END, FakeEnv, encode, episode_setup
 
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
-from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend, attempts, evaluate, summarise
+from verl_agentic.data.evaluation.evaluation_run import (
+    EvaluationAttempt,
+    PolicyBackend,
+    RunAttempt,
+    attempt_runner,
+    attempts,
+    evaluate,
+    summarise,
+)
 from verl_agentic.data.evaluation.journal import Journal
 from verl_agentic.data.stored_samples import StoredSample
 from verl_agentic.env import EnvRow
-from verl_agentic.errors import ConfigError, InfrastructureError
+from verl_agentic.errors import ConfigError, EnvError, InfrastructureError
 from verl_agentic.rewards.models.client import Price
 from verl_agentic.types import Message
 
@@ -37,13 +45,13 @@ async def run(
     tmp_path: Path, backend_for: Callable[[EvaluationAttempt], PolicyBackend], **options: Any
 ) -> list[dict[str, Any]]:
     rows, samples = options.pop("rows", ROWS), options.pop("samples", 2)
+    run_attempt = attempt_runner(options.pop("make_env", FakeEnv), backend_for)
     journal = Journal(tmp_path / "episodes.jsonl")
     try:
         return await evaluate(
             attempts(rows, samples),
             **{
-                "make_env": FakeEnv,
-                "backend_for": backend_for,
+                "run_attempt": options.pop("elsewhere", lambda run: run)(run_attempt),
                 "journal": journal,
                 "max_concurrent": 4,
                 "breaker": CircuitBreaker(max_void_share=1.0),
@@ -226,3 +234,20 @@ def test_a_partial_outcome_is_no_success() -> None:
 def test_when_all_are_void_there_is_no_mean() -> None:
     summary = summarise([record("a", 0.0, void=True, error="down"), record("a", 0.0, void=True, error="down")])
     assert summary["void_errors"] == {"down": 2} and "success" not in summary and "pass_at_k" not in summary
+
+
+async def test_an_episode_that_no_worker_can_finish_is_void_and_runs_again(tmp_path: Path) -> None:
+    def lose_row_1(run_here: RunAttempt) -> RunAttempt:
+        async def run_there(attempt: EvaluationAttempt) -> dict[str, Any]:
+            if attempt.index == 1 and not attempt.lost:
+                raise EnvError("the job ended 3 workers")
+            return await run_here(attempt)
+
+        return run_there
+
+    records = await run(tmp_path, says_42_where(lambda a: True), elsewhere=lose_row_1, samples=1)
+    assert [record["void"] for record in records] == [record["row"] == 1 for record in records]
+    (lost,) = [record for record in records if record["void"]]
+    assert "the job ended 3 workers" in lost["error"]
+    again = await run(tmp_path, says_42_where(lambda a: True), samples=1)
+    assert not any(record["void"] for record in again)

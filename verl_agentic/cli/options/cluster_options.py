@@ -15,7 +15,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster; auto: on the one that runs here, "
                          "or on the cores of this machine (default: in this process)")  # fmt: skip
     cluster.add_argument(
-        "--workers", type=int, metavar="N", help="start N worker processes on the cluster (default: one per CPU)"
+        "--workers", type=int, metavar="N", help="use N worker processes on the cluster (default: one per CPU)"
     )
 
 
