@@ -113,3 +113,9 @@ def test_attempts_that_agree_within_a_task_narrow_no_interval() -> None:
 def test_impossible_proportions_are_refused(successes: int, count: int) -> None:
     with pytest.raises(ConfigError, match=f"got {successes} of {count}"):
         proportion_interval(successes, count)
+
+
+@pytest.mark.parametrize(("count", "stderr"), [(30, 0.091287), (100, 0.05), (500, 0.022361), (1_000, 0.015811)])
+def test_a_thousand_tasks_tell_success_to_1_6_percent(count: int, stderr: float) -> None:
+    mean = clustered_mean([[float(index % 2)] for index in range(count)])
+    assert mean.stderr == pytest.approx(stderr * (count / (count - 1)) ** 0.5, rel=1e-4)

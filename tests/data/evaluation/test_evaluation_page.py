@@ -55,4 +55,8 @@ def test_an_evaluation_without_an_episode_that_counts_says_so(tmp_path: Path) ->
 
 def test_the_figures_end_with_the_void_episodes() -> None:
     rows = figure_rows(summarise([record(0, 0, 1.0), record(1, 0, 0.0, void=True)]))
-    assert rows[0][:2] == ("success", "1") and rows[-1] == ("void", "1", "of 2")
+    assert (
+        rows[0] == ("tasks", "1", "1 episodes")
+        and rows[1][:2] == ("success", "1")
+        and rows[-1] == ("void", "1", "of 2")
+    )

@@ -13,6 +13,7 @@ from fakes import END, FakeEnv, encode, episode_setup
 
 from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.data.evaluation.evaluation_page import figure_rows
 from verl_agentic.data.evaluation.evaluation_run import (
     EvaluationAttempt,
     PolicyBackend,
@@ -224,6 +225,19 @@ def test_void_episodes_count_nowhere_but_as_void() -> None:
     # Task a has one attempt that counts and b three: pass@3 is that of b alone.
     assert summary["pass_at_k"] == {"1": pytest.approx((1 + 1 / 3) / 2), "2": pytest.approx(2 / 3), "3": 1.0}
     assert summary["tasks_at_k"] == {"1": 2, "2": 1, "3": 1}
+
+
+@pytest.mark.parametrize("outcome", [0.0, 1.0])
+def test_every_success_rate_has_an_interval_that_is_open_at_0_and_1(outcome: float) -> None:
+    records = [record(task, outcome) for task in ("a", "b") for _ in range(2)]
+    summary = summarise(records)
+    for name in ("pass_at_k", "pass_hat_k"):
+        for k, (low, high) in summary[f"{name}_ci95"].items():
+            assert summary[name][k] == outcome and (low, high) == tuple(summary["success"]["ci95"])
+            assert high - low > 0.5, "two tasks say little"
+    rows = {name: uncertainty for name, _, uncertainty in figure_rows(summary)}
+    assert rows["tasks"] == "4 episodes"
+    assert all(rows[name].startswith("95 %: ") for name in ("success", "pass@1", "pass@2", "pass^2"))
 
 
 def test_a_partial_outcome_is_no_success() -> None:

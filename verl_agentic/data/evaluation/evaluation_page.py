@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from verl_agentic.algorithms.batch_metrics.success_over_attempts import pass_at_k, pass_hat_k, success_interval
 from verl_agentic.data.evaluation.evaluation_run import is_success
 from verl_agentic.pages.charts import Bar, Part, Series, line_chart, part_bars
 from verl_agentic.pages.page import Tile, write_page
@@ -43,7 +42,7 @@ def write_evaluation_page(
         viewer: address of a viewer with the episodes of `shown_tasks`, relative to the page; empty without one.
     """
     tasks, ends = shown_tasks(records), _ends(records)
-    curve = _curve(summary, records)
+    curve = _curve(summary)
     write_page(
         path,
         Path(__file__).with_suffix(".html"),
@@ -87,13 +86,16 @@ def write_turns_page(path: Path, points: Sequence[Mapping[str, Any]], *, title: 
 def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Returns name, value and uncertainty of every number of a summary."""
     rows = []
+    if "tasks" in summary:
+        rows.append(("tasks", str(summary["tasks"]), f"{summary['episodes'] - summary['void']} episodes"))
     for name in ("success", "selected", "outcome", "num_turns", "model_tokens", "tool_calls", "tool_errors"):
         figure = summary.get(name)
         if figure is not None:
             rows.append((name.replace("_", " "), f"{figure['mean']:.4g}", _uncertainty(figure)))
     for name, title in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^")):
         for k, value in summary.get(name, {}).items():
-            rows.append((f"{title}{k}", f"{value:.4g}", f"{summary['tasks_at_k'][k]} tasks"))
+            interval = _uncertainty({"ci95": summary[f"{name}_ci95"][k]})
+            rows.append((f"{title}{k}", f"{value:.4g}", f"{interval}, {summary['tasks_at_k'][k]} tasks"))
     for name, value in summary.get("cost", {}).items():
         if value is not None:
             rows.append((f"cost {name.replace('_', ' ')}", f"{value:.4g}", ""))
@@ -102,11 +104,15 @@ def figure_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _uncertainty(figure: Mapping[str, Any]) -> str:
-    """Returns the 95 % interval of a proportion, else the standard error; "" without either."""
+    """Returns the 95 % interval of a proportion, and the standard error if it is known; "" without either.
+
+    At 0 and 1 the standard error is 0 and says nothing, so it is left out.
+    """
+    stderr = figure.get("stderr")
     if "ci95" in figure:
         low, high = figure["ci95"]
-        return f"95 %: {low:.3f} to {high:.3f}"
-    return "" if figure["stderr"] is None else f"s.e. {figure['stderr']:.4g}"
+        return f"95 %: {low:.3f} to {high:.3f}" + (f", s.e. {stderr:.4f}" if stderr else "")
+    return "" if stderr is None else f"s.e. {stderr:.4g}"
 
 
 def _brackets(figure: Mapping[str, Any]) -> str:
@@ -128,34 +134,27 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     if k != "1":
         if "selected" in summary:
             tiles.append(Tile("selected", f"{summary['selected']['mean']:.2f}", _uncertainty(summary["selected"])))
-        tiles += [Tile(f"pass@{k}", f"{summary['pass_at_k'][k]:.2f}", "at least one attempt solves the task"),
-                  Tile(f"pass^{k}", f"{summary['pass_hat_k'][k]:.2f}", "all attempts solve the task")]  # fmt: skip
+        for name, title, what in (("pass_at_k", "pass@", "at least one attempt solves the task"),
+                                  ("pass_hat_k", "pass^", "all attempts solve the task")):  # fmt: skip
+            interval = _uncertainty({"ci95": summary[f"{name}_ci95"][k]})
+            tiles.append(Tile(f"{title}{k}", f"{summary[name][k]:.2f}", f"{what}; {interval}"))
     for name, title in (("num_turns", "turns"), ("model_tokens", "tokens written"), ("tool_calls", "tool calls")):
         tiles.append(Tile(title, f"{summary[name]['mean']:.4g}", "mean of an episode"))
     return [*tiles, Tile("void", str(summary["void"]), f"of {summary['episodes']} episodes", "cost")]
 
 
-def _curve(summary: Mapping[str, Any], records: Sequence[_Record]) -> Markup:
+def _curve(summary: Mapping[str, Any]) -> Markup:
     """Returns the chart of pass@k and pass^k over k; empty if no task has two attempts."""
-    tasks: dict[str, list[bool]] = {}
-    for record in records:
-        if not record["void"]:
-            tasks.setdefault(record["task"], []).append(is_success(record))
-    ks = [int(k) for k in summary.get("pass_at_k", ())]
+    ks = list(summary.get("pass_at_k", ()))
     if len(ks) < 2:
         return Markup()
-    series = []
-    for name, estimate, colour in (("pass@k", pass_at_k, "series-1"), ("pass^k", pass_hat_k, "series-2")):
-        points, intervals = [], []
-        for k in ks:
-            values = [[estimate(len(tried), sum(tried), k)] for tried in tasks.values() if len(tried) >= k]
-            points.append((float(k), sum(value for (value,) in values) / len(values)))
-            # Estimates between 0 and 1 vary less than outcomes, so the interval of as many outcomes is conservative.
-            low, high = summary["success"]["ci95"] if k == 1 else success_interval(values)
-            intervals.append((float(k), low, high))
-        series.append(Series(label=name, points=points, intervals=intervals, colour=f"var(--{colour})"))
+    series = [
+        Series(label=label, points=[(float(k), summary[name][k]) for k in ks], colour=f"var(--{colour})",
+               intervals=[(float(k), *summary[f"{name}_ci95"][k]) for k in ks])
+        for name, label, colour in (("pass_at_k", "pass@k", "series-1"), ("pass_hat_k", "pass^k", "series-2"))
+    ]  # fmt: skip
     one, last = (100 * series[0].points[place][1] for place in (0, -1))
-    title = f"Of {len(tasks)} tasks, {one:.0f} % are solved in one attempt, {last:.0f} % within {ks[-1]}"
+    title = f"Of {summary['tasks']} tasks, {one:.0f} % are solved in one attempt, {last:.0f} % within {ks[-1]}"
     return line_chart(series, title=title, x="attempts at each task, k", y="share of tasks, with 95 % interval")
 
 

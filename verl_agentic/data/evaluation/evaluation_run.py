@@ -258,15 +258,20 @@ def figure(groups: Sequence[Sequence[float]]) -> dict[str, Any]:
     return {"mean": mean.value, "stderr": mean.stderr, **interval}
 
 
-def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Returns pass@k and pass^k for k = 1, 2, 4, ... and for the highest number of attempts."""
+def _at_k(successes: Sequence[Sequence[float]]) -> dict[str, dict[str, Any]]:
+    """Returns pass@k and pass^k with 95 % intervals for k = 1, 2, 4, ... and for the highest number of attempts.
+
+    Estimates of a task between 0 and 1 vary less than outcomes, so the interval of as many outcomes is conservative.
+    """
     counts = [(len(group), int(sum(group))) for group in successes]
     most = max(n for n, _ in counts)
     ks = sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most})
-    figures: dict[str, dict[str, float]] = {"pass_at_k": {}, "pass_hat_k": {}, "tasks_at_k": {}}
-    for k in ks:
-        enough = [(n, c) for n, c in counts if n >= k]
-        figures["pass_at_k"][str(k)] = sum(pass_at_k(n, c, k) for n, c in enough) / len(enough)
-        figures["pass_hat_k"][str(k)] = sum(pass_hat_k(n, c, k) for n, c in enough) / len(enough)
-        figures["tasks_at_k"][str(k)] = len(enough)
+    figures: dict[str, dict[str, Any]] = {"tasks_at_k": {}}
+    for name, estimate in (("pass_at_k", pass_at_k), ("pass_hat_k", pass_hat_k)):
+        means, intervals = figures.setdefault(name, {}), figures.setdefault(f"{name}_ci95", {})
+        for k in ks:
+            values = [[estimate(n, c, k)] for n, c in counts if n >= k]
+            figures["tasks_at_k"][str(k)] = len(values)
+            means[str(k)] = sum(value for (value,) in values) / len(values)
+            intervals[str(k)] = list(success_interval(successes if k == 1 else values))
     return figures
