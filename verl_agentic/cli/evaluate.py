@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--samples and --concurrency must be positive, got {args.samples} and {args.concurrency}")
     if args.turns:
         return _curve(args)
-    summary = asyncio.run(_evaluate(args))
+    summary = asyncio.run(evaluate_model(args))
     if args.json:
         print(json.dumps(summary))
     else:
@@ -142,7 +142,7 @@ def _curve(args: argparse.Namespace) -> int:
     folder, points = _folder(args), []
     for number in turns:
         own = {"limit": [*args.limit, f"max_turns={number}"], "out": folder / f"turns-{number}"}
-        summary = asyncio.run(_evaluate(argparse.Namespace(**{**vars(args), **own})))
+        summary = asyncio.run(evaluate_model(argparse.Namespace(**{**vars(args), **own})))
         if not args.json:
             _show(summary)
         success = summary.get("success") or {"mean": None, "stderr": None}
@@ -157,8 +157,8 @@ def _curve(args: argparse.Namespace) -> int:
     return 0 if all(point["episodes"] > point["void"] for point in told) else 1
 
 
-async def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
-    """Writes the summary and returns it."""
+async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
+    """Runs missing episodes, writes all files and returns the summary."""
     import json
 
     from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker

@@ -38,7 +38,10 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace, token: str) -> None:
     with listen(args) as listening:
-        served = _load(args, token)
+        served = load_served(
+            args.model, name=args.name, tool_format=args.tool_format, max_running=args.max_running,
+            threads=args.threads, token=token,
+        )  # fmt: skip
         try:
             from verl_agentic.inference.http_server import make_app
 
@@ -50,7 +53,10 @@ async def _serve(args: argparse.Namespace, token: str) -> None:
             await served.engine.close()
 
 
-def _load(args: argparse.Namespace, token: str) -> Any:
+def load_served(
+    model: Path, *, name: str | None, tool_format: str, max_running: int, threads: int | None, token: str
+) -> Any:
+    """Returns the model of a folder for `inference.http_server.make_app`; the arguments are the options of `serve`."""
     import torch
 
     from verl_agentic.adapters.rollout.model_codec import load_codec
@@ -58,9 +64,8 @@ def _load(args: argparse.Namespace, token: str) -> Any:
     from verl_agentic.inference.inference_engine import InferenceEngine
     from verl_agentic.inference.scheduler import EngineConfig
 
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
-    tokenizer, chat = load_codec(str(args.model), tool_format=args.tool_format)
-    engine = InferenceEngine.from_pretrained(args.model, EngineConfig(max_running=args.max_running))
-    name = args.name or args.model.resolve().name
-    return Served(engine=engine, tokenizer=tokenizer, chat=chat, name=name, token=token)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    tokenizer, chat = load_codec(str(model), tool_format=tool_format)
+    engine = InferenceEngine.from_pretrained(model, EngineConfig(max_running=max_running))
+    return Served(engine=engine, tokenizer=tokenizer, chat=chat, name=name or model.resolve().name, token=token)

@@ -1,0 +1,15 @@
+"""`verl-agentic model`: merge and probe models."""
+
+from __future__ import annotations
+
+from verl_agentic.cli.command_group import command_group
+
+COMMANDS = {
+    "merge": "make one model of several that were trained from one base",
+    "probe": "test whether models are a good start for RL in an environment; exit code 1 if one is not",
+}
+"""Subcommand (the name of its module) -> one line of help."""
+
+add_arguments, run = command_group(
+    __name__, COMMANDS, example="verl-agentic model merge BASE A B --method ram --out merged"
+)
