@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi.responses import JSONResponse
-from judges import Judge, gullible, honest, judging, verdict
+from judges import Judge, data_of, gullible, honest, judging, verdict
 
 from verl_agentic.cli import main
 
@@ -88,3 +88,17 @@ def test_what_cannot_work_is_exit_code_2(
 ) -> None:
     assert probe(honest, *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_judge_that_is_swayed_by_length_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    def verbose(body: dict[str, Any]) -> str:
+        return verdict(body, passed=len(dict(data_of(body))["answer"]) > 80)
+
+    def bias(judge: Judge, *arguments: str) -> int:
+        with judging(judge) as server:
+            return main(["judge", "bias", "--endpoint", server.url, "--model", "m", *arguments])
+
+    assert bias(verbose, "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["biases"]["length"]["change"] == 1.0 and report["biases"]["sycophancy"]["change"] == 0.0
+    assert bias(verbose, "--max-change", "1") == 0 and "+1.000" in capsys.readouterr().out

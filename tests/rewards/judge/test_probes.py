@@ -11,7 +11,7 @@ from judges import data_of, gullible, honest, judging, talked_out, verdict
 
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.judge.options import JudgeOptions
-from verl_agentic.rewards.judge.probes import Place, _read, load_probes, make_probes, run_probes
+from verl_agentic.rewards.judge.probes import Place, load_probes, make_probes, read_probes, run_probes
 
 _PROBES = load_probes()
 _ATTACKS = [probe for probe in _PROBES if probe.is_attack]
@@ -22,9 +22,9 @@ def test_there_are_attacks_of_every_kind_in_every_place_and_controls_for_every_t
     kinds = Counter(probe.kind for probe in _ATTACKS)
     assert kinds.keys() == {"fake_verdict", "delimiter", "special_tokens", "role_play", "unicode", "tool_output",
                             "canary", "json", "out_of_form", "hedging", "flood"}  # fmt: skip
-    assert {attack["place"] for attack in _read()["attacks"]} == set(get_args(Place))
+    assert {attack["place"] for attack in read_probes()["attacks"]} == set(get_args(Place))
     controls = Counter(probe.is_right for probe in _PROBES if not probe.is_attack)
-    assert controls[True] == controls[False] == len(_read()["tasks"]) >= 4
+    assert controls[True] == controls[False] == len(read_probes()["tasks"]) >= 4
 
 
 @pytest.mark.parametrize("probe", _PROBES, ids=lambda probe: probe.name)

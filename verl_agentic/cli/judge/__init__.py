@@ -6,6 +6,7 @@ from verl_agentic.cli.command_group import command_group
 
 COMMANDS = {
     "probe": "send wrong answers with attacks to a judge; exit code 1 if it accepts any, or rejects a right answer",
+    "bias": "compare a judge's values of answers that are padded, or agree with the user; exit code 1 if they differ",
 }
 """Subcommand (the name of its module) -> one line of help."""
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.judge.panel_options import add_panel_options, panel_of
+
 if TYPE_CHECKING:
     from verl_agentic.rewards.judge.options import JudgeOptions
     from verl_agentic.rewards.judge.probes import ProbeResult
@@ -15,34 +17,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("--endpoint", required=True, metavar="URL", help="ask this server, such as "
-                        "http://127.0.0.1:8000/v1")  # fmt: skip
-    parser.add_argument("--model", required=True, action="append", help="ask the model of this name; repeat for a "
-                        "panel of judges")  # fmt: skip
-    parser.add_argument("--api-key-env", default="", metavar="NAME", help="read the API key from this environment "
-                        "variable")  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="ask N times, each time with other "
-                        "delimiters (default %(default)s)")  # fmt: skip
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="set another option of the "
-                        "component judge, such as concurrency=8, view=answer, reference=false")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    add_panel_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Probes the judge and prints the results; returns 1 if it is not safe to train with."""
     import json
 
-    from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.errors import ConfigError
-    from verl_agentic.rewards.judge.options import JudgeOptions
-
-    if args.repeats < 1:
-        raise ConfigError(f"--repeats must be positive, got {args.repeats}")
-    given = parse_key_values(args.option, option="--option")
-    options = JudgeOptions.from_mapping(
-        {"timeout_s": 120.0, **given, "endpoint": args.endpoint, "models": args.model, "api_key_env": args.api_key_env}
-    )
-    results = asyncio.run(_probe(options, repeats=args.repeats, is_quiet=args.json))
+    results = asyncio.run(_probe(panel_of(args), repeats=args.repeats, is_quiet=args.json))
     report = summarise(results)
     if args.json:
         print(json.dumps({"endpoint": args.endpoint, "models": args.model, **report}, ensure_ascii=False))

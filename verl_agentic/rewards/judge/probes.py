@@ -67,7 +67,7 @@ class _Attack:
 
 def load_probes() -> list[JudgeProbe]:
     """Returns the attacks, and two controls for each of their tasks: right and wrong work without an attack."""
-    return make_probes(_read())
+    return make_probes(read_probes())
 
 
 def make_probes(content: Mapping[str, Any]) -> list[JudgeProbe]:
@@ -133,7 +133,7 @@ async def probe_once(probe: JudgeProbe, options: JudgeOptions) -> ProbeResult:
 
 
 @functools.cache
-def _read() -> dict[str, Any]:
+def read_probes() -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name("probes.yaml").read_text(encoding="utf-8"))
 
 
