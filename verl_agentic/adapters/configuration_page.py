@@ -32,6 +32,7 @@ from verl_agentic.algorithms.estimate import CreditSettings
 from verl_agentic.algorithms.losses.hl_gauss import BinSettings
 from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
+from verl_agentic.algorithms.losses.pear import PearSettings
 from verl_agentic.algorithms.losses.target_network import TargetSettings
 from verl_agentic.diagnostics.health.monitor import HealthSettings
 from verl_agentic.diagnostics.live.stuck_episodes import WaitingOptions
@@ -66,7 +67,7 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
         "options of the components `orm`, `prm`, `rm` and `rm_z`": RewardModel,
     },
     "Rollout server": {"agentic.engine": EngineOptions},
-    "Offline training": {"dpo": DpoSettings, "implicit_reward": OutcomeSettings},
+    "Offline training": {"dpo": DpoSettings, "implicit_reward": OutcomeSettings, "pear": PearSettings},
     "Sandboxes": {
         "options of the backend `namespaces`": NamespaceConfig,
         "options of the backend `landlock`": LandlockConfig,

@@ -53,7 +53,7 @@ def played(number: int) -> dict[str, Any]:
     return {"prompt": sides["prompt"], "messages": messages, "outcome": float(is_success)}
 
 
-def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], section: str) -> list[dict[str, Any]]:
+def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], option: str) -> list[dict[str, Any]]:
     """Trains five steps on two ranks, and returns what is logged."""
     make_tiny_model(folder / "model", seed=0)
     write_json_lines(rows, folder / "rows.jsonl")
@@ -65,7 +65,7 @@ def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], section: st
         f"data.train_files={folder / 'rows.jsonl'}",
         f"data.val_files={folder / 'rows.jsonl'}",
         f"trainer.default_local_dir={folder / 'out'}",
-        f"+{section}.beta=0.5",
+        f"+{option}",
     ]
     environment = {
         **os.environ,
@@ -97,14 +97,16 @@ def check_learnt(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_pairs_raise_the_margin_of_the_chosen(tmp_path: Path) -> None:
-    steps = check_learnt(train(tmp_path, "verl_agentic.adapters.offline.dpo_trainer", map(pair, range(10, 18)), "dpo"))
+    steps = check_learnt(
+        train(tmp_path, "verl_agentic.adapters.offline.dpo_trainer", map(pair, range(10, 18)), "dpo.beta=0.5")
+    )
     assert steps[0]["train/margin"] == pytest.approx(0, abs=1e-4)
     assert steps[-1]["train/margin"] > 0.5
 
 
 def test_outcomes_make_a_reward_model_that_tells_them_apart(tmp_path: Path) -> None:
     rows = map(played, range(10, 18))
-    check_learnt(train(tmp_path, "verl_agentic.adapters.offline.outcome_trainer", rows, "implicit_reward"))
+    check_learnt(train(tmp_path, "verl_agentic.adapters.offline.outcome_trainer", rows, "implicit_reward.beta=0.5"))
     # What the section `algorithm.implicit_reward` loads: what transformers does not find it makes up.
     saved, loading = AutoModelForCausalLM.from_pretrained(
         tmp_path / "out" / "global_step_5" / "huggingface", output_loading_info=True
@@ -114,3 +116,13 @@ def test_outcomes_make_a_reward_model_that_tells_them_apart(tmp_path: Path) -> N
     steps = [(saved.get_parameter(name) - weight).abs().max() for name, weight in first.named_parameters()]
     # Five steps of AdamW with a rate of 0.001; weights are drawn with a deviation of 0.06 and more.
     assert 0 < max(steps) < 0.02
+
+
+def test_rows_with_the_log_probs_of_their_author_are_learnt_by_weight(tmp_path: Path) -> None:
+    row = {"prompt_ids": [5, 6], "response_ids": [7, 8, 9], "response_mask": [1, 0, 1], "turn_ids": [0, 0, 1],
+           "rollout_log_probs": [-0.1, 0.0, -0.1]}  # fmt: skip
+    module = "verl_agentic.adapters.offline.pear_trainer"
+    steps = [r for r in train(tmp_path, module, [row] * 8, "pear.gamma=1.0") if "train/loss" in r]
+    # The untrained model is less sure than the author: the first token's weight is the minimum ratio.
+    assert steps[0]["train/pear_weight"] == pytest.approx((0.5 + 1.0) / 2, abs=1e-4)
+    assert steps[-1]["train/loss"] < 0.9 * steps[0]["train/loss"]

@@ -1,1 +1,1 @@
-"""Offline training with verl's SFT trainer: DPO and outcome reward models."""
+"""Offline training with verl's SFT trainer: DPO, outcome reward models and PEAR."""

@@ -180,8 +180,8 @@ class ReferenceTrainer(SFTTrainer):
         super()._build_engine()
         client = self.training_client
         client.set_loss_fn(partial(self.loss, beta=self.settings.beta))
-        client.train_batch = _in_items(client.train_batch, self.rows_per_item)
-        client.infer_batch = _in_items(client.infer_batch, self.rows_per_item)
+        client.train_batch = in_items(client.train_batch, self.rows_per_item)
+        client.infer_batch = in_items(client.infer_batch, self.rows_per_item)
 
     def _build_dataloader(self) -> None:
         super()._build_dataloader()
@@ -231,8 +231,8 @@ class ReferenceTrainer(SFTTrainer):
         }
 
 
-def _in_items(original: Callable[..., Any], rows_per_item: int) -> Callable[..., Any]:
-    """Splits batches between items only, and sums the metrics of the parts."""
+def in_items(original: Callable[..., Any], rows_per_item: int) -> Callable[..., Any]:
+    """Wraps a call on a batch: splits it between items only, and sums the metrics of the parts."""
 
     def call(data: Any) -> Any:
         tu.assign_non_tensor(data, force_group_size=rows_per_item)
@@ -249,7 +249,7 @@ def _total(shares: Any) -> float:
     return sum(map(_total, shares)) if isinstance(shares, list) else float(shares)
 
 
-def run(trainer: type[ReferenceTrainer]) -> None:
+def run(trainer: type[SFTTrainer]) -> None:
     """Trains with the configuration of verl's SFT trainer and the command line."""
 
     @hydra.main(config_path="pkg://verl.trainer.config", config_name="sft_trainer_engine", version_base=None)
