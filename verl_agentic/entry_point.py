@@ -25,6 +25,7 @@ KEYS = frozenset(
         "algorithm.credit",
         "algorithm.implicit_reward",
         "algorithm.length_lr",
+        "algorithm.linear_lr",
         "algorithm.prompt_information",
         "algorithm.self_teacher",
         "critic.categorical",

@@ -190,7 +190,7 @@ def test_estimators_off_the_policy_need_the_log_probs_of_the_rollout(name: str, 
     assert len(device.seen) == 1
 
 
-@pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft"])
+@pytest.mark.parametrize("name", ["plugin", "cpu", "cpu_sft", "long_horizon"])
 def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     folder = Path(str(verl_agentic.config.__file__)).parent / "agentic"
     config: Any = OmegaConf.load(folder / f"{name}.yaml")
@@ -202,6 +202,7 @@ def test_every_shared_configuration_requires_the_plugin(name: str) -> None:
     ("section", "adapter"),
     [
         ("length_lr__reference_tokens", "engine.learning_rate"),
+        ("linear_lr__min_ratio", "engine.learning_rate"),
         ("implicit_reward__model_path", "engine.reference_model"),
         ("prompt_information__every", "trainer.trainers"),
         ("self_teacher__tau", "engine.ema_teacher"),

@@ -153,6 +153,7 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     ],
     "algorithm.implicit_reward": [({"model_path": "phi", "beta": 0.1, "outcome_coef": 0.5}, {**OURS, **_KL})],
     "algorithm.length_lr": [({"reference_tokens": 512}, OURS)],
+    "algorithm.linear_lr": [({"min_ratio": 0.1}, OURS)],
     "algorithm.prompt_information": [({"every": 5, "prompts": 4, "tokens": 64}, OURS)],
     "algorithm.self_teacher": [({"tau": 0.05}, {**OURS, **_SDPO})],
     f"{LOSS}.options": [({"low": 0.1, "high": 5.0}, {f"{LOSS}.loss_mode": "ratio_masked"})],
@@ -312,6 +313,7 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "trainer/implicit_rewards.py",  # check_implicit_reward
         "trainer/instructions.py",  # agentic.curriculum.instructions
         "trainer/self_teacher.py",  # teacher_tau
+        "offline/pear_trainer.py",  # SFT, too
         "offline/pair_trainer.py",  # SFT, which has a configuration of its own
         "reward/rubric_manager.py",
         "reward/group_rewards.py",

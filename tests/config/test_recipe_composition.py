@@ -106,3 +106,12 @@ def _at(config: Any, value: SourcedValue) -> Any:
     for part in re.findall(r"[^.\[\]]+", value.key):
         config = config[int(part) if isinstance(config, list) else part]
     return config
+
+
+def test_long_horizons_have_a_small_learning_rate_that_falls(tmp_path: Path) -> None:
+    plain, long = (
+        defaults_composed(tmp_path, "ppo_trainer", name) for name in ("agentic/plugin", "agentic/long_horizon")
+    )
+    rates = [config.actor_rollout_ref.actor.optim.lr for config in (plain, long)]
+    assert rates == [1e-6, 5e-7] and long.agentic.linear_lr.min_ratio == 0.1
+    assert long.actor_rollout_ref.actor.optim.lr_scheduler_type == "constant", "as agentic.linear_lr needs"

@@ -32,6 +32,7 @@ from verl_agentic.algorithms.estimate import CreditSettings
 from verl_agentic.algorithms.losses.hl_gauss import BinSettings
 from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
 from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
+from verl_agentic.algorithms.losses.linear_lr import LinearLrSettings
 from verl_agentic.algorithms.losses.pear import PearSettings
 from verl_agentic.algorithms.losses.target_network import TargetSettings
 from verl_agentic.diagnostics.health.monitor import HealthSettings
@@ -54,6 +55,7 @@ CHAPTERS: Mapping[str, Mapping[str, Any]] = {
         "agentic.credit": CreditSettings,
         "agentic.implicit_reward": ImplicitRewardSettings,
         "agentic.length_lr": LengthLrSettings,
+        "agentic.linear_lr": LinearLrSettings,
         "agentic.prompt_information": PromptInformationSettings,
         "agentic.self_teacher": TargetSettings,
         "agentic.policy_loss": PolicyLossConfig,

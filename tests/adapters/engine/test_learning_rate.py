@@ -9,6 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
+from verl.workers.config.optimizer import FSDPOptimizerConfig
 from verl.workers.engine.base import BaseEngine
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
@@ -95,3 +96,21 @@ def test_the_engines_of_verl_inherit_it() -> None:
     for engine in (FSDPEngineWithLMHead, FSDPEngineWithValueHead):
         assert engine.train_batch is FSDPEngine.train_batch and engine.optimizer_step is FSDPEngine.optimizer_step
     assert FSDPEngine.train_batch is not BaseEngine.train_batch, "other strategies are left alone"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rates"),
+    [("constant", {0: 0.0, 5: 0.5, 10: 1.0, 55: 1.0}), ("cosine", {5: 0.5, 10: 1.0, 55: 0.5, 100: 0.0})],
+)
+def test_verls_schedules_warm_up_and_cosine_has_half_at_half(kind: str, rates: dict[int, float]) -> None:
+    engine = Engine()
+    engine.rank, engine.optimizer = 1, torch.optim.SGD([engine.weight], lr=1.0)
+    engine.optimizer_config = FSDPOptimizerConfig(
+        lr=1.0, total_training_steps=100, lr_warmup_steps=10, lr_scheduler_type=kind, min_lr_ratio=0.0
+    )
+    schedule = engine._build_lr_scheduler(engine.optimizer)
+    for step in range(101):
+        if step in rates:
+            assert engine.rate == pytest.approx(rates[step], abs=1e-6), step
+        engine.optimizer.step()
+        schedule.step()

@@ -48,6 +48,7 @@ class Verl:
     """verl's trainer as far as a mixin sees it: it writes down what it is called with."""
 
     global_steps = 1
+    total_training_steps = 4
 
     def __init__(self, config: Any) -> None:
         self.config, self.seen = config, []
@@ -102,6 +103,7 @@ def test_verl_sees_its_own_name_of_the_mode() -> None:
     ("change", "message"),
     [
         ({"algorithm.length_lr": {"reference_tokens": 5}}, "length_lr works with .* got 'megatron'"),
+        ({"algorithm.linear_lr": {"min_ratio": 0.0}}, "linear_lr works with .* got 'megatron'"),
         ({"actor_rollout_ref.actor.policy_loss.loss_mode": "rover"}, "loss rover works with .* got 'megatron'"),
     ],
 )
@@ -411,6 +413,18 @@ def test_the_learning_rate_falls_with_the_length_of_what_was_sampled(queue: Stor
     trainer = Trainer(to_config())
     trainer._update_actor(queue.meta(), {})
     assert "lr_scale" not in trainer.seen[-1]
+
+
+def test_the_learning_rate_falls_in_a_line_over_the_run_and_with_the_length(queue: StoredRows) -> None:
+    queue.put_row("u_0_0", [0] * 6)
+    trainer = Trainer(to_config(linear_lr={"min_ratio": 0.2}))
+    trainer.global_steps = 3  # half of 4 are done
+    trainer._update_actor(queue.meta(), metrics := {})
+    assert trainer.seen[-1]["lr_scale"] == metrics["actor/lr_scale"] == pytest.approx(0.6)
+    trainer = Trainer(to_config(linear_lr={"min_ratio": 0.2}, length_lr={"reference_tokens": 3}))
+    trainer.global_steps = 3
+    trainer._update_actor(queue.meta(), {})
+    assert trainer.seen[-1]["lr_scale"] == pytest.approx(0.3)
 
 
 # Greedy sessions in the agent loop.

@@ -139,9 +139,9 @@ FEATURES = Features(
         Adapter(
             module="engine.learning_rate",
             needs=_FSDP,
-            gives="a learning rate that falls with the length of responses",
-            chosen_by="agentic.length_lr.reference_tokens",
-            demanded_by=lambda config: has(config, "algorithm.length_lr"),
+            gives="a learning rate that falls with the length of responses, or over the run",
+            chosen_by="agentic.length_lr.reference_tokens, agentic.linear_lr.min_ratio",
+            demanded_by=lambda config: has(config, "algorithm.length_lr") or has(config, "algorithm.linear_lr"),
         ),
         Adapter(
             module="engine.reference_model",

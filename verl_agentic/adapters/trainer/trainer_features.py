@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from verl_agentic.algorithms.estimate import CreditSettings
     from verl_agentic.algorithms.losses.implicit_reward import ImplicitRewardSettings
     from verl_agentic.algorithms.losses.length_lr import LengthLrSettings
+    from verl_agentic.algorithms.losses.linear_lr import LinearLrSettings
     from verl_agentic.sampling.curriculum import CurriculumSettings
 
 
@@ -79,6 +80,19 @@ def length_lr(config: Any) -> LengthLrSettings | None:
 
     written = plain_section(config, "algorithm.length_lr")
     return None if written is None else read_settings(LengthLrSettings, written, section="algorithm.length_lr")
+
+
+@section("algorithm.linear_lr")
+def linear_lr(config: Any) -> LinearLrSettings | None:
+    """Returns the settings of a learning rate that falls linearly, or None. Raises ConfigError if verl's falls too."""
+    from verl_agentic.algorithms.losses.linear_lr import LinearLrSettings
+
+    if (written := plain_section(config, "algorithm.linear_lr")) is None:
+        return None
+    key = "actor_rollout_ref.actor.optim.lr_scheduler_type"
+    if (kind := OmegaConf.select(config, key)) not in (None, "constant"):
+        raise ConfigError(f"algorithm.linear_lr needs {key}=constant, got {kind!r}: both would multiply; set it")
+    return read_settings(LinearLrSettings, written, section="algorithm.linear_lr")
 
 
 @section("algorithm.prompt_information")
@@ -181,7 +195,7 @@ def _has_schedule(config: Any) -> bool:
     return has_rubric(config) or bool({"temperature_schedule", "max_void_share"} & set(section))
 
 
-_ALGORITHM = ("implicit_reward", "length_lr", "prompt_information", "self_teacher")
+_ALGORITHM = ("implicit_reward", "length_lr", "linear_lr", "prompt_information", "self_teacher")
 FEATURES = Features(
     places={"curriculum": "data.curriculum", **{key: f"algorithm.{key}" for key in ("credit", *_ALGORITHM)}},
     choices=(choose_trainer,),

@@ -2,9 +2,9 @@
 
 One mixin over verl's `sync`, `colocate_async` and `separate_async`. It passes columns that the agent loop stored with
 every row to the estimators, and stores columns for losses in the batch, which verl ships to the actor.
-`algorithm.length_lr.reference_tokens` lowers the learning rate for longer responses, `algorithm.implicit_reward` adds
-token rewards of a model (`adapters.trainer.implicit_rewards`), and `algorithm.prompt_information` measures whether
-responses depend on prompts (`adapters.trainer.prompt_effect`).
+`algorithm.length_lr.reference_tokens` lowers the learning rate for longer responses, and `algorithm.linear_lr` over the
+run. `algorithm.implicit_reward` adds token rewards of a model (`adapters.trainer.implicit_rewards`), and
+`algorithm.prompt_information` measures whether responses depend on prompts (`adapters.trainer.prompt_effect`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from verl_agentic.adapters.trainer.implicit_rewards import (
 )
 from verl_agentic.adapters.trainer.prompt_effect import measure_prompt_information
 from verl_agentic.adapters.trainer.self_teacher import store_teacher_log_probs
-from verl_agentic.adapters.trainer.trainer_features import length_lr, prompt_information
+from verl_agentic.adapters.trainer.trainer_features import length_lr, linear_lr, prompt_information
 from verl_agentic.adapters.trainer.whole_groups import keep_groups_whole
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION
 from verl_agentic.algorithms.advantage import columns_of_advantage
 from verl_agentic.algorithms.losses.length_lr import length_lr_factor
+from verl_agentic.algorithms.losses.linear_lr import linear_lr_factor
 from verl_agentic.algorithms.policy_loss import is_policy_loss, load_policy_loss, needs_of_loss
 from verl_agentic.algorithms.policy_losses.vapo import positive_share
 from verl_agentic.algorithms.trainer_context import TrainerContext, use_context
@@ -125,13 +126,22 @@ class CreditMixin:
         return measure_prompt_information(self, batch, columns, settings)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if (settings := length_lr(self.config)) is not None:
-            factor = length_lr_factor(_mean_length(batch), reference_length=settings.reference_tokens)
+        if (factor := self._lr_scale(batch)) is not None:
             batch.extra_info["lr_scale"] = metrics["actor/lr_scale"] = factor
         batch.extra_info["calculate_mean_log_prob"] = "mean_log_ratio_BT" in needs_of_loss(self._loss)
         if self._group_rows > 1:
             batch.extra_info["force_group_size"] = self._group_rows
         return cast("Any", super())._update_actor(batch, metrics)
+
+    def _lr_scale(self, batch: Any) -> float | None:
+        """Returns the factor of the batch's learning rate, or None if no section sets one."""
+        factors = []
+        if (by_length := length_lr(self.config)) is not None:
+            factors.append(length_lr_factor(_mean_length(batch), reference_length=by_length.reference_tokens))
+        if (linear := linear_lr(self.config)) is not None:
+            step, total = cast("Any", self).global_steps, cast("Any", self).total_training_steps
+            factors.append(linear_lr_factor(step, num_steps=total, min_ratio=linear.min_ratio))
+        return math.prod(factors) if factors else None
 
     @property
     def _estimator(self) -> str:
@@ -156,7 +166,8 @@ def _check(config: Any) -> None:
     name, actor = str(config.algorithm.adv_estimator), config.actor_rollout_ref.actor
     loss = str(OmegaConf.select(actor, "policy_loss.loss_mode"))
     needs_means = "mean_log_ratio_BT" in needs_of_loss(loss)
-    asked = {"algorithm.length_lr": config.algorithm.get("length_lr"), f"the loss {loss}": needs_means}
+    asked = {f"algorithm.{name}": config.algorithm.get(name) for name in ("length_lr", "linear_lr")}
+    asked |= {f"the loss {loss}": needs_means}
     for what, is_asked in asked.items():
         if is_asked and actor.strategy not in ("fsdp", "fsdp2"):
             raise ConfigError(f"{what} works with actor.strategy fsdp and fsdp2, got {actor.strategy!r}; unset it")

@@ -25,6 +25,7 @@ FREE = (
     "algorithm.credit",
     "algorithm.implicit_reward",
     "algorithm.length_lr",
+    "algorithm.linear_lr",
     "algorithm.prompt_information",
     "algorithm.self_teacher",
     "actor_rollout_ref.actor.policy_loss.options",
