@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rows.add_argument("--select", action="store_true", help="let the environment choose one of the K episodes of "
                       "each row without its score, such as by a majority vote")  # fmt: skip
+    rows.add_argument("--rank", metavar="ADDRESS", help="let a function (messages, final answer) -> value choose one of "
+                      "the K episodes: the one with the highest log-prob plus value; as module:function or "
+                      "path.py:function")  # fmt: skip
     play = parser.add_argument_group("episodes")
     play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_env")
     play.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="set a budget or "
@@ -115,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.samples < 1 or args.concurrency < 1:
         raise ConfigError(f"--samples and --concurrency must be positive, got {args.samples} and {args.concurrency}")
+    if args.select and args.rank:
+        raise ConfigError(f"--select and --rank both choose an episode, got --rank {args.rank}; leave one out")
     if args.turns:
         return _curve(args)
     summary = asyncio.run(evaluate_model(args))
@@ -168,6 +173,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.data.evaluation.journal import Journal, keep_settings
     from verl_agentic.data.evaluation.selection import select_episodes
     from verl_agentic.env_package import load_env_package
+    from verl_agentic.registry import load_address
     from verl_agentic.trajectory_log.run_files import write_tokenizer
 
     package, price = load_env_package(args.env), _price(args.prices)
@@ -199,9 +205,12 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
         "out": str(out),
         **summarise(records, price=price),
     }
-    if args.select:
+    if args.select or args.rank:
+        value = load_address(args.rank, what="the value function") if args.rank else None
         make_env = functools.partial(package.make_env, **config)
-        chosen = await select_episodes(plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency)
+        chosen = await select_episodes(
+            plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency, value=value
+        )
         summary |= {"selected": chosen} if chosen else {}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     viewer = _export_viewer(out, [("val", 0, task) for task in shown_tasks(records)])

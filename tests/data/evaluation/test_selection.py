@@ -66,3 +66,26 @@ def test_an_environment_that_cannot_select_is_refused(tmp_path: Path) -> None:
 
 def test_without_episodes_there_is_no_figure(tmp_path: Path) -> None:
     assert select(tmp_path, [record(0, "", 0.0, void=True) for _ in range(9)]) == {}
+
+
+@pytest.mark.parametrize(("bonus", "chosen"), [(0.0, [1, 1, 1]), (5.0, [0, 0, 0])])
+def test_the_episode_with_the_highest_log_prob_and_value_is_chosen(
+    tmp_path: Path, bonus: float, chosen: list[int]
+) -> None:
+    # The masked log-prob must not count; without a value, the model's most likely candidate is chosen.
+    rows = {sample: [{"log_probs": [p, 9.0], "response_mask": [1, 0]}] for sample, p in enumerate((-3.0, -1.0, -2.0))}
+    records = [
+        {**record(sample, "abc"[sample], 0.0), "trajectories": rows[sample]} for sample in range(3) for _ in ROWS
+    ]
+
+    async def value(messages: Sequence[Message], answer: str) -> float:
+        assert messages[0].content.startswith("q")
+        return bonus * (answer == "a")
+
+    plan = attempts(ROWS, 3)
+    asyncio.run(select_episodes(plan, records, make_env=Voting, out=tmp_path, max_concurrent=2, value=value))
+    lines = [json.loads(line) for line in (tmp_path / SELECTED).read_text().splitlines()]
+    assert [line["sample"] for line in lines] == chosen
+    rows[0][0]["log_probs"] = None  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="--rank needs the log-probs"):
+        asyncio.run(select_episodes(plan, records, make_env=Voting, out=tmp_path, max_concurrent=2, value=value))
