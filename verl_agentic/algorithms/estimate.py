@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ class CreditSettings(Settings):
     """Clips advantages to `[-clip, clip]`. None: no clipping. 5 affects only rare outcomes of large groups."""
     by_source: bool = False
     """Z-score outcomes over all sessions of their data source first; see `scaled_by_source`."""
+    roles: Literal["all", "agent", "sub_agents"] = "all"
+    """Agents whose tokens get an advantage: all, only the agent of the episode, or only its sub-agents."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the estimator."""
 
@@ -56,6 +58,9 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
     """
     given = estimator(scaled_by_source(batch) if settings.by_source else batch, **settings.options)
     advantages_BT = _kept(given.advantages_BT, batch, f"advantages of {estimator.name!r}")
+    if settings.roles != "all":
+        # After the estimator: the outcome of the episode stays the baseline of its siblings.
+        advantages_BT = advantages_BT.masked_fill(~_has_role(batch, settings.roles).unsqueeze(-1), 0.0)
     has_critic = given.returns_BT is not given.advantages_BT
     returns_BT = _targets(given.returns_BT, batch, estimator.name) if has_critic else advantages_BT
     sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
@@ -80,6 +85,12 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
         returns_BT=returns_BT if has_critic else advantages_BT,
         metrics={f"credit/{name.removeprefix('credit/')}": float(value) for name, value in metrics.items()},
     )
+
+
+def _has_role(batch: CreditBatch, role: str) -> Tensor:
+    """Returns `[B]` bool: rows of the agents with a role."""
+    is_side_B = torch.zeros_like(batch.valid_B) if batch.is_side_B is None else batch.is_side_B
+    return is_side_B if role == "sub_agents" else ~is_side_B
 
 
 def scaled_by_source(batch: CreditBatch) -> CreditBatch:
