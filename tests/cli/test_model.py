@@ -119,3 +119,24 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert "no such model folder" in capsys.readouterr().err
     assert main(["model", "probe", str(tmp_path), "--env", "text_game", "--samples", "1"]) == 2
     assert "at least 2 --samples" in capsys.readouterr().err
+
+
+def test_models_that_no_other_beats_are_on_the_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"a": (0.8, 0.9, 3), "b": (0.7, 0.9, 3), "c": (0.6, 1.0, 1), "d": (0.8, 0.9, 4)}
+    for name, (success, safety, cost) in figures.items():
+        (tmp_path / name).mkdir()
+        summary = {
+            "success": {"mean": success, "stderr": 0.1, "ci95": [0.5, 0.9]},
+            "safety": {"mean": safety, "stderr": None},
+            "cost": {"per_episode": cost, "per_solved": None},
+        }
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+    folders = [str(tmp_path / name) for name in figures]
+    given = ["model", "front", *folders, "--by", "success,safety,-cost.per_episode"]
+    assert main([*given, "--json"]) == 0
+    assert [Path(name).name for name in json.loads(capsys.readouterr().out)["front"]] == ["a", "c"]
+    assert main(given) == 0 and "0.800 (0.500 to" in capsys.readouterr().out
+    assert main(["model", "front", *folders, "--by", "cost.per_solved"]) == 2
+    assert "has no figure 'cost.per_solved'" in capsys.readouterr().err
+    assert main(["model", "front", str(tmp_path)]) == 2
+    assert "has no summary" in capsys.readouterr().err

@@ -30,7 +30,7 @@ GROUPS = {
         "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
     },
     "After a run": {
-        "model": "test whether a model is a good start for RL, or merge models",
+        "model": "test whether a model is a good start for RL, merge models, or compare them",
         "evaluate": "evaluate a model behind an OpenAI-compatible server in an environment",
         "play": "ask a trained checkpoint one question and show the episode",
         "serve": "serve a model folder to OpenAI-compatible clients, on a CPU",

@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rows.add_argument("--select", action="store_true", help="let the environment choose one of the K episodes of "
                       "each row without its score, such as by a majority vote")  # fmt: skip
-    rows.add_argument("--rank", metavar="ADDRESS", help="let a function (messages, final answer) -> value choose one of "
-                      "the K episodes: the one with the highest log-prob plus value; as module:function or "
+    rows.add_argument("--rank", metavar="ADDRESS", help="let a function (messages, final answer) -> value choose one "
+                      "of the K episodes: the one with the highest log-prob plus value; as module:function or "
                       "path.py:function")  # fmt: skip
     play = parser.add_argument_group("episodes")
     play.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_env")

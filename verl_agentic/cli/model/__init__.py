@@ -1,4 +1,4 @@
-"""`verl-agentic model`: merge and probe models."""
+"""`verl-agentic model`: merge, probe and compare models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from verl_agentic.cli.command_group import command_group
 COMMANDS = {
     "merge": "make one model of several that were trained from one base",
     "probe": "test whether models are a good start for RL in an environment; exit code 1 if one is not",
+    "front": "compare evaluated models by several figures and show those that no other one beats",
 }
 """Subcommand (the name of its module) -> one line of help."""
 
