@@ -135,7 +135,7 @@ def import_file(path: Path, *, name: str) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):
         return known
-    for old in [other for other in sys.modules if other.startswith(f"{name}.")]:
+    for old in [other for other in list(sys.modules) if other.startswith(f"{name}.")]:
         del sys.modules[old]  # parts of another package of this name
     folders = [str(path.parent)] if path.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folders)
