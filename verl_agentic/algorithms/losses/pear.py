@@ -15,7 +15,7 @@ from verl_agentic.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class PearSettings(Settings):
-    """The section `pear`. The paper's constants are not known here: the defaults are ours."""
+    """The section `pear`. The defaults are ours."""
 
     section: ClassVar[str] = "pear"
 
