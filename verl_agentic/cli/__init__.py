@@ -27,6 +27,7 @@ GROUPS = {
     "During and after a run": {
         "view": "show every trajectory, token by token, in the browser or as one HTML file",
         "diagnose": "name the faults of a run, with evidence and advice",
+        "data": "make data sets from trajectories of runs, check and split data sets",
         "reward": "audit a rubric on stored trajectories, or compare rubrics and runs",
     },
     "After a run": {

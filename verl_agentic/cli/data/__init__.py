@@ -1,0 +1,14 @@
+"""`verl-agentic data`: make data sets from runs, check them and split them."""
+
+from __future__ import annotations
+
+from verl_agentic.cli.command_group import command_group
+
+COMMANDS: dict[str, str] = {}
+"""Subcommand (the name of its module) -> one line of help."""
+
+add_arguments, run = command_group(
+    __name__,
+    COMMANDS,
+    example="verl-agentic data export outputs/quickstart --as sft --where 'acc >= 1' --out sft.parquet",
+)
