@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_agentic.data.file_checks import ToolNames
 from verl_agentic.data.parquet import to_columns
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.rows import numbered_records
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
 from verl_agentic.errors import ConfigError, DataError, boundary
@@ -100,14 +100,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: it is missing or cannot be parsed.
     """
-    if path.suffix != ".parquet":
-        return [record for _, record in read_json_lines(path)]
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise DataError(f"no such data file, got {path}; create it first")
-    with boundary(DataError, f"reading {path}"):
-        return pq.read_table(path).to_pylist()
+    return [record for _, record in numbered_records(path)]
 
 
 def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:

@@ -9,8 +9,10 @@ from typing import Any
 
 from verl_agentic.data.parquet import extra_of, ground_truth_of, to_columns
 from verl_agentic.env import EnvRow
-from verl_agentic.errors import DataError
+from verl_agentic.errors import DataError, boundary
 from verl_agentic.types import Message
+
+_READ_ROWS = 256
 
 
 def write_rows(rows: Iterable[EnvRow], path: Path) -> int:
@@ -58,11 +60,14 @@ def write_json_lines(records: Iterable[Mapping[str, Any]], path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     count = 0
-    with partial.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            count += 1
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            for record in records:
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                count += 1
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return count
 
 
@@ -83,3 +88,21 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise DataError(f"{path}:{number} is not a JSON object, got {line[:80]!r}; write one object per line")
             yield number, record
+
+
+def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (number from 1, record) of a file of JSON lines, or of parquet if its name ends so.
+
+    Raises:
+        DataError: it is missing or cannot be parsed.
+    """
+    if path.suffix != ".parquet":
+        yield from read_json_lines(path)
+        return
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise DataError(f"no such data file, got {path}; create it first")
+    with boundary(DataError, f"reading {path}"):
+        batches = pq.ParquetFile(path).iter_batches(batch_size=_READ_ROWS)
+        yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)

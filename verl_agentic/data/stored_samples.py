@@ -26,8 +26,12 @@ STORED_SAMPLE = "stored_sample"
 """Key of the record in an evaluation's lines."""
 EPISODES = "episodes.jsonl"
 """File of `verl-agentic evaluate`, with a line per attempt."""
-_OF_SAMPLE = ("task_id", "data_source", "stop_reason", "prompt", "turns", "final_answer", "ground_truth", "extra")
-_COLUMNS = ("uid", "session", "step", "split", "place", "role", "is_void", "score", "env_score", *_OF_SAMPLE)
+SAMPLE_COLUMNS = (
+    *("session", "task_id", "data_source", "stop_reason", "prompt", "turns", "final_answer", "ground_truth"),
+    *("extra", "env_score"),
+)
+"""Columns of the log that make a sample."""
+_COLUMNS = ("uid", "step", "split", "place", "role", "is_void", "score", *SAMPLE_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PLACE = pa.schema([("file", pa.int32()), ("batch", pa.int32()), ("row", pa.int32())])
+_KEPT_BATCHES = 32
+"""Decoded batches that a reader of records keeps."""
 _SEARCHED = ("prompt", "turns", "final_answer", "error")
 
 
@@ -83,6 +86,16 @@ class RunLog:
         if line["update_file"] is None:
             return {**record, **{name: None for name in UPDATES.names if name not in KEY}}
         return {**record, **self._at("updates", line, "update_")}
+
+    def records(self, rows: Sequence[int], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yields columns of trajectories for lines of `summaries`, in their order."""
+
+        @functools.lru_cache(maxsize=_KEPT_BATCHES)  # rows that are near in time are near on disk
+        def batch(number: int, index: int) -> pa.RecordBatch:
+            return self._files["trajectories"][number].batch(index).select(list(columns))
+
+        for place in self.summaries.select(_PLACE.names).take(pa.array(rows, pa.int64())).to_pylist():
+            yield batch(place["file"], place["batch"]).slice(place["row"], 1).to_pylist()[0]
 
     def search(self, text: str) -> list[int]:
         """Returns the lines of `summaries` whose prompt, turns, answer or error contain a text, in any case."""

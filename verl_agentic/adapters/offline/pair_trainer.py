@@ -1,9 +1,9 @@
 """verl's SFT trainer for losses that compare whole trajectories with the initial model.
 
-Each JSON line is an item of one or more trajectories, which stay in one micro-batch. `train_batch_size` and
-`micro_batch_size_per_gpu` count items. Prompts, tool results and headers are masked. The reference is the initial
-model, LoRA adapters included. Its log-probs are computed in one pass before the first step, without a second model in
-memory.
+Each record of a file (JSON lines or parquet) is an item of one or more trajectories, which stay in one micro-batch.
+`train_batch_size` and `micro_batch_size_per_gpu` count items. Prompts, tool results and headers are masked. The
+reference is the initial model, LoRA adapters included. Its log-probs are computed in one pass before the first step,
+without a second model in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from verl.utils.distributed import destroy_global_process_group, initialize_glob
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.adapters.sections import plain
 from verl_agentic.algorithms.aggregate import masked
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.rows import numbered_records
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import Settings, read_settings, setting
 from verl_agentic.trajectory import Trajectory
@@ -76,7 +76,7 @@ class ItemDataset(Dataset):
         """Reads and encodes all items.
 
         Args:
-            files: JSON lines.
+            files: JSON lines or parquet.
             encode: `(item, *, codec, tokenizer) -> list[EncodedRow]`, a coroutine.
             settings: tool format and protocol.
             max_length: `data.max_length`, in tokens.
@@ -86,7 +86,7 @@ class ItemDataset(Dataset):
             DataError: an item is malformed, or one of its rows is longer than `data.max_length`.
         """
         tokenizer, codec = load_codec(model_path, tool_format=settings.tool_format, protocol=settings.protocol)
-        found = [(f"{file}:{number}", item) for file in files for number, item in read_json_lines(Path(file))]
+        found = [(f"{file}:{number}", item) for file in files for number, item in numbered_records(Path(file))]
         encode = partial(encode, codec=codec, tokenizer=tokenizer)
         self._items = asyncio.run(_encode_all(found[: max_items if max_items >= 0 else None], encode, max_length))
         self.reference_IR: Tensor | None = None

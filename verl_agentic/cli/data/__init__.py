@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from verl_agentic.cli.command_group import command_group
 
-COMMANDS: dict[str, str] = {}
+COMMANDS = {
+    "export": "write trajectories of a run as data for SFT, DPO or reward models, with the ids and masks of its log",
+}
 """Subcommand (the name of its module) -> one line of help."""
 
 add_arguments, run = command_group(

@@ -3,62 +3,25 @@
 A pair is `{"prompt", "tools", "chosen", "rejected"}`: messages, optional schemas of
 the tools in the prompt, and two continuations, each a list of messages. The policy wrote those of the assistant. Such a
 message has `content` and `tool_calls`, which the protocol writes, or `text`, which is used as sampled.
+
+A pair of ids has `prompt_ids`, and `chosen_ids` and `chosen_mask`, `rejected_ids` and `rejected_mask` in place of
+messages. `verl-agentic data export --as pairs` writes such pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec, Schema
-from verl_agentic.data.stored_samples import Split, StoredSample
+from verl_agentic.data.datasets.id_rows import trajectory_of_ids
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Sample, Turn
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import Message
 
 SIDES = ("chosen", "rejected")
-
-
-def preference_pairs(
-    stored: Sequence[StoredSample],
-    *,
-    tools_of: Callable[[Sample], Sequence[Schema]] = lambda sample: (),
-    min_gap: float = 0.0,
-    splits: Collection[Split] = ("train",),
-) -> list[dict[str, Any]]:
-    """Returns one pair per group whose scores differ: the best and the worst sibling.
-
-    Siblings without a score, without a turn, or with a prompt of their own (guidance) are left out. Ties go to the
-    first sibling.
-
-    Args:
-        stored: trajectories of a run (`sample_log.read_samples`).
-        tools_of: the tools of a trajectory, which the run does not store.
-        min_gap: pairs whose scores differ by at most this are left out.
-        splits: splits to use; validation only if named.
-    """
-    by_key = sorted((one for one in stored if one.split in splits), key=lambda one: (*one.key, one.session))
-    groups = (list(members) for _, members in groupby(by_key, key=lambda one: one.key))
-    pairs = []
-    for group in groups:
-        paid = [one for one in group if one.score and "score" in one.score and one.sample.turns]
-        siblings = [one for one in paid if one.sample.prompt == paid[0].sample.prompt]
-        if not siblings:
-            continue
-        best, worst = max(siblings, key=_score), min(siblings, key=_score)
-        if _score(best) - _score(worst) > min_gap:
-            pairs.append(
-                {
-                    "prompt": [message.to_dict() for message in best.sample.prompt],
-                    "tools": [dict(schema) for schema in tools_of(best.sample)],
-                    "chosen": written_messages(best.sample),
-                    "rejected": written_messages(worst.sample),
-                    "scores": [_score(best), _score(worst)],
-                }
-            )
-    return pairs
 
 
 async def encode_pair(pair: Mapping[str, Any], *, codec: Codec, tokenizer: Any) -> dict[str, Trajectory]:
@@ -72,6 +35,12 @@ async def encode_pair(pair: Mapping[str, Any], *, codec: Codec, tokenizer: Any) 
     Raises:
         DataError: a part is missing or malformed, or one side does not begin with a turn of the policy.
     """
+    if "prompt_ids" in pair:
+        vocab_size = len(tokenizer)
+        return {
+            side: trajectory_of_ids(pair, ids=f"{side}_ids", mask=f"{side}_mask", vocab_size=vocab_size)
+            for side in SIDES
+        }
     if missing := sorted({"prompt", *SIDES} - set(pair)):
         raise DataError(f"a pair lacks {missing}, got the keys {sorted(pair)}; it has prompt, chosen and rejected")
     prompt = [Message.from_dict(message) for message in pair["prompt"]]
@@ -131,11 +100,6 @@ def _sampled_ids(message: Mapping[str, Any], *, codec: Codec, tokenizer: Any) ->
     text = codec.render_action(Message.from_dict(message))
     has_end = bool(codec.stop_texts) and text.endswith(tuple(codec.stop_texts))
     return [*tokenizer.encode(text, add_special_tokens=False), *([] if has_end else [tokenizer.eos_token_id])]
-
-
-def _score(one: StoredSample) -> float:
-    assert one.score is not None
-    return one.score["score"]
 
 
 def written_messages(sample: Sample) -> list[dict[str, Any]]:

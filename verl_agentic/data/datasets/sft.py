@@ -14,7 +14,8 @@ import torch
 from torch.utils.data import Dataset
 
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.datasets.id_rows import check_ids
+from verl_agentic.data.rows import numbered_records, write_json_lines
 from verl_agentic.errors import DataError
 
 
@@ -33,7 +34,7 @@ def write_sft(episodes: Iterable[Episode], path: Path) -> int:
 
 
 class TrajectoryDataset(Dataset):
-    """Dataset of the files of `write_sft`, for verl's SFT trainer in `no_padding` mode."""
+    """Dataset of the files of `write_sft` and `verl-agentic data export`, for verl's SFT trainer (`no_padding`)."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class TrajectoryDataset(Dataset):
         processor: Any = None,
         max_samples: int = -1,
     ) -> None:
-        """Reads the rows of all files (JSON lines); the argument names are verl's.
+        """Reads the rows of all files (JSON lines or parquet); the argument names are verl's.
 
         Raises:
             DataError: a row is malformed, or longer than `data.max_length`; `data.pad_mode` is not `no_padding`.
@@ -54,7 +55,7 @@ class TrajectoryDataset(Dataset):
         rows = [
             _check(row, f"{file}:{number}", vocab_size=len(tokenizer), max_length=config.get("max_length"))
             for file in files
-            for number, row in read_json_lines(Path(file))
+            for number, row in numbered_records(Path(file))
         ]
         self._rows = rows if max_samples < 0 else rows[:max_samples]
 
@@ -73,14 +74,10 @@ class TrajectoryDataset(Dataset):
 
 
 def _check(row: dict[str, Any], where: str, *, vocab_size: int, max_length: int | None) -> dict[str, Any]:
-    ids, mask = row.get("input_ids"), row.get("loss_mask")
-    if not ids or not mask or len(ids) != len(mask) or not any(mask):
-        raise DataError(f"{where} needs input_ids and a loss_mask of the same length with a 1 in it, got {row}")
-    if not 0 <= min(ids) <= max(ids) < vocab_size:
-        raise DataError(
-            f"{where} has token ids from {min(ids)} to {max(ids)}, and the tokenizer has {vocab_size} tokens; "
-            "collect the data with the tokenizer of the model that is trained"
-        )
-    if max_length is not None and len(ids) > max_length:
-        raise DataError(f"{where} has {len(ids)} tokens, and data.max_length is {max_length}; raise it")
+    try:
+        check_ids(row, ids="input_ids", mask="loss_mask", vocab_size=vocab_size)
+    except DataError as cause:
+        raise DataError(f"{where}: {cause}") from cause
+    if max_length is not None and len(row["input_ids"]) > max_length:
+        raise DataError(f"{where} has {len(row['input_ids'])} tokens, and data.max_length is {max_length}; raise it")
     return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from verl_agentic.rewards.sample_row import to_columns
 from verl_agentic.trajectory_log.reader import write_run
 from verl_agentic.trajectory_log.secrets import own_secrets
 
+logger = logging.getLogger(__name__)
 _MAX_ID = 2**31 - 1
 _PIECE = re.compile(r"\s*\S+|\s+")
 
@@ -28,25 +30,36 @@ def evaluation_folders(root: Path) -> list[Path]:
     return sorted(path.parent for path in root.rglob(EPISODES))
 
 
-def write_evaluation_run(root: Path, into: Path) -> Path:
+def write_evaluation_run(root: Path, into: Path, *, only_exact: bool = False) -> Path:
     """Writes a trajectory log of all evaluations at or below a folder; returns its folder.
 
     Every attempt is a trajectory of step 0 and split `val`. For a repeated attempt, the last record counts. Ids that
     only counted bytes become one id per word, with a tokenizer of these words.
+
+    Args:
+        root: folder of the evaluations.
+        into: folder of the log.
+        only_exact: leave out episodes whose ids are not those that the server's model read and sampled.
 
     Raises:
         DataError: there is no evaluation, or a line is not a record of one.
     """
     folders = evaluation_folders(root)
     words = _Words()
+    lines = [(folder, line) for folder in folders for line in _last_records(folder)]
+    kept = [(folder, line) for folder, line in lines if not only_exact or line[1].get("token_ids") == "exact"]
+    if len(kept) < len(lines):
+        logger.warning("%d of %d episodes below %s have no exact token ids", len(lines) - len(kept), len(lines), root)
     records = [
         record
-        for folder in folders
-        for line in _last_records(folder)
+        for folder, line in kept
         for record in _log_records(line, _settings(folder), prefix=_prefix(folder, root, folders), words=words)
     ]
     if not records:
-        raise DataError(f"no episode is in {EPISODES} below {root}; run `verl-agentic evaluate` first")
+        raise DataError(
+            f"no episode{' with exact token ids' if only_exact else ''} is in {EPISODES} below {root}; run "
+            f"`verl-agentic evaluate{' --tokenizer MODEL' if only_exact else ''}` first"
+        )
     secrets = own_secrets()
     write_run(into, trajectories=[secrets.removed(record) for record in records])
     _write_tokenizer(folders, into, words)

@@ -1,0 +1,75 @@
+"""The choice of sessions: by condition, the best of each group, at most a number for each prompt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from verl_agentic.data.export.logged_sessions import LoggedSession
+from verl_agentic.data.export.row_filter import RowFilter
+
+
+def passing(
+    sessions: Iterable[LoggedSession], condition: RowFilter, *, is_whole: bool, left_out: Counter[str]
+) -> list[LoggedSession]:
+    """Returns sessions with their rows that pass a condition.
+
+    Args:
+        sessions: to choose from.
+        condition: on rows.
+        is_whole: leave out sessions with a row that does not pass.
+        left_out: counts rows.
+    """
+    found = []
+    for session in sessions:
+        rows = tuple(row for row in session.rows if condition.passes(row))
+        if is_whole and len(rows) < len(session.rows):
+            rows = ()
+        left_out["that fail --where"] += len(session.rows) - len(rows)
+        if rows:
+            found.append(LoggedSession(rows=rows))
+    return found
+
+
+def best_of_groups(
+    sessions: Sequence[LoggedSession], count: int, *, by: str, left_out: Counter[str]
+) -> list[LoggedSession]:
+    """Returns the sessions of each group with the highest values, in the order of the log; the first of equals."""
+    kept = []
+    for _, members in groupby(sessions, key=lambda session: session.group):
+        known = with_values(list(members), by=by, left_out=left_out)
+        order = sorted(range(len(known)), key=lambda place: -known[place][0])
+        kept += [known[place][1] for place in sorted(order[:count])]
+        left_out["beyond --best"] += sum(len(known[place][1].rows) for place in order[count:])
+    return kept
+
+
+def first_of_prompts(sessions: Iterable[LoggedSession], count: int, *, left_out: Counter[str]) -> list[LoggedSession]:
+    """Returns the first sessions of each prompt over all steps; a prompt is a task of a data source."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    kept = []
+    for session in sessions:
+        last = session.rows[-1]
+        # Without a task's id, the prompts of different groups cannot be compared.
+        prompt = (last["env"], last["data_source"], last["task_id"] or last["uid"])
+        seen[prompt] += 1
+        if seen[prompt] <= count:
+            kept.append(session)
+        else:
+            left_out["beyond --per-prompt"] += len(session.rows)
+    return kept
+
+
+def with_values(
+    sessions: Iterable[LoggedSession], *, by: str, left_out: Counter[str]
+) -> list[tuple[float, LoggedSession]]:
+    """Returns the sessions whose value is known, with the value."""
+    found = []
+    for session in sessions:
+        value = session.value(by)
+        if value is None:
+            left_out[f"without {by}"] += len(session.rows)
+        else:
+            found.append((value, session))
+    return found

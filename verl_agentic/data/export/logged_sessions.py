@@ -1,0 +1,167 @@
+"""Sessions of a run's log or of evaluations, with the ids and masks that training saw."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.data.evaluation.evaluation_log import evaluation_folders, write_evaluation_run
+from verl_agentic.data.stored_samples import SAMPLE_COLUMNS, Split
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.rewards.sample import Sample
+from verl_agentic.rewards.sample_row import from_columns
+from verl_agentic.trajectory_log.reader import RunLog
+from verl_agentic.trajectory_log.schema import SUMMARY
+from verl_agentic.trajectory_log.secrets import WITHHELD
+
+MAPS = ("numbers", "score")
+"""Columns of numbers by name, in conditions and values."""
+COLUMNS = frozenset({*SUMMARY["trajectories"], *SUMMARY["updates"], *MAPS, "guided", "branched"})
+"""Columns of a session's rows, for conditions."""
+TOKENS = ("prompt_ids", "response_ids", "response_mask", "turn_ids", "rollout_log_probs", "token_rewards", "segments")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedSession:
+    """The rows of one episode that is not void."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    """`COLUMNS` of each training row and `line`, its line in the log; those of sub-agents first."""
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """Name of the sessions of one prompt in one step."""
+        return tuple(self.rows[-1][name] for name in ("split", "step", "uid"))
+
+    @property
+    def own_rows(self) -> tuple[Mapping[str, Any], ...]:
+        """Its rows without those of sub-agents."""
+        return tuple(row for row in self.rows if row["place"] != "side")
+
+    def value(self, name: str) -> float | None:
+        """Returns a column, or else a number of `score` or `numbers`; None if it is unknown."""
+        last = self.rows[-1]
+        for known in (last, *(last[name] for name in MAPS)):
+            if isinstance(known.get(name), int | float):
+                return float(known[name])
+        return None
+
+
+class SessionLog:
+    """The log of a run, or a log made from evaluations."""
+
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+
+    def sessions(self, *, split: Split | None, left_out: Counter[str]) -> list[LoggedSession]:
+        """Returns the sessions that may be trained on, by step, group and session.
+
+        Args:
+            split: None takes training, or else validation and evaluations.
+            left_out: counts rows of other sessions by reason: void ones, those that the audit found different from
+                what the policy did, and those of the other split.
+        """
+        lines = [{**row, "line": line} for line, row in enumerate(self._log.summaries.to_pylist())]
+        wanted = split or ("train" if any(row["split"] == "train" for row in lines) else "val")
+        numbers = self._log.records(range(len(lines)), MAPS)
+        rows = [_with_maps(row, maps) for row, maps in zip(lines, numbers, strict=True)]
+        found = []
+        for _, members in groupby(rows, key=lambda row: (row["split"], row["step"], row["uid"], row["session"])):
+            session = tuple(members)
+            reason = _reason(session, wanted)
+            if reason:
+                left_out[reason] += len(session)
+            else:
+                found.append(LoggedSession(rows=session))
+        return found
+
+    def tokens(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any] | None]:
+        """Yields `TOKENS` of rows; None for a row with a secret, whose tokens the log withholds.
+
+        Raises:
+            DataError: the mask of a row is not that of the policy's tokens.
+        """
+        for row, record in zip(rows, self._log.records([row["line"] for row in rows], TOKENS), strict=True):
+            if WITHHELD in record["prompt_ids"] or WITHHELD in record["response_ids"]:
+                yield None
+            else:
+                _check(row, record)
+                yield record
+
+    def sample(self, session: LoggedSession) -> Sample:
+        """Returns the texts of a session. Raises DataError for sessions of other loops than `env_agent`."""
+        (record,) = self._log.records([session.rows[-1]["line"]], SAMPLE_COLUMNS)
+        if not record["extra"]:
+            raise DataError(
+                f"a session of the loop {session.rows[-1]['loop']!r} has no sample; leave it out with --where"
+            )
+        return from_columns(record)
+
+
+@contextmanager
+def open_sessions(run_dir: Path) -> Iterator[SessionLog]:
+    """Opens the log of a run, or of all evaluations at or below a folder.
+
+    Raises:
+        ConfigError: the folder has both. DataError: it has neither, or no episode with exact token ids.
+    """
+    folders = evaluation_folders(run_dir) if run_dir.is_dir() else []
+    if not folders:
+        yield SessionLog(RunLog(run_dir))
+        return
+    if any(run_dir.rglob("trajectories-*.arrows")):
+        raise ConfigError(f"{run_dir} has the log of a run and evaluations, such as {folders[0]}; name one of them")
+    with tempfile.TemporaryDirectory(prefix="verl-agentic-export-") as folder:
+        yield SessionLog(RunLog(write_evaluation_run(run_dir, Path(folder), only_exact=True)))
+
+
+def _with_maps(row: Mapping[str, Any], maps: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with numbers by name, and whether it is guided or branched."""
+    named = {name: dict(maps[name] or ()) for name in MAPS}
+    return {**row, **named, **{name: bool(named["numbers"].get(name)) for name in ("guided", "branched")}}
+
+
+def _reason(session: Sequence[Mapping[str, Any]], split: str) -> str:
+    """Returns why a session is left out; empty if it is not."""
+    if session[-1]["split"] != split:
+        return f"of split {session[-1]['split']}"
+    if any(row["is_void"] for row in session):
+        return "void"
+    if any(row["breach"] for row in session):
+        return "different from what the policy did (audit)"
+    return ""
+
+
+def _check(row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    """Compares ids, mask and turns of a row with its segments and counts, which were logged apart from them."""
+    mask, turns, segments = record["response_mask"], record["turn_ids"], record["segments"]
+    of_turns, is_policy, end = [], [], 0
+    for segment in segments:
+        has_gap, length = segment["start"] != end, segment["end"] - segment["start"]
+        end = -1 if has_gap else segment["end"]
+        of_turns += [segment["turn"]] * length
+        is_policy += [segment["kind"] == "model"] * length
+    faults = {
+        "ids, mask, turns and segments differ in length": not len(record["response_ids"]) == len(mask) == end,
+        "turns differ from those of the segments": turns != of_turns,
+        "the mask is 1 on tokens that the policy did not sample": any(
+            value and not own for value, own in zip(mask, is_policy, strict=False)
+        ),
+        "the mask has other values than 0 and 1": not set(mask) <= {0, 1},
+        "the number of tokens with mask 1 differs from that of the log": sum(mask) != row["num_model_tokens"],
+        "log-probs or rewards differ in length": any(
+            record[name] and len(record[name]) != len(mask) for name in ("rollout_log_probs", "token_rewards")
+        ),
+    }
+    for fault, is_found in faults.items():
+        if is_found:
+            raise DataError(
+                f"row {row['uid']}/{row['session']}/{row['index']} cannot be trained on, got {fault}; the log was "
+                "changed, or its loop makes wrong masks: leave the row out with --where"
+            )
