@@ -1,4 +1,4 @@
-"""Pairs of trajectories: which ones of a run, and what of them is trained."""
+"""Pairs of trajectories: what of them is trained."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from verl_agentic.data.datasets.preference_pairs import encode_pair, preference_pairs
-from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.data.datasets.preference_pairs import encode_pair, written_messages
 from verl_agentic.errors import DataError
 from verl_agentic.rewards.sample import Call, Sample, Turn
 from verl_agentic.types import Message, StopReason
@@ -30,26 +29,17 @@ def sample(answer: str, prompt: tuple[Message, ...] = PROMPT) -> Sample:
     return Sample(id="0/0", prompt=prompt, turns=turns, final_answer=answer, stop_reason=StopReason.ANSWERED)
 
 
-def stored(session: int, score: float | None, *, group: str = "g", **fields: Any) -> StoredSample:
-    subject = fields.pop("subject", None) or sample(f"{session}{END}")
-    paid = None if score is None else {"score": score, "acc": 1.0}
-    return StoredSample(group=group, session=session, step=1, split="train", sample=subject, score=paid)
+def pair_of(chosen: Sample, rejected: Sample) -> dict[str, Any]:
+    sides = {"chosen": written_messages(chosen), "rejected": written_messages(rejected)}
+    return {"prompt": [message.to_dict() for message in PROMPT], "tools": [DOUBLE], **sides}
 
 
-def last(side: list[dict[str, Any]]) -> str:
-    return side[-1]["text"]
-
-
-def test_a_group_gives_its_best_and_its_worst_member() -> None:
-    group = [stored(3, 0.2), stored(0, 0.5), stored(1, 1.0), stored(2, None), stored(4, 1.0)]
-    (pair,) = preference_pairs(group, tools_of=lambda sample: [DOUBLE])
-    assert (last(pair["chosen"]), last(pair["rejected"])) == (f"1{END}", f"3{END}")
-    assert pair["prompt"] == [{"role": "user", "content": "Double 21."}] and pair["tools"] == [DOUBLE]
-    assert pair["scores"] == [1.0, 0.2]
-    assert pair["chosen"][:3] == [
+def test_a_trajectory_is_written_as_messages_with_its_texts() -> None:
+    assert written_messages(sample("1")) == [
         {"role": "assistant", "text": WRITTEN + END},
         {"role": "tool", "content": "42", "name": "double"},
         {"role": "user", "content": "Go on."},
+        {"role": "assistant", "text": "1"},
     ]
 
 
@@ -57,28 +47,12 @@ def test_what_is_no_result_of_a_call_was_said_by_a_user() -> None:
     call = Call(name="double", arguments={"number": 21}, result="42")
     told = Turn(index=0, text=WRITTEN, content="", calls=(call,), observations=("Hurry up.", "42"))
     subject = replace(sample("x"), turns=(told, *sample("x").turns[1:]))
-    (pair,) = preference_pairs([stored(0, 1.0, subject=subject), stored(1, 0.0)])
-    assert [message["role"] for message in pair["chosen"]] == ["assistant", "user", "tool", "assistant"]
-
-
-def test_groups_without_a_difference_and_members_of_another_prompt_give_none() -> None:
-    assert not preference_pairs([stored(0, 1.0), stored(1, 1.0), stored(0, None, group="h")])
-    guided = stored(1, 0.0, subject=sample("x", (*PROMPT, Message("user", "A hint."))))
-    assert not preference_pairs([stored(0, 1.0), guided])
-    assert not preference_pairs([stored(0, 1.0), stored(0, 0.0, group="h")]), "of different prompts"
-    close = [stored(0, 1.0), stored(1, 0.75)]
-    assert not preference_pairs(close, min_gap=0.25) and preference_pairs(close, min_gap=0.2)
-
-
-def test_validation_is_no_data_unless_it_is_asked_for() -> None:
-    played = [replace(stored(session, float(session)), split="val") for session in (0, 1)]
-    assert preference_pairs(played) == []
-    assert len(preference_pairs(played, splits=("val",))) == 1
+    assert [message["role"] for message in written_messages(subject)] == ["assistant", "user", "tool", "assistant"]
 
 
 async def test_what_the_policy_wrote_counts_and_what_it_was_told_does_not(tiny_chat: Any) -> None:
     tokenizer, codec = tiny_chat
-    (pair,) = preference_pairs([stored(0, 1.0), stored(1, 0.0)], tools_of=lambda sample: [DOUBLE])
+    pair = pair_of(sample(f"0{END}"), sample(f"1{END}"))
     row = (await encode_pair(pair, codec=codec, tokenizer=tokenizer))["chosen"]
     row.check()
     assert "double(number): Doubles." in tokenizer.decode(row.prompt_ids)
@@ -122,3 +96,41 @@ async def test_a_side_that_no_policy_could_have_written_is_refused(
     pair = {"prompt": [{"role": "user", "content": "Double 21."}], "chosen": good, "rejected": side}
     with pytest.raises(DataError, match=message):
         await encode_pair(pair, codec=codec, tokenizer=tokenizer)
+
+
+IDS = {
+    "prompt_ids": [1, 2],
+    "chosen_ids": [3, 4, 5],
+    "chosen_mask": [1, 0, 1],
+    "rejected_ids": [6],
+    "rejected_mask": [1],
+}
+
+
+async def test_a_pair_of_ids_is_taken_as_it_is(tiny_chat: Any) -> None:
+    tokenizer, codec = tiny_chat
+    rows = await encode_pair(IDS, codec=codec, tokenizer=tokenizer)
+    for side, row in rows.items():
+        row.check()
+        found = (row.prompt_ids, row.response_ids, row.response_mask)
+        assert found == ([1, 2], IDS[f"{side}_ids"], IDS[f"{side}_mask"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rejected_mask": [0]}, "needs rejected_ids and a rejected_mask of 0 and 1 of the same length with a 1 in it"),
+        ({"chosen_mask": [1, 0]}, "needs chosen_ids and a chosen_mask"),
+        ({"chosen_mask": [1, 2, 1]}, "needs chosen_ids and a chosen_mask"),
+        ({"chosen_ids": None}, "needs chosen_ids and a chosen_mask"),
+        ({"prompt_ids": []}, "needs prompt_ids"),
+        ({"rejected_ids": [10**6]}, "rejected_ids has token ids from 1000000 to 1000000, and the tokenizer has"),
+        ({"prompt_ids": [-1]}, "prompt_ids has token ids from -1 to -1"),
+    ],
+)
+async def test_ids_that_do_not_fit_the_model_or_their_mask_are_refused(
+    change: dict[str, Any], message: str, tiny_chat: Any
+) -> None:
+    tokenizer, codec = tiny_chat
+    with pytest.raises(DataError, match=message):
+        await encode_pair({**IDS, **change}, codec=codec, tokenizer=tokenizer)

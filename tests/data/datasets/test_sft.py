@@ -92,10 +92,14 @@ GOOD = {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1]}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"input_ids": [1, 2, 3]}, "needs input_ids and a loss_mask of the same length with a 1 in it"),
+        (
+            {"input_ids": [1, 2, 3]},
+            "a row needs input_ids and a loss_mask of 0 and 1 of the same length with a 1 in it",
+        ),
         ({"input_ids": [], "loss_mask": []}, "needs input_ids and a loss_mask"),
         ({"input_ids": [1, 2], "loss_mask": [1]}, "needs input_ids and a loss_mask"),
         ({"input_ids": [1, 2], "loss_mask": [0, 0]}, "needs input_ids and a loss_mask"),
+        ({"input_ids": [1, 2], "loss_mask": [2, 1]}, "needs input_ids and a loss_mask"),
         ({"input_ids": [1, 256], "loss_mask": [0, 1]}, "token ids from 1 to 256, and the tokenizer has 256 tokens"),
         ({"input_ids": [-1, 2], "loss_mask": [0, 1]}, "token ids from -1 to 2"),
         ({"input_ids": [1] * 9, "loss_mask": [1] * 9}, "has 9 tokens, and data.max_length is 8; raise it"),
