@@ -11,8 +11,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+import torch
 from openai_server import Server, choice, refuse, serving
 from services import Service, answering
+from transformers import AutoModelForCausalLM
 
 from verl_agentic.cli import main
 from verl_agentic.data.evaluation import evaluation_log
@@ -181,11 +183,44 @@ def test_the_turn_that_a_q_function_values_most_is_played(
     flips = iter([True, False] * 50)
     solver.is_right = lambda product: next(flips)
     (tmp_path / "q.py").write_text("def q(messages, text):\n    return float('boxed{0}' in text)\n")
-    options = ["--count", "2", "--best-of", "2", "--q", f"{tmp_path}/q.py:q"]
+    options = ["--count", "2", "--best-of", "2", "--q", f"{tmp_path}/q.py:q", "--concurrency", "1"]
     assert evaluate(*options)["success"]["mean"] == 0.0  # one of two is wrong, and this Q wants it
     assert len(solver.asked) >= 2 * 2 * 2
     for wrong in (["--best-of", "2"], [*options, "--temperature", "0"], [*options, "--sampling-seed", "1"]):
-        assert "--best-of takes --q" in evaluate(*wrong, "--out", str(tmp_path / "other"), code=2)["error"]
+        assert "--best-of takes --q or --phi" in evaluate(*wrong, "--out", str(tmp_path / "other"), code=2)["error"]
+
+
+def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_reference(
+    evaluate: Callable[..., dict[str, Any]], solver: Solver, tiny_model: Path, tmp_path: Path
+) -> None:
+    flips = iter([True] * 4 + [False] * 4)  # the first episode of each row is right, the second is wrong
+    solver.is_right = lambda product: next(flips)
+    make_tiny_model(tmp_path / "phi", seed=1)
+    models = ["--phi", str(tmp_path / "phi"), "--reference", str(tiny_model)]
+    options = ["--count", "4", "--samples", "2", "--select", "--tokenizer", str(tiny_model), "--concurrency", "1"]
+    found = evaluate(*options, *models)
+    assert found["success"]["mean"] == 0.5 and found["pass_at_k"]["2"] == 1.0
+    records = list(map(json.loads, (tmp_path / "out" / "episodes.jsonl").read_text().splitlines()))
+    phi, reference = (AutoModelForCausalLM.from_pretrained(path) for path in (tmp_path / "phi", tiny_model))
+
+    def value(record: dict[str, Any]) -> float:
+        (row,) = record["trajectories"]
+        ids = torch.tensor([row["prompt_ids"] + row["response_ids"]])
+        with torch.no_grad():
+            ratios = phi(ids).logits[0].log_softmax(-1) - reference(ids).logits[0].log_softmax(-1)
+        places = [len(row["prompt_ids"]) + place for place, bit in enumerate(row["response_mask"]) if bit]
+        return sum(float(ratios[place - 1, ids[0, place]]) for place in places)
+
+    lines = list(map(json.loads, (tmp_path / "out" / "selected.jsonl").read_text().splitlines()))
+    for line in lines:
+        siblings = [record for record in records if record["task"] == line["task"]]
+        best = max(siblings, key=value)
+        assert (line["sample"], line["outcome"]) == (best["sample"], best["outcome"]) and len(siblings) == 2
+    assert found["selected"]["mean"] == sum(line["outcome"] for line in lines) / len(lines)
+    for wrong in ([*options, *models[:2]], [*models], [*options, *models, "--q", "x.py:q"]):
+        assert "--phi takes --reference, --tokenizer" in evaluate(*wrong, code=2)["error"]
+    empty = [*options, "--phi", str(tmp_path), "--reference", str(tiny_model)]
+    assert "no model is in" in evaluate(*empty, code=2)["error"]
 
 
 def test_the_environment_may_choose_one_of_several_answers(

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from verl_agentic.agent_loops.policies.completions import Endpoint, EndpointConfig
     from verl_agentic.data.evaluation.evaluation_run import RunAttempt
     from verl_agentic.data.evaluation.policy_backends import BackendConfig, Mode
+    from verl_agentic.data.evaluation.selection import Choose
     from verl_agentic.env import EnvRow
     from verl_agentic.env_package import EnvPackage
+    from verl_agentic.inference.log_ratio import LogRatio
     from verl_agentic.rewards.models.client import Price
 
 _MAX_RESPONSE_TOKENS, _MAX_CONTEXT_TOKENS = 8_192, 32_768
@@ -53,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--samples", type=int, default=1, metavar="K", help="run K episodes per row (default %(default)s)"
     )
-    rows.add_argument("--select", action="store_true", help="let the environment choose one of the K episodes of "
-                      "each row without its score, such as by a majority vote")  # fmt: skip
+    rows.add_argument("--select", action="store_true", help="choose one of the K episodes of each row without "
+                      "its score: by --phi, or let the environment choose, such as by a majority vote")  # fmt: skip
     rows.add_argument("--rank", metavar="ADDRESS", help="let a function (messages, final answer) -> value choose one "
                       "of the K episodes: the one with the highest log-prob plus value; as module:function or "
                       "path.py:function")  # fmt: skip
@@ -72,9 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampling-seed", type=int, metavar="S", help="make sampling repeatable, if the server supports it"
     )
     play.add_argument("--best-of", type=int, default=1, metavar="K", help="sample K turns in place of each, and take "
-                      "the one that --q values most")  # fmt: skip
+                      "the one that --q or --phi values most")  # fmt: skip
     play.add_argument("--q", metavar="ADDRESS", help="use this function (messages, text of a turn) -> value, as "
                       "module:function or path.py:function")  # fmt: skip
+    play.add_argument("--phi", type=Path, metavar="DIR", help="value turns (--best-of) or episodes (--select) by the "
+                      "log-probs of this DPO or outcome model against --reference")  # fmt: skip
+    play.add_argument("--reference", type=Path, metavar="DIR", help="name the model that --phi was trained from")
     play.add_argument(
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
@@ -173,11 +178,12 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
     from verl_agentic.data.evaluation.journal import Journal, keep_settings
     from verl_agentic.data.evaluation.selection import select_episodes
     from verl_agentic.env_package import load_env_package
-    from verl_agentic.registry import load_address
     from verl_agentic.trajectory_log.run_files import write_tokenizer
 
     package, price = load_env_package(args.env), _price(args.prices)
     config = parse_key_values(args.config, option="--config")
+    _check_phi(args)
+    choose = _chooser(args)
     out = _folder(args)
     plan = attempts(_rows(args, package), args.samples)
     journal = Journal(out / "episodes.jsonl")
@@ -206,10 +212,9 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
         **summarise(records, price=price),
     }
     if args.select or args.rank:
-        value = load_address(args.rank, what="the value function") if args.rank else None
         make_env = functools.partial(package.make_env, **config)
         chosen = await select_episodes(
-            plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency, value=value
+            plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency, choose=choose
         )
         summary |= {"selected": chosen} if chosen else {}
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -301,8 +306,9 @@ def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
 def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
-    return {**{name: getattr(args, name) for name in names}, "mode": _mode(args), "config": dict(config),
-            "request": args.request, **({"best_of": args.best_of, "q": args.q} if args.q else {})}  # fmt: skip
+    best_of = {"best_of": args.best_of, "q": args.q or str(args.phi)} if args.best_of > 1 else {}
+    named = {name: getattr(args, name) for name in names}
+    return {**named, "mode": _mode(args), "config": dict(config), "request": args.request, **best_of}
 
 
 def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
@@ -317,6 +323,34 @@ def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
         max_retries=args.retries,
         extra=parse_key_values(args.request, option="--request"),
     )
+
+
+def _check_phi(args: argparse.Namespace) -> None:
+    """Raises ConfigError if a model that values tokens lacks what it needs, or is not used."""
+    from verl_agentic.errors import ConfigError
+
+    is_used = args.select or args.best_of > 1
+    if args.phi and (not args.reference or not is_used or args.q or _mode(args) != "completions"):
+        raise ConfigError(
+            f"--phi takes --reference, --tokenizer, and --best-of or --select, and no --q, got --reference "
+            f"{args.reference}, --tokenizer {args.tokenizer}, --best-of {args.best_of}, --q {args.q}; change them"
+        )
+
+
+def _chooser(args: argparse.Namespace) -> Choose | None:
+    """Returns what chooses an episode of each task in place of the environment."""
+    from verl_agentic.data.evaluation.selection import highest_log_prob, highest_phi
+    from verl_agentic.registry import load_address
+
+    if args.rank:
+        return highest_log_prob(load_address(args.rank, what="the value function"))
+    return highest_phi(_phi(args)) if args.phi and args.select else None
+
+
+def _phi(args: argparse.Namespace) -> LogRatio:
+    from verl_agentic.inference.log_ratio import LogRatio
+
+    return LogRatio.from_pretrained(args.phi, args.reference)
 
 
 def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConfig:
@@ -335,12 +369,12 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         from verl_agentic.registry import load_address
 
         is_varied = args.sampling_seed is None and args.temperature != 0
-        if not args.q or args.best_of < 2 or not is_varied:
+        if not (args.q or args.phi) or args.best_of < 2 or not is_varied:
             raise ConfigError(
-                f"--best-of takes --q, at least 2 turns, a temperature above 0 and no --sampling-seed, got --best-of "
-                f"{args.best_of}, --q {args.q}; change them"
+                f"--best-of takes --q or --phi, at least 2 turns, a temperature above 0 and no --sampling-seed, got "
+                f"--best-of {args.best_of}, --q {args.q}; change them"
             )
-        value = load_address(args.q, what="the Q function")
+        value = _phi(args) if args.phi else load_address(args.q, what="the Q function")
     given = parse_key_values(args.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,

@@ -1,4 +1,4 @@
-"""DPO and implicit reward models with verl's SFT trainer on the CPU, as a user would start them."""
+"""DPO, implicit reward models and SFT on exported rows with verl's SFT trainer, as a user would start them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from run_logs import log_row
 from transformers import AutoModelForCausalLM
 
-from verl_agentic.data.rows import write_json_lines
+from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.data.rows import numbered_records, write_json_lines
 from verl_agentic.data.tiny_model import make_tiny_model
+from verl_agentic.trajectory_log.reader import write_run
 
 pytestmark = pytest.mark.slow
 _RECIPE = """
@@ -54,18 +58,23 @@ def played(number: int) -> dict[str, Any]:
 
 
 def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], option: str) -> list[dict[str, Any]]:
-    """Trains five steps on two ranks, and returns what is logged."""
+    """Trains five steps on rows of messages, and returns what is logged."""
     make_tiny_model(folder / "model", seed=0)
     write_json_lines(rows, folder / "rows.jsonl")
+    return train_on(folder / "rows.jsonl", folder, module, f"+{option}")
+
+
+def train_on(file: Path, folder: Path, module: str, *more: str) -> list[dict[str, Any]]:
+    """Trains five steps on two ranks, and returns what is logged."""
     (folder / "run.yaml").write_text(_RECIPE)
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
     overrides = [
         *("--config-dir", str(folder), "--config-name", "run"),
         f"model.path={folder / 'model'}",
-        f"data.train_files={folder / 'rows.jsonl'}",
-        f"data.val_files={folder / 'rows.jsonl'}",
+        f"data.train_files={file}",
+        f"data.val_files={file}",
         f"trainer.default_local_dir={folder / 'out'}",
-        f"+{option}",
+        *more,
     ]
     environment = {
         **os.environ,
@@ -84,6 +93,32 @@ def train(folder: Path, module: str, rows: Iterable[dict[str, Any]], option: str
     )
     assert done.returncode == 0, done.stderr[-6_000:]
     return [json.loads(line)["data"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def exported(folder: Path, shape: str) -> Path:
+    """Makes a model and a log of its rollouts, and exports it; those that end with `1` have success."""
+    make_tiny_model(folder / "model", seed=0)
+    log = [
+        log_row(session, [([20 + prompt, 30], [40, 41]), ([50 + session % 2], [])], uid=f"g{prompt}", acc=session % 2,
+                prompt_ids=[5, 6, 7 + prompt])
+        for prompt in range(8)
+        for session in range(2)
+    ]  # fmt: skip
+    where = "acc >= 1" if shape == "sft" else None
+    path = folder / f"{shape}.parquet"
+    export_run(write_run(folder / "log", trajectories=log), path, ExportOptions(shape=shape, where=where))
+    return path
+
+
+def mean_log_prob(model: Path, rows: Sequence[dict[str, Any]]) -> float:
+    """Returns the mean log-prob of the trained tokens of SFT rows."""
+    loaded, found = AutoModelForCausalLM.from_pretrained(model), []
+    for row in rows:
+        ids = torch.tensor([row["input_ids"]])
+        with torch.no_grad():
+            log_probs = loaded(ids).logits[0].float().log_softmax(-1)
+        found += [log_probs[n - 1, row["input_ids"][n]] for n, bit in enumerate(row["loss_mask"]) if bit]
+    return float(torch.stack(found).mean())
 
 
 def check_learnt(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -126,3 +161,19 @@ def test_rows_with_the_log_probs_of_their_author_are_learnt_by_weight(tmp_path: 
     # The untrained model is less sure than the author: the first token's weight is the minimum ratio.
     assert steps[0]["train/pear_weight"] == pytest.approx((0.5 + 1.0) / 2, abs=1e-4)
     assert steps[-1]["train/loss"] < 0.9 * steps[0]["train/loss"]
+
+
+def test_sft_on_exported_successes_raises_their_likelihood_and_observations_are_not_learnt(tmp_path: Path) -> None:
+    path = exported(tmp_path, "sft")
+    rows = [row for _, row in numbered_records(path)]
+    assert len(rows) == 8 and all(row["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1] for row in rows)
+    masked = [{**row, "loss_mask": [0, 0, 0, 0, 0, 1, 1, 0]} for row in rows]
+    train_on(path, tmp_path, "verl.trainer.sft_trainer")
+    after = tmp_path / "out" / "global_step_5" / "huggingface"
+    gain, others = (mean_log_prob(after, each) - mean_log_prob(tmp_path / "model", each) for each in (rows, masked))
+    assert gain > 0.5 > others
+
+
+def test_exported_pairs_are_learnt_like_those_of_messages(tmp_path: Path) -> None:
+    path = exported(tmp_path, "pairs")
+    check_learnt(train_on(path, tmp_path, "verl_agentic.adapters.offline.dpo_trainer", "+dpo.beta=0.5"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes import END, ROW, CharTokenizer, FakeEnv, encode, episode_setup
 
-from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction
+from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction, TokenValue
 from verl_agentic.agent_loops.policies.policy import Completion
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
@@ -30,7 +30,7 @@ class Varied:
         return Completion(token_ids=[*encode(text), END], log_probs=None, finish_reason="stop")
 
 
-async def play(q: QFunction, *texts: str, count: int = 3) -> tuple[Episode, Varied]:
+async def play(q: QFunction | TokenValue, *texts: str, count: int = 3) -> tuple[Episode, Varied]:
     policy = Varied(*texts)
     best = BestOfPolicy(policy=policy, tokenizer=CharTokenizer(), value=q, count=count)
     episode = await run_episode(ROW, make_env=FakeEnv, setup=episode_setup(best), request_id="r")
@@ -50,6 +50,18 @@ async def test_a_value_may_depend_on_the_conversation_and_be_awaited() -> None:
 
     episode, _ = await play(q, "42", "call:x", count=2)
     assert [bool(action.tool_calls) for action in episode.actions] == [True, False]
+
+
+async def test_a_model_may_value_the_tokens_of_the_turn() -> None:
+    class Tokens:
+        async def of(self, prompt_ids: Sequence[int], response_ids: Sequence[int], mask: Sequence[int]) -> float:
+            asked.append((list(prompt_ids), list(mask)))
+            return float(response_ids[1] == encode("43")[1])
+
+    asked: list[Any] = []
+    episode, _ = await play(Tokens(), "41", "42", "43")
+    assert [action.content for action in episode.actions] == ["43"]
+    assert asked == [(episode.trajectories[0].prompt_ids, [1, 1, 1])] * 3
 
 
 async def test_the_first_of_equal_turns_is_taken() -> None:

@@ -83,9 +83,15 @@ def test_the_episode_with_the_highest_log_prob_and_value_is_chosen(
         return bonus * (answer == "a")
 
     plan = attempts(ROWS, 3)
-    asyncio.run(select_episodes(plan, records, make_env=Voting, out=tmp_path, max_concurrent=2, value=value))
+    asyncio.run(
+        select_episodes(plan, records, make_env=Voting, out=tmp_path, max_concurrent=2, choose=highest_log_prob(value))
+    )
     lines = [json.loads(line) for line in (tmp_path / SELECTED).read_text().splitlines()]
     assert [line["sample"] for line in lines] == chosen
     rows[0][0]["log_probs"] = None  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="--rank needs the log-probs"):
-        asyncio.run(select_episodes(plan, records, make_env=Voting, out=tmp_path, max_concurrent=2, value=value))
+        asyncio.run(
+            select_episodes(
+                plan, records, make_env=Voting, out=tmp_path, max_concurrent=2, choose=highest_log_prob(value)
+            )
+        )

@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from verl_agentic.agent_loops.codec.clipping import TextTokenizer
 from verl_agentic.agent_loops.policies.policy import Completion, Policy
@@ -18,6 +19,15 @@ from verl_agentic.types import Message
 
 QFunction = Callable[[Sequence[Message], str], float | Awaitable[float]]
 """Takes the conversation and the text of a next turn; returns its value."""
+
+
+@runtime_checkable
+class TokenValue(Protocol):
+    """The value of sampled tokens (`inference.log_ratio.LogRatio`)."""
+
+    async def of(self, prompt_ids: Sequence[int], response_ids: Sequence[int], mask: Sequence[int]) -> float:
+        """Returns the value of the response's tokens with mask 1."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +39,7 @@ class BestOfPolicy:
 
     policy: Policy
     tokenizer: TextTokenizer
-    value: QFunction
+    value: QFunction | TokenValue
     count: int
 
     def __post_init__(self) -> None:
@@ -46,13 +56,16 @@ class BestOfPolicy:
             for name in names
         )
         found = await asyncio.gather(*asked)
-        values = await asyncio.gather(*(self._value(messages, one) for one in found))
+        values = await asyncio.gather(*(self._value(prompt_ids, messages, one) for one in found))
         return found[max(range(len(found)), key=values.__getitem__)]
 
-    async def _value(self, messages: Sequence[Message], completion: Completion) -> float:
-        text = self.tokenizer.decode(list(completion.token_ids))
+    async def _value(self, prompt_ids: Sequence[int], messages: Sequence[Message], completion: Completion) -> float:
+        ids = list(completion.token_ids)
         with boundary(PolicyError, "the Q function"):
-            value = self.value(messages, text)
+            if isinstance(self.value, TokenValue):
+                value = self.value.of(prompt_ids, ids, [1] * len(ids))
+            else:
+                value = self.value(messages, self.tokenizer.decode(ids))
             value = float(await value if inspect.isawaitable(value) else value)
             if not math.isfinite(value):
                 raise ValueError(f"a value must be a finite number, got {value}")

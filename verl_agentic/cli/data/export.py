@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pairs = parser.add_argument_group("pairs and steps")
     pairs.add_argument("--gap", type=float, default=0.0, metavar="G", help="leave out pairs whose values differ by G "
                        "or less (default %(default)g: ties)")  # fmt: skip
-    pairs.add_argument("--continuations", type=int, default=4, metavar="K", help="value a turn by the mean outcome of "
-                       "K sessions or more that share it (default %(default)s)")  # fmt: skip
+    pairs.add_argument("--continuations", type=int, default=4, metavar="K", help="take turns that K sessions or more "
+                       "share; the value is their mean outcome (default %(default)s)")  # fmt: skip
     pairs.add_argument("--critic", metavar="ADDRESS", help="ask this function (messages, text of a turn) -> value "
                        "about turns, as module:function or path.py:function")  # fmt: skip
-    pairs.add_argument("--critic-weight", type=float, default=0.5, metavar="W", help="mix its value into that of a "
-                       "turn with weight W (default %(default)s)")  # fmt: skip
+    pairs.add_argument("--critic-weight", type=float, default=0.5, metavar="W", help="give its value the weight W "
+                       "and the mean outcome 1 - W (default %(default)s)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction
+from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction, TokenValue
 from verl_agentic.agent_loops.policies.chat_messages import ChatConversation
 from verl_agentic.agent_loops.policies.completions import CompletionsPolicy, Endpoint, Sampling
 from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend
@@ -34,7 +34,7 @@ class BackendConfig:
     """Made from the tokenizer."""
     best_of: int = 1
     """Number of turns that are sampled in place of each; `value` chooses one."""
-    value: QFunction | None = None
+    value: QFunction | TokenValue | None = None
     has_default_context: bool = False
     """Whether `limits.max_context_tokens` is a default, in whose place comes the model's, if the server reports it."""
 
