@@ -6,7 +6,7 @@ are evaluated on held-out tasks. The DPO model also chooses the best of the SFT 
 
 python benchmarks/walkthrough.py --out outputs/walkthrough [--seeds 0 1] [--quick]
 
-Finished commands are not repeated. `--quick` trains two steps and proves nothing but that the commands run.
+Finished commands are not repeated. `--quick` trains two steps and shows only that the commands run.
 """
 
 from __future__ import annotations
@@ -51,10 +51,22 @@ class Size:
     """Attempts at each, and at each held-out task."""
     steps: int
     """Training steps of rejection sampling and of DPO."""
+    solved: str = "acc >= 1"
+    """Condition on the attempts of rejection sampling."""
+    by: str = "acc"
+    """What pairs compare."""
 
 
 FULL = Size(quickstart=(), tasks=512, samples=8, steps=150)
-QUICK = Size(quickstart=("--sft-steps", "40", "--rl-steps", "1", "--eval-tasks", "8"), tasks=24, samples=4, steps=2)
+# A model after two steps solves nothing, so its attempts are compared by their lengths.
+QUICK = Size(
+    quickstart=("--sft-steps", "2", "--rl-steps", "1", "--eval-tasks", "8"),
+    tasks=12,
+    samples=2,
+    steps=2,
+    solved="acc >= 0",
+    by="num_response_tokens",
+)
 
 
 class Walk:
@@ -72,8 +84,8 @@ class Walk:
         rows = (data / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: self.size.tasks]
         (self.out / "tasks.jsonl").write_text("".join(rows), encoding="utf-8")
         self._evaluate("collect", self.sft, self.out / "tasks.jsonl")
-        self._export("sft", "--where", "acc >= 1", "--per-prompt", "4")
-        self._export("pairs")
+        self._export("sft", "--where", self.size.solved, "--per-prompt", "4")
+        self._export("pairs", "--by", self.size.by)
         models = {"sft": self.sft, "grpo": self.out / "quickstart" / "checkpoint"}
         models |= {_RFT: self._train(_RFT, "sft"), _DPO: self._train(_DPO, "pairs")}
         held_out = {name: self._evaluate(name, model, data / "test.jsonl") for name, model in models.items()}
