@@ -61,7 +61,7 @@ FULL = Size(quickstart=(), tasks=512, samples=8, steps=150)
 # A model after two steps solves nothing, so its attempts are compared by their lengths.
 QUICK = Size(
     quickstart=("--sft-steps", "2", "--rl-steps", "1", "--eval-tasks", "8"),
-    tasks=12,
+    tasks=20,
     samples=2,
     steps=2,
     solved="acc >= 0",
