@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from verl_agentic.data.evaluation.evaluation_run import attempts
-from verl_agentic.data.evaluation.selection import SELECTED, select_episodes
+from verl_agentic.data.evaluation.selection import SELECTED, highest_log_prob, select_episodes
 from verl_agentic.env import EnvRow, ToolEnv
 from verl_agentic.errors import ConfigError
 from verl_agentic.types import Message
