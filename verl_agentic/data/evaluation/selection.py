@@ -42,8 +42,6 @@ async def select_episodes(
     The environment sees the final answers and no scores, an outcome model sees the tokens. A cut episode has an empty
     answer. A task without a choice counts as a failure, and void episodes are no candidates.
 
-    Paper: https://arxiv.org/abs/2506.11425 (Agent-RLVR: an outcome model chooses the best of n)
-
     Args:
         plan: the attempts.
         records: of the attempts, in their order.
@@ -122,6 +120,8 @@ def highest_phi(phi: TokenValue) -> Choose:
     """Returns what chooses the episode whose sampled tokens have the highest sum of values; the first of equals.
 
     It raises DataError for an episode without exact token ids.
+
+    Paper: https://arxiv.org/abs/2506.11425 (Agent-RLVR: an outcome model chooses the best of n)
     """
 
     async def score(attempt: EvaluationAttempt, record: Mapping[str, Any]) -> float:
