@@ -35,7 +35,7 @@ def normalise(answer: str) -> str:
 
     Punctuation is deleted without leaving a space, so that `U.S.` is `us` and `co-op` is `coop`.
     """
-    text = _one_form(answer)
+    text = one_form(answer)
     number = _MINUS.sub(f" {_SIGN}", _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text))
     number = _LEADING_POINT.sub(f"0{_POINT}", number)
     number = _BETWEEN_DIGITS.sub(lambda found: _POINT if found[0] == "." else " ", number)
@@ -43,7 +43,7 @@ def normalise(answer: str) -> str:
     return _squeezed(_ARTICLE.sub(" ", words)) or _squeezed(words) or _squeezed(text)
 
 
-def _one_form(text: str) -> str:
+def one_form(text: str) -> str:
     """Returns a text in lower case, each letter, dash and apostrophe in one form, without invisible characters."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).translate(_SAME)
