@@ -71,7 +71,7 @@ def _counts(found: Overlaps) -> Iterator[dict[str, Any]]:
         return str(found.files[found.place(row)[0]]), found.sources[row]
 
     rows = found.repeated.tolist()
-    counts = Counter((KINDS[found.kinds[row]], *side(row), *side(found.others[row])) for row in rows)
+    counts = Counter((KINDS[found.kinds[row]], *side(row), *side(int(found.others[row]))) for row in rows)
     for (kind, file, source, other_file, other_source), count in counts.most_common():
         yield {
             "kind": kind,

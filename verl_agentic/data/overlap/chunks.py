@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def chunks_of(path: Path) -> list[Chunk]:
     if not path.is_file():
         raise DataError(f"no such data file, got {path}; create it first")
     cuts = _parquet_cuts(path) if path.suffix == ".parquet" else _json_cuts(path)
-    return [Chunk(path=path, start=start, stop=stop) for start, stop in zip(cuts, cuts[1:], strict=False)]
+    return [Chunk(path=path, start=start, stop=stop) for start, stop in pairwise(cuts)]
 
 
 def _parquet_cuts(path: Path) -> Sequence[int]:

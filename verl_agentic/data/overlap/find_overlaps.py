@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -116,17 +117,16 @@ def find_overlaps(
     """
     paths = [*against, *files]
     chunks = [chunks_of(path) for path in paths]
-    old, new = sum(chunks[: len(against)], []), sum(chunks[len(against) :], [])
+    old, new = [*chain(*chunks[: len(against)])], [*chain(*chunks[len(against) :])]
     deadline = time.monotonic() + budget_s
     with _workers(jobs if len(old) + len(new) >= _MIN_PARALLEL_CHUNKS else 1) as pool:
         common = np.union1d(*(_common_grams(side, pool) for side in (old, new)))
         thinning = _thinning(old, pool)
         known = list(_until(deadline, _map(pool, partial(read_grams, common=common, thinning=thinning), old)))
-        with tempfile.TemporaryDirectory(prefix="overlap_") as folder:
-            if known:
-                SpanIndex.make(known).save(Path(folder))
-            del known
-            work = partial(_summarise, common=common, folder=Path(folder))
+        index = SpanIndex.make(known) if known else SpanIndex()
+        del known
+        with _shared(index, pool) as place:
+            work = partial(_summarise, common=common, index=place)
             summaries = list(_until(deadline, _map(pool, work, [*old, *new])))
         read = [*old, *new][: len(summaries)]
         sizes = [len(summary.sources) for summary in summaries]
@@ -221,14 +221,22 @@ def _thinning(chunks: Sequence[Chunk], pool: Executor | None) -> int:
     return max(1, round(np.mean(sizes) * len(chunks) / _MAX_INDEXED))
 
 
-_indexes: dict[Path, SpanIndex] = {}
+@contextmanager
+def _shared(index: SpanIndex, pool: Executor | None) -> Iterator[SpanIndex | Path]:
+    """Yields the index, or for processes a folder from which they map it."""
+    if pool is None:
+        yield index
+        return
+    with tempfile.TemporaryDirectory(prefix="overlap_") as folder:
+        index.save(Path(folder))
+        yield Path(folder)
 
 
-def _summarise(chunk: Chunk, *, common: Hashes, folder: Path) -> Summary:
-    if folder not in _indexes:
-        _indexes.clear()
-        _indexes[folder] = SpanIndex.load(folder)
-    return summarise(chunk, common=common, index=_indexes[folder])
+_load = lru_cache(maxsize=1)(SpanIndex.load)
+
+
+def _summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex | Path) -> Summary:
+    return summarise(chunk, common=common, index=_load(index) if isinstance(index, Path) else index)
 
 
 def _read_some(work: tuple[Chunk, Sequence[int]], *, common: Hashes) -> Grams:

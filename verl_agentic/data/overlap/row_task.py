@@ -105,12 +105,13 @@ def _answer(record: Mapping[str, Any], where: str) -> str:
 
 
 def _operations(text: str) -> list[str]:
-    return [
-        found[0]
-        for found in _OPERATORS.finditer(text)
-        if _OPERAND_AFTER.match(text, found.end())
-        and _OPERAND_BEFORE.search(text[max(0, found.start() - 9) : found.start()])
-    ]
+    """Returns the operators between operands; other such characters are punctuation."""
+    operations = []
+    for found in _OPERATORS.finditer(text):
+        before = text[max(0, found.start() - 9) : found.start()]
+        if _OPERAND_AFTER.match(text, found.end()) and _OPERAND_BEFORE.search(before):
+            operations.append(found[0])
+    return operations
 
 
 def _digest(text: str) -> int:

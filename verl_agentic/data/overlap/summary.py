@@ -16,7 +16,7 @@ from verl_agentic.data.overlap.row_task import RowTask, task_of_record
 
 Ints = NDArray[np.int64]
 _NONE = np.zeros(0, dtype=np.uint64)
-_TABLE_BITS = 26
+_MAX_TABLE_BITS = 26
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,9 @@ class SpanIndex:
         counts = np.concatenate([part.counts for part in parts])
         hashes, first = np.unique(np.concatenate([part.hashes for part in parts]), return_index=True)
         rows = np.searchsorted(np.cumsum(counts), first, side="right")
-        table = np.zeros(1 << _TABLE_BITS, dtype=bool)
-        table[_first_bits(hashes)] = True
+        bits = min(_MAX_TABLE_BITS, len(hashes).bit_length() + 4)
+        table = np.zeros(1 << bits, dtype=bool)
+        table[_first_bits(hashes, table)] = True
         return cls(hashes=hashes, rows=rows, keys=keys, table=table)
 
     def save(self, folder: Path) -> None:
@@ -130,23 +131,23 @@ def _span_rows(grams: Grams, index: SpanIndex) -> Ints:
     found = np.full(len(grams.keys), -1, dtype=np.int64)
     if not len(index.hashes):
         return found
-    places = np.flatnonzero(index.table[_first_bits(grams.hashes)])
+    places = np.flatnonzero(index.table[_first_bits(grams.hashes, index.table)])
     places = places[is_in(grams.hashes[places], index.hashes)]
     own = np.repeat(np.arange(len(grams.keys)), grams.counts)[places]
     others = index.rows[np.searchsorted(index.hashes, grams.hashes[places])]
-    differ = are_differentread_tasks(grams.keys[own], index.keys[others])
+    differ = are_different_tasks(grams.keys[own], index.keys[others])
     pairs, counts = np.unique(np.stack([own[~differ], others[~differ]], axis=1), axis=0, return_counts=True)
     order = np.argsort(counts, kind="stable")
     found[pairs[order, 0]] = pairs[order, 1]
     return found
 
 
-def are_differentread_tasks(one_keys: Hashes, other_keys: Hashes) -> NDArray[np.bool_]:
+def are_different_tasks(one_keys: Hashes, other_keys: Hashes) -> NDArray[np.bool_]:
     """Returns which pairs of rows have the same prompt and different answers or hidden fields."""
     is_same_prompt = one_keys[:, 0] == other_keys[:, 0]
     is_known = (one_keys[:, 1] != 0) & (other_keys[:, 1] != 0)
     return is_same_prompt & is_known & (one_keys[:, 1] != other_keys[:, 1])
 
 
-def _first_bits(hashes: Hashes) -> Ints:
-    return (hashes >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
+def _first_bits(hashes: Hashes, table: np.ndarray) -> Ints:
+    return (hashes >> np.uint64(65 - len(table).bit_length())).astype(np.int64)

@@ -1,0 +1,74 @@
+"""`verl-agentic data check` and `data split`, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_agentic.cli import main
+from verl_agentic.data.overlap.find_overlaps import find_overlaps
+from verl_agentic.data.prepare import read_records, to_records, write_parquet
+from verl_agentic.data.rows import write_json_lines
+from verl_agentic.env_package import load_env_package
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    package = load_env_package("python_math")
+    assert package.make_rows is not None
+    made = package.make_rows(split="train", count=count, seed=0)
+    return to_records(made, env_id="python_math", split="train", agent_name="env_agent")
+
+
+def test_check_reports_drops_and_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records, (train, val, rest) = rows(40), (tmp_path / f"{name}.parquet" for name in ("train", "val", "rest"))
+    write_parquet(records[:30], train)
+    write_parquet(records[25:], val)
+    command = ["data", "check", str(train), "--against", str(val), "--jobs", "1"]
+    assert main([*command, "--json"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rows"], result["against"], result["repeated"], result["leaked"]) == (30, 15, 5, 5)
+    assert result["counts"][0]["rows"] == 5 and result["counts"][0]["source"] == records[0]["data_source"]
+    assert result["pairs"][0]["row"] == f"{train}:25" and result["pairs"][0]["of"] == f"{val}:0"
+    assert main([*command, "--max-overlap", "5", "--drop", str(rest)]) == 0
+    assert "5 repeat another row" in capsys.readouterr().out
+    assert read_records(rest) == records[:25]
+    assert main(["data", "check", str(rest), "--against", str(val), "--jobs", "1"]) == 0
+
+
+@pytest.mark.parametrize("wrong", [["--drop", "rest.jsonl"], ["--drop", "train.parquet"], ["--jobs", "0"]])
+def test_wrong_options_are_refused(
+    tmp_path: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_parquet(rows(3), Path("train.parquet"))
+    assert main(["data", "check", "train.parquet", *wrong]) == 2
+    assert "got " in capsys.readouterr().err
+
+
+def test_split_gives_disjoint_files_and_the_hardest_rows_to_rl(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = rows(40)
+    for record in records[:20]:  # each task twice: both copies stay on one side
+        records.append({**record, "extra_info": {**record["extra_info"], "index": len(records)}})
+    write_json_lines(records, tmp_path / "all.jsonl")
+    played = [
+        {"task_id": record["extra_info"]["task_id"], "void": False, "outcome": float(attempt < number % 5)}
+        for number, record in enumerate(records[:40])
+        for attempt in range(4)
+    ]
+    write_json_lines(played, tmp_path / "episodes.jsonl")
+    command = ["data", "split", str(tmp_path / "all.jsonl"), "--jobs", "1"]
+    for extra in ([], ["--rates", str(tmp_path / "episodes.jsonl")]):
+        assert main([*command, *extra]) == 0
+        sft, rl = (tmp_path / f"all_{name}.jsonl" for name in ("sft", "rl"))
+        counts = [len(read_records(path)) for path in (sft, rl)]
+        assert sum(counts) == 60 and abs(counts[0] - 18) <= 2, counts
+        assert not len(find_overlaps([sft], [rl]).leaked)
+    rates = {record["extra_info"]["task_id"]: number % 5 for number, record in enumerate(records[:40])}
+    of_sft, of_rl = ([rates[one["extra_info"]["task_id"]] for one in read_records(path)] for path in (sft, rl))
+    assert min(of_sft) >= max(of_rl) and "mean pass rate 0.32 of 42" in capsys.readouterr().out
+    assert main([*command, "--sft", "1.5"]) == 2

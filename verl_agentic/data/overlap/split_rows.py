@@ -1,0 +1,66 @@
+"""Divides the rows of a file into rows for SFT and rows for RL that share no task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verl_agentic.data.overlap.chunks import chunks_of
+from verl_agentic.data.overlap.find_overlaps import find_overlaps
+from verl_agentic.errors import ConfigError
+from verl_agentic.sampling.prompts.difficulty import pass_rates_of
+from verl_agentic.sampling.prompts.pass_rates import Floats
+
+
+def choose_sft(path: Path, *, share: float, rates_N: Floats | None = None, seed: int = 0, jobs: int = 1) -> np.ndarray:
+    """Returns which rows are for SFT, [N] of the file's rows; the others are for RL.
+
+    Repeated rows stay together. Of the tasks with a rate, the hardest are for RL; the others are divided at random.
+
+    Args:
+        path: JSON lines or parquet.
+        share: of the rows that are for SFT.
+        rates_N: [N] pass rates; NaN if unknown. None: no rate is known.
+        seed: of the random choice.
+        jobs: processes.
+
+    Raises:
+        ConfigError: not 0 < share < 1.
+        DataError: the file cannot be read.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"the share of SFT is between 0 and 1, got {share}; for example 0.3")
+    others = find_overlaps([path], jobs=jobs).others
+    groups = np.arange(len(others))
+    for row in np.flatnonzero(others >= 0):
+        groups[row] = groups[others[row]]
+    _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    rates = np.full(len(others), np.nan) if rates_N is None else rates_N
+    known = np.bincount(groups, weights=~np.isnan(rates))
+    with np.errstate(invalid="ignore"):
+        rate_of_group = np.bincount(groups, weights=np.nan_to_num(rates)) / known
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    is_sft = np.zeros(len(sizes), dtype=bool)
+    for part in (order[np.isnan(rate_of_group[order])], order[~np.isnan(rate_of_group[order])]):
+        easiest = part[np.argsort(-np.nan_to_num(rate_of_group[part]), kind="stable")]
+        ends = np.cumsum(sizes[easiest])
+        is_sft[easiest[ends <= share * ends[-1:].sum() + 0.5]] = True
+    return is_sft[groups]
+
+
+def rates_of_rows(path: Path, records: Sequence[Mapping[str, Any]]) -> Floats:
+    """Returns the pass rate of each row of a file by its `task_id`, [N]; NaN if it has too few attempts.
+
+    Args:
+        path: of the rows.
+        records: of an evaluation's `episodes.jsonl`.
+
+    Raises:
+        ConfigError: no row has a rate.
+    """
+    rows = [record for chunk in chunks_of(path) for _, record in chunk.records()]
+    tasks = [str((row.get("extra_info") or {}).get("task_id") or "") for row in rows]
+    return pass_rates_of(({**one, "task": one["task_id"]} for one in records if one.get("task_id")), tasks)
