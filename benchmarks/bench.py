@@ -25,7 +25,7 @@ _FOLDER = Path(__file__).parent
 _ACCEPTED = _FOLDER / "accepted.json"
 _ALL = (
     *("import_time", "advantages", "dynamic_sampling", "env_loop", "trajectory_log", "rewards", "math_verifier"),
-    *("code_verifier", "faults", "gateway", "sandbox", "swe", "swe_cheats", "viewer"),
+    *("code_verifier", "data_check", "faults", "gateway", "sandbox", "swe", "swe_cheats", "viewer"),
 )
 _MAX_WORSE, _OF_BOUND = 0.15, 0.02
 """Shares of the accepted ratio, and of the target's bound: ratios far below their bound vary more."""

@@ -23,7 +23,7 @@ from verl_agentic.diagnostics.preflight.checks.rollout_engine import rollout_eng
 from verl_agentic.diagnostics.preflight.checks.tool_limits import tool_limits
 from verl_agentic.diagnostics.preflight.checks.unknown_keys import unknown_keys
 from verl_agentic.diagnostics.preflight.derived import derived_numbers
-from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows
+from verl_agentic.diagnostics.preflight.planned_run import GoldTrial, Model, PlannedRun, Rows, SharedRows
 from verl_agentic.diagnostics.preflight.result import check_names, judge, load_check
 from verl_agentic.errors import ConfigError
 from verl_agentic.finding import Finding
@@ -227,13 +227,22 @@ def test_validation_on_training_rows_is_warned_of(train: Any, val: Any, found: l
     assert statuses(holdout(planned({"data.train_files": train, "data.val_files": val}))) == found
 
 
-def test_validation_rows_that_were_copied_are_warned_of() -> None:
-    train = Rows(count=3, agent_names={}, tasks=frozenset("abc"))
+@pytest.mark.parametrize(
+    ("exact", "near", "compared", "expected"),
+    [
+        (1, 0, 9, "warn: 1 of 9"),
+        (0, 2, 9, "warn: 2 of 9"),
+        (0, 0, 9, "ok: validation has"),
+        (0, 0, 5, "ok: none of the first 5"),
+    ],
+)
+def test_training_rows_that_are_validation_rows_are_warned_of(
+    exact: int, near: int, compared: int, expected: str
+) -> None:
     files = {"data.train_files": "train", "data.val_files": "val"}
-    for tasks, expected in (("cd", "warn"), ("de", "ok")):
-        (said,) = holdout(planned(files, rows=train, val_rows=Rows(count=2, agent_names={}, tasks=frozenset(tasks))))
-        assert said.status == expected
-        assert said.status == "ok" or "1 of 2 different validation rows" in said.found
+    shared = SharedRows(exact=exact, near=near, compared=compared)
+    (said,) = holdout(planned(files, rows=Rows(count=9, agent_names={}), shared_rows=shared))
+    assert f"{said.status}: {said.found}".startswith(expected)
 
 
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -14,16 +13,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl_agentic.diagnostics.preflight.planned_run import MISSING, Rows
+from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
+from verl_agentic.diagnostics.preflight.planned_run import MISSING, Rows, SharedRows
 from verl_agentic.errors import AgenticError, DataError, boundary
 
 _HEAD = 8
 """Rows that verl's data set class is given to make the first ones of."""
-_TASK = ("prompt", "reward_model", "extra_info")
-"""Columns that say what a row asks."""
-_BOOKKEEPING = {"index", "split", "task_id", "id", "uid"}
-_MOST_COMPARED = 100_000
-"""Rows of a file that are compared with those of others; the rest is taken on trust."""
+_COMPARE_S = 20.0
+"""Time in which training rows are compared with validation rows; the rest is taken on trust."""
 _PATHS = (
     "actor_rollout_ref.rollout.multi_turn.tool_config_path",
     "actor_rollout_ref.rollout.multi_turn.function_tool_path",
@@ -54,36 +51,30 @@ def read_rows(files: Sequence[str]) -> Rows:
     Raises:
         DataError: a file cannot be read.
     """
-    count, names, has_names, tasks = 0, Counter[str | None](), False, set[str]()
+    count, names, has_names = 0, Counter[str | None](), False
     for file in files:
         path = Path(file).expanduser()
         with boundary(DataError, f"reading {file}"):
             rows, found = _parquet_names(path) if path.suffix == ".parquet" else _json_names(path)
         count, has_names = count + rows, has_names or found is not None
         names.update(found if found is not None else {None: rows})
-        with boundary(DataError, f"reading {file}"):
-            tasks.update(_digest(record) for record in islice(_records(path), _MOST_COMPARED))
-    return Rows(count=count, agent_names=dict(names) if has_names else {}, tasks=frozenset(tasks))
+    return Rows(count=count, agent_names=dict(names) if has_names else {})
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    if path.suffix != ".parquet":
-        with path.open(encoding="utf-8") as file:
-            yield from (json.loads(line) for line in file if line.strip())
-        return
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(path)
-    asked = [name for name in _TASK if name in file.schema_arrow.names]
-    for batch in file.iter_batches(columns=asked):
-        yield from batch.to_pylist()
-
-
-def _digest(record: Mapping[str, Any]) -> str:
-    """Returns what a row asks, without what numbers or names the row, or says which file it is of."""
-    extra = {key: value for key, value in (record.get("extra_info") or {}).items() if key not in _BOOKKEEPING}
-    asked = {**{name: record.get(name) for name in _TASK}, "extra_info": extra}
-    return hashlib.blake2b(json.dumps(asked, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+def shared_rows(train: Sequence[str], val: Sequence[str]) -> SharedRows | None:
+    """Returns how many training rows are validation rows, too; None if the rows have no prompts to compare."""
+    old, new = ([Path(file).expanduser() for file in files] for files in (val, train))
+    try:
+        found = find_overlaps(new, old, budget_s=_COMPARE_S)
+    except DataError:
+        return None
+    exact, near = (found.leaked[found.kinds[found.leaked] == KINDS.index(kind)] for kind in ("exact", "near"))
+    example = ""
+    for row in [*exact[:1], *near[:1]][:1]:
+        (file, number), (other, other_number) = found.place(row), found.place(int(found.others[row]))
+        example = f"{found.files[file]}:{number} and {found.files[other]}:{other_number}"
+    compared = max(0, found.starts[-1] - found.num_against)
+    return SharedRows(exact=len(exact), near=len(near), compared=compared, example=example)
 
 
 def first_rows(config: DictConfig, files: Sequence[str], *, tokenizer: Any, processor: Any) -> list[dict[str, Any]]:

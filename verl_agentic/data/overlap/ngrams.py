@@ -31,7 +31,9 @@ def grams_of(texts: Sequence[Sequence[str]], short: Sequence[int]) -> tuple[Hash
         short: hash of each text, which is its only gram if it has fewer than 13 words.
     """
     lengths = np.array([len(words) for words in texts], dtype=np.int64)
-    hashed = [zlib.crc32(word.encode("utf-8", "surrogatepass")) for words in texts for word in words]
+    hashed: list[int] = []
+    for words in texts:
+        hashed.extend(map(zlib.crc32, " ".join(words).encode("utf-8", "surrogatepass").split()))
     words_W = _mixed(np.array(hashed, dtype=np.uint64))
     num_starts = max(0, len(words_W) - SIZE + 1)
     grams_W = np.zeros(num_starts, dtype=np.uint64)

@@ -18,8 +18,20 @@ class Rows:
     count: int
     agent_names: Mapping[str | None, int]
     """Agent loop -> rows that name it; None: rows without a name. Empty where the files have no such column."""
-    tasks: frozenset[str] = frozenset()
-    """Digests of the rows' tasks: prompt, ground truth and `extra_info`, without indices and names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRows:
+    """Training rows that are validation rows, too."""
+
+    exact: int
+    """Rows with the same prompt, ground truth and hidden fields in normal form."""
+    near: int
+    """Rows of which 80 % are the same."""
+    compared: int
+    """Training rows that were read before the deadline."""
+    example: str = ""
+    """The places of a row in both files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +125,7 @@ class PlannedRun:
     """Source of a failure during the collection of facts -> messages."""
     rows: Rows | None = None
     val_rows: Rows | None = None
+    shared_rows: SharedRows | None = None
     model: Model | None = None
     tools: Sequence[str] = ()
     """Names of the tools that verl's own `multi_turn` section configures."""

@@ -20,12 +20,21 @@ def holdout(run: PlannedRun) -> list[Finding]:
                 "set data.val_files to held-out rows (verl-agentic prepare writes both)",
             )
         ]
-    if run.rows is not None and run.val_rows is not None and (copied := run.rows.tasks & run.val_rows.tasks):
+    shared = run.shared_rows
+    if shared is not None and shared.exact + shared.near:
         return [
             warn(
-                f"{len(copied)} of {len(run.val_rows.tasks)} different validation rows are training rows, too; success "
-                "on them cannot tell learning from memorising",
-                "set data.val_files to held-out rows (verl-agentic prepare writes both)",
+                f"{shared.exact + shared.near} of {shared.compared} training rows are validation rows, too "
+                f"({shared.exact} exact, {shared.near} near copies, such as {shared.example}); success on them cannot "
+                "tell learning from memorising",
+                "leave them out: verl-agentic data check TRAIN --against VAL --drop OUT",
+            )
+        ]
+    if shared is not None and run.rows is not None and shared.compared < run.rows.count:
+        return [
+            ok(
+                f"none of the first {shared.compared} training rows is a validation row; compare all with verl-agentic "
+                "data check TRAIN --against VAL"
             )
         ]
     return [ok("validation has its own rows")]
