@@ -1,9 +1,9 @@
 """Compares a large file with itself and with a held-out file: time, memory and errors.
 
-`wall_s`, `cpu_s`, `peak_gb`: of 1,000,000 rows of 500 tokens against 2,000 held-out rows with two processes; the memory is that
-of all processes (proportional set size). `missed`, `false`: planted repeats that were not found, and found rows that
-were not planted. The file has 1,000 copies with other case and punctuation, 1,000 with one changed word in 250, and
-1,000 rows that share 13 tokens with a held-out row.
+`wall_s`, `cpu_s`, `peak_gb`: of 1,000,000 rows of 500 tokens against 2,000 held-out rows with two processes. The memory
+is that of all processes (proportional set size). `missed`, `false`: planted repeats that were not found, and found
+rows that were not planted. The file has 1,000 copies with other case and punctuation, 1,000 with one changed word in
+250, and 1,000 rows that share 13 tokens with a held-out row.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from verl_agentic.cli.command_group import command_group
 COMMANDS = {
     "export": "write trajectories of a run as data for SFT, DPO or reward models, with the ids and masks of its log",
     "check": "find rows that repeat earlier rows, or rows of other files",
+    "make": "make rows of a kind with a check that each must pass",
     "split": "divide rows into rows for SFT and rows for RL that share no task",
 }
 """Subcommand (the name of its module) -> one line of help."""

@@ -1,0 +1,180 @@
+"""SFT conversations of three classes from `function_calling`: dialogue, tool format, and negative samples.
+
+`dialogue` decides on calls in plain language (which tool, which arguments), without any format. `format` makes calls in
+the format of the chat template. `negative` has tools that do not fit, a value that is missing, or no tools at all, and
+its answer makes no call.
+
+Paper: https://arxiv.org/abs/2403.12881 (Agent-FLAN, section 3)
+
+Deviations: solutions of `function_calling` instead of those of a model; a model may reword the requests.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from verl_agentic.agent_loops.codec.codec import Schema
+from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
+from verl_agentic.env import EnvRow, Transcript
+from verl_agentic.env_package import load_env_package
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.settings import Settings
+from verl_agentic.tools.schema_check import ArgumentSchema, argument_schema
+from verl_agentic.types import Action, Message, StopReason
+
+_CLASSES = ("dialogue", "format", "negative")
+_CALLS = ("single", "multiple", "parallel", "parallel_multiple", "sequential")
+_NO_CALL = ("missing_function", "missing_parameter", "no_tools")
+_REWORD = (
+    "Say the following request in other words. Keep every name, number, date and other value exactly as it is, and "
+    "answer with the new request alone.\n\n{}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker(Settings):
+    """Options."""
+
+    mix: Mapping[str, float] = field(default_factory=lambda: {"dialogue": 0.4, "format": 0.4, "negative": 0.2})
+    """Class -> share."""
+    reword: bool = False
+    """Let the model reword the requests."""
+
+    def check_together(self) -> None:
+        if not set(self.mix) <= set(_CLASSES) or abs(sum(self.mix.values()) - 1) > 1e-6:
+            raise ConfigError(f"the shares of {_CLASSES} must sum to 1, got {dict(self.mix)}; change mix")
+
+    def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterator[Candidate]:
+        """Yields conversations; the classes have their shares in every prefix."""
+        chat = needed(model, "agent_flan with reword") if self.reword else None
+        counts = dict.fromkeys(self.mix, 0)
+        for number in range(n):
+            kind = max(self.mix, key=lambda name: self.mix[name] * (number + 1) - counts[name])
+            cases = _NO_CALL if kind == "negative" else _CALLS
+            case = cases[counts[kind] % len(cases)]
+            counts[kind] += 1
+            yield Candidate(
+                key=f"{seed}-{number}-{kind}-{case}",
+                record=lambda number=number, kind=kind, case=case: _conversation(kind, case, seed, number, chat),
+            )
+
+    async def verify(self, record: Record) -> str | None:
+        """Returns why a conversation is wrong: a call where none fits, or calls that do not fit the tools."""
+        calls = [call for message in record["messages"] for call in message.get("tool_calls") or ()]
+        if record["class"] != "format":
+            if calls:
+                return f"{record['class']} with a call: {calls[0]}"
+            return _dialogue_fault(record) if record["class"] == "dialogue" else None
+        schemas = _schemas(record)
+        for call in calls:
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            if name not in schemas or schemas[name].mismatches(arguments):
+                return f"a call does not fit: {call}"
+        return None if calls else "format without a call"
+
+
+async def _conversation(kind: str, case: str, seed: int, number: int, model: ChatModel | None) -> Record:
+    package = load_env_package("function_calling")
+    assert package.make_rows is not None and package.gold is not None
+    own_seed = random.Random(f"{seed}/{number}").randrange(2**31)
+    cases = ["single" if case == "no_tools" else case]
+    (row,) = package.make_rows(split="train", count=1, seed=own_seed, cases=cases)
+    if model is not None:
+        row = await _reworded(row, model)
+    if case == "no_tools":
+        request = [message for message in row.prompt if message.role == "user"]
+        answer = Message("assistant", "I cannot do this: I have no tools.")
+        return _record(kind, case, [Message("system", "You are a helpful assistant."), *request, answer], [])
+    messages, tools, outcome = await _played(row, package.make_env(row), package.gold(row))
+    if outcome < 1:
+        raise RefusedError(f"the solution fails: outcome {outcome}")
+    return _record(kind, case, _as_dialogue(messages, tools) if kind == "dialogue" else messages, tools)
+
+
+async def _reworded(row: EnvRow, model: ChatModel) -> EnvRow:
+    *before, request = row.prompt
+    text = await ask(model, _REWORD.format(request.content))
+    values = [value for call in json.loads(row.ground_truth or "[]") for value in _texts(call)]
+    lost = [value for value in values if value in request.content and value not in text]
+    if lost or not text:
+        raise RefusedError(f"a value is lost in other words: {lost}")
+    return replace(row, prompt=(*before, replace(request, content=text)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+async def _played(row: EnvRow, env: Any, solution: Any) -> tuple[list[Message], list[Schema], float]:
+    """Runs the solution in the environment; returns the conversation, the schemas of the tools, and the outcome."""
+    try:
+        messages, actions = list(await env.start()), []
+        tools = [tool.schema for tool in env.tools]
+        while True:
+            turn = solution(messages)
+            messages.append(turn)
+            actions.append(
+                Action(turn=len(actions), text=turn.content, content=turn.content, tool_calls=turn.tool_calls)
+            )
+            observation = await env.step(actions[-1])
+            messages += observation.messages
+            if not turn.tool_calls:
+                break
+        transcript = Transcript(messages=tuple(messages), actions=tuple(actions), stop_reason=StopReason.ANSWERED)
+        return messages, tools, (await env.score(transcript)).outcome
+    finally:
+        await env.close()
+
+
+def _as_dialogue(messages: Sequence[Message], tools: Sequence[Schema]) -> list[Message]:
+    """Returns a conversation in which every call is decided in plain language."""
+    listed = "\n".join(f"{tool['function']['name']}: {tool['function']['description']}" for tool in tools)
+    said = [Message("system", f"You decide which tools a request needs. The tools are:\n{listed}")]
+    results = [message.content for message in messages if message.role == "tool"]
+    asked = next(message.content for message in messages if message.role == "user")
+    for message in messages:
+        for call in message.tool_calls:
+            said += [
+                Message("user", f"{asked}\n\nWhich tool comes next?".lstrip()),
+                Message("assistant", call.name),
+                Message("user", "With which arguments? Answer in JSON."),
+                Message("assistant", json.dumps(dict(call.arguments), ensure_ascii=False)),
+            ]
+            asked = f"The result is: {results.pop(0)}" if results else ""
+    last = Message("user", f"{asked}\n\nIs anything left to do?".lstrip())
+    return [*said, last, Message("assistant", messages[-1].content)]
+
+
+def _dialogue_fault(record: Record) -> str | None:
+    schemas = _schemas(record)
+    answers = [message["content"] for message in record["messages"] if message["role"] == "assistant"][:-1]
+    for name, arguments in zip(answers[::2], answers[1::2], strict=True):
+        if name not in schemas or schemas[name].mismatches(json.loads(arguments)):
+            return f"a call does not fit: {name} {arguments}"
+    return None if answers else "dialogue without a call"
+
+
+def _schemas(record: Record) -> dict[str, ArgumentSchema]:
+    functions = [tool["function"] for tool in record["tools"]]
+    return {function["name"]: argument_schema(function["parameters"]) for function in functions}
+
+
+def _record(kind: str, case: str, messages: Sequence[Message], tools: Sequence[Schema]) -> Record:
+    return {
+        "class": kind,
+        "case": case,
+        "messages": [message.to_dict() for message in messages],
+        "tools": [dict(tool) for tool in tools],
+        "data_source": f"agent_flan/{kind}",
+    }

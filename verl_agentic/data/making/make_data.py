@@ -1,0 +1,138 @@
+"""Runs a maker: verifies every candidate, keeps a journal, and writes the rows that are right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verl_agentic.data.evaluation.journal import Journal, keep_settings
+from verl_agentic.data.making.maker import Candidate, Maker, NoReplyError, RefusedError
+from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
+from verl_agentic.data.overlap.write_kept import write_kept
+from verl_agentic.data.rows import write_json_lines
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.rewards.models.client import connections
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of a run."""
+
+    rows: int
+    """Written rows."""
+    dropped: Mapping[str, int]
+    """Short reason -> number of candidates."""
+    examples: Mapping[str, str]
+    """Short reason -> key and full reason of one candidate."""
+    unfinished: int
+    """Candidates for which the model gave no reply; repeat the command to make them."""
+
+
+async def make_data(
+    maker: Maker,
+    out: Path,
+    *,
+    seed: int,
+    n: int,
+    settings: Mapping[str, Any],
+    model: ChatModel | None = None,
+    against: Sequence[Path] = (),
+    jobs: int = 8,
+    on_candidate: Callable[[str | None], None] = lambda reason: None,
+) -> Report:
+    """Makes a file of rows.
+
+    Candidates are kept in a journal beside the file, so that a repeated command continues. Rows that repeat earlier
+    ones, or rows of `against`, are dropped.
+
+    Args:
+        maker: of the rows.
+        out: a file of JSON lines.
+        seed: of the candidates.
+        n: number of candidates.
+        settings: of this run; a journal of other settings is refused.
+        model: for makers that need one.
+        against: files with rows that must not be made again.
+        jobs: candidates at a time.
+        on_candidate: called with the reason why a candidate was dropped, or None.
+
+    Raises:
+        ConfigError: `out` has another suffix or holds other data, or the maker needs a model.
+        DataError: the journal or a file of `against` cannot be read.
+    """
+    if out.suffix != ".jsonl":
+        raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
+    journal = Journal(out.with_suffix(".journal.jsonl"))
+    keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
+    candidates = list(maker.make(seed=seed, n=n, model=model))
+    slots, unfinished = asyncio.Semaphore(jobs), 0
+
+    async def finish(candidate: Candidate) -> None:
+        nonlocal unfinished
+        if candidate.key not in journal.records:
+            async with slots:
+                try:
+                    journal.append(await _finished(candidate, maker))
+                except NoReplyError:
+                    unfinished += 1
+                    return
+        on_candidate(journal.records[candidate.key]["reason"])
+
+    try:
+        async with connections() if model is not None else _nothing():
+            await asyncio.gather(*map(finish, candidates))
+    finally:
+        journal.close()
+    records = [journal.records[one.key] for one in candidates if one.key in journal.records]
+    reasons = {record["key"]: record["reason"] for record in records if record["reason"] is not None}
+    right = [record for record in records if record["reason"] is None]
+    reasons.update(await asyncio.to_thread(_write, right, out, against))
+    short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
+    return Report(
+        rows=len(records) - len(reasons),
+        dropped=dict(Counter(short.values()).most_common()),
+        examples={short[key]: f"{key}: {reason}" for key, reason in reversed(reasons.items())},
+        unfinished=unfinished,
+    )
+
+
+async def _finished(candidate: Candidate, maker: Maker) -> dict[str, Any]:
+    try:
+        record = await candidate.record()
+        reason = await maker.verify(record)
+    except RefusedError as refusal:
+        record, reason = None, str(refusal)
+    return {"key": candidate.key, "reason": reason, "record": record}
+
+
+def _write(records: Sequence[Mapping[str, Any]], out: Path, against: Sequence[Path]) -> dict[str, str]:
+    """Writes rows without repeated ones; returns key -> reason of the dropped ones."""
+    made = out.with_suffix(".made.jsonl")
+    write_json_lines((record["record"] for record in records), made)
+    try:
+        found = find_overlaps([made], against)
+        is_kept = np.ones(len(records), dtype=bool)
+        is_kept[found.repeated - found.num_against] = False
+        write_kept(made, is_kept, out)
+    finally:
+        made.unlink()
+    reasons = {}
+    for row in found.repeated.tolist():
+        file, number = found.place(int(found.others[row]))
+        where = out if found.files[file] == made else found.files[file]
+        kind = KINDS[found.kinds[row]]
+        reasons[records[row - found.num_against]["key"]] = f"repeats another row ({kind}): row {number} of {where}"
+    return reasons
+
+
+class _nothing:
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...

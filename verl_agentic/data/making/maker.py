@@ -1,0 +1,98 @@
+"""The contract of makers: candidates, and a check that each must pass."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.settings import did_you_mean, read_settings
+from verl_agentic.types import Message
+
+Record = dict[str, Any]
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+
+
+class RefusedError(Exception):
+    """A candidate cannot be made; the text is the reason."""
+
+
+class NoReplyError(Exception):
+    """The model gave no reply; the candidate is made again when the command is repeated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One piece of work."""
+
+    key: str
+    """Unique, and the same whenever the command is repeated."""
+    record: Callable[[], Awaitable[Record]]
+    """Makes the row. Raises RefusedError or NoReplyError."""
+
+
+class Maker(Protocol):
+    """A kind of data: a subclass of `Settings` named `Maker`, whose fields are the options of the kind."""
+
+    def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterable[Candidate]:
+        """Returns `n` candidates, or fewer if there are no more; equal arguments give equal keys.
+
+        Raises:
+            ConfigError: the kind needs a model.
+        """
+        ...
+
+    async def verify(self, record: Record) -> str | None:
+        """Returns why a row must not be written, as `short reason` or `short reason: details`; None if it is right."""
+        ...
+
+
+def maker_names() -> list[str]:
+    """Returns the kinds of data."""
+    return sorted(module.name for module in pkgutil.iter_modules(_package().__path__))
+
+
+def load_maker(name: str, options: Mapping[str, Any]) -> Maker:
+    """Returns a maker. Raises ConfigError if the name or an option is unknown."""
+    if name not in maker_names():
+        raise ConfigError(
+            f"unknown kind of data, got {name!r}; one of {maker_names()}{did_you_mean(name, maker_names())}"
+        )
+    made = importlib.import_module(f"{_package().__name__}.{name}").Maker
+    return read_settings(made, options, section=name)
+
+
+async def ask(model: ChatModel, prompt: str, *, system: str = "") -> str:
+    """Returns a model's reply. Raises NoReplyError on temporary failures."""
+    messages = [Message("system", system)] if system else []
+    reply = await model.ask([*messages, Message("user", prompt)])
+    if reply.text is None:
+        raise NoReplyError(reply.failure or "no reply")
+    return reply.text.strip()
+
+
+async def ask_json(model: ChatModel, prompt: str, *, system: str = "") -> Any:
+    """Returns a model's reply as JSON, which may be in a fenced block. Raises RefusedError if it is not JSON."""
+    text = await ask(model, prompt, system=system)
+    fenced = _FENCED.search(text)
+    try:
+        return json.loads(fenced[1] if fenced else text)
+    except ValueError as cause:
+        raise RefusedError(f"the reply is not JSON: {text[:200]}") from cause
+
+
+def needed(model: ChatModel | None, kind: str) -> ChatModel:
+    """Returns the model. Raises ConfigError if there is none."""
+    if model is None:
+        raise ConfigError(f"{kind} needs a model, got none; give --url and --model")
+    return model
+
+
+def _package() -> Any:
+    return importlib.import_module("verl_agentic.data.makers")
