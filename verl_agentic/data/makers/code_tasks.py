@@ -31,8 +31,8 @@ _SYSTEM = (
 )
 _ASKED = (
     "Write programming task number {number} about {topic}. Answer with one JSON object: `question` (the statement, "
-    "with the name and arguments of a Python function), `fn_name`, `solution` (Python source of the function), `inputs` "
-    "(at least {min_tests} lists of arguments, edge cases included) and `outputs` (the result of each, as JSON)."
+    "with the name and arguments of a function), `fn_name`, `solution` (source of the function), `inputs` (at least "
+    "{min_tests} lists of arguments, edge cases included) and `outputs` (the result of each, as JSON)."
 )
 
 

@@ -49,7 +49,7 @@ def task_of_record(record: Mapping[str, Any], where: str) -> RowTask:
     Raises:
         DataError: the row has no prompt, or its ground truth or hidden fields are malformed.
     """
-    text = one_form(_prompt_text(record, where))
+    text = one_form(prompt_text(record, where))
     found = words_of(text)
     answer = _answer(record, where)
     return RowTask(
@@ -66,7 +66,8 @@ def words_of(text: str) -> list[str]:
     return pattern.findall(text.replace("'", ""))
 
 
-def _prompt_text(record: Mapping[str, Any], where: str) -> str:
+def prompt_text(record: Mapping[str, Any], where: str) -> str:
+    """Returns the text of the messages before the first one of the assistant. Raises DataError if there is none."""
     name = next((name for name in ("prompt", "messages", "question", "text") if record.get(name)), None)
     if name is None:
         raise DataError(

@@ -1,0 +1,241 @@
+"""`data make`: what passes its check is written once, the rest is reported; work is not repeated."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_agentic.data.makers import code_tasks, plans, set_questions
+from verl_agentic.data.making import set_algebra as algebra
+from verl_agentic.data.making.make_data import Report, make_data
+from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
+from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
+from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.errors import ConfigError
+from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.types import Message
+
+
+@dataclass
+class Numbers:
+    """A maker of numbers that refuses odd ones."""
+
+    silent: set[int] = field(default_factory=set)
+    made: list[int] = field(default_factory=list)
+
+    def make(self, *, seed: int, n: int, model: Any) -> Iterator[Candidate]:
+        for number in range(n):
+            yield Candidate(key=str(number), record=lambda number=number: self._record(number))
+
+    async def verify(self, record: dict[str, Any]) -> str | None:
+        return None if record["number"] % 2 == 0 else f"odd: {record['number']}"
+
+    async def _record(self, number: int) -> dict[str, Any]:
+        if number in self.silent:
+            raise NoReplyError("gone")
+        self.made.append(number)
+        return {"question": f"What is {number % 6}?", "number": number}
+
+
+class FakeModel(ChatModel):
+    """Answers by a function of the last message."""
+
+    async def ask(self, messages: Any) -> Any:
+        from verl_agentic.rewards.models.client import Reply
+
+        return Reply(text=_ANSWERS[self.model](messages[-1].content))
+
+
+_ANSWERS: dict[str, Any] = {}
+
+
+def model(answer: Any) -> FakeModel:
+    _ANSWERS["m"] = answer
+    return FakeModel(url="http://none/v1", model="m")
+
+
+async def run(name: str, out: Path, *, n: int, chat: Any = None, against: Any = (), **options: Any) -> Report:
+    maker = load_maker(name, options)
+    return await make_data(maker, out, seed=0, n=n, settings=options, model=chat, against=against)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [record for _, record in read_json_lines(path)]
+
+
+async def test_only_right_and_new_rows_are_written_and_the_rest_is_reported(tmp_path: Path) -> None:
+    report = await make_data(Numbers(), tmp_path / "a.jsonl", seed=0, n=10, settings={})
+    assert [row["number"] for row in rows(tmp_path / "a.jsonl")] == [0, 2, 4]
+    assert report.rows == 3 and report.dropped == {"odd": 5, "repeats another row (exact)": 2}
+    assert report.examples["odd"] == "1: odd: 1"
+    write_json_lines([{"question": "what is 4"}], tmp_path / "held_out.jsonl")
+    report = await make_data(
+        Numbers(), tmp_path / "b.jsonl", seed=0, n=6, settings={}, against=[tmp_path / "held_out.jsonl"]
+    )
+    assert [row["number"] for row in rows(tmp_path / "b.jsonl")] == [0, 2]
+
+
+async def test_a_repeated_run_makes_only_what_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    first = await make_data(Numbers(silent={2, 3}), out, seed=0, n=4, settings={})
+    assert (first.rows, first.unfinished) == (1, 2)
+    again = Numbers()
+    second = await make_data(again, out, seed=0, n=5, settings={})
+    assert sorted(again.made) == [2, 3, 4] and (second.rows, second.unfinished) == (3, 0)
+    with pytest.raises(ConfigError, match="holds another"):
+        await make_data(Numbers(), out, seed=0, n=4, settings={"seed": 1})
+
+
+def test_makers_refuse_unknown_names_options_and_a_missing_model() -> None:
+    assert {"agent_flan", "code_tasks", "plans", "set_questions"} <= set(maker_names())
+    for name, options in (("code", {}), ("code_tasks", {"tests": 3}), ("plans", {}), ("agent_flan", {"mix": {"a": 1}})):
+        with pytest.raises(ConfigError, match="got"):
+            load_maker(name, options)
+    with pytest.raises(ConfigError, match="needs a model"):
+        list(load_maker("code_tasks", {}).make(seed=0, n=1, model=None))
+
+
+async def test_agent_flan_has_its_shares_and_negative_targets_hold_no_call(tmp_path: Path) -> None:
+    report = await run("agent_flan", tmp_path / "a.jsonl", n=30)
+    made = rows(tmp_path / "a.jsonl")
+    counts = Counter(row["class"] for row in made)
+    assert report.rows == len(made) >= 28 and set(report.dropped) <= {"repeats another row (exact)"}
+    assert abs(counts["negative"] - 6) <= 1 and abs(counts["format"] - 12) <= 2
+    for row in made:
+        calls = [message for message in row["messages"] if message.get("tool_calls")]
+        assert bool(calls) == (row["class"] == "format") and row["messages"][-1]["role"] == "assistant"
+    maker = load_maker("agent_flan", {})
+    with_call = next(row for row in made if row["class"] == "format")
+    assert "with a call" in str(await maker.verify({**with_call, "class": "negative"}))
+    assert "does not fit" in str(await maker.verify({**with_call, "tools": []}))
+    dialogue = next(row for row in made if row["class"] == "dialogue")
+    assert "does not fit" in str(await maker.verify({**dialogue, "tools": []}))
+
+
+async def test_reworded_requests_keep_their_values(tmp_path: Path) -> None:
+    kept = await run("agent_flan", tmp_path / "a.jsonl", n=5, chat=model(lambda text: f"Please: {text}"), reword=True)
+    lost = await run("agent_flan", tmp_path / "b.jsonl", n=5, chat=model(lambda text: "Do it."), reword=True)
+    assert kept.rows == 5 and lost.dropped["a value is lost in other words"] >= 3
+
+
+def task(solution: str = "return a + b", count: int = 5, **changes: Any) -> dict[str, Any]:
+    inputs = [[number, number + 1] for number in range(count)]
+    return {
+        "question": "Write add(a, b).",
+        "solution": f"def add(a, b):\n    {solution}\n",
+        "inputs": inputs,
+        "outputs": [sum(pair) for pair in inputs],
+        "fn_name": "add",
+        **changes,
+    }
+
+
+_ASSERTS = "from solution import add\n\ndef test_add():\n" + "".join(
+    f"    assert add({n}, 1) == {n + 1}\n" for n in range(5)
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (task(), None),
+        ({"question": "Q", "solution": task()["solution"], "test": _ASSERTS}, None),
+        ({"question": "Q", "solutions": json.dumps([task()["solution"]]), "input_output": json.dumps(task())}, None),
+        (task(count=4), "too few tests"),
+        (task(inputs=[[1, 2]] * 5, outputs=[3] * 5), "too few tests"),
+        (task("return a - b"), "the reference fails"),
+        (task("while True: pass"), "the reference is too slow"),
+        (task("return 0", outputs=[0] * 5), "a constant passes"),
+        ({"question": "Q", "solution": "x = 1", "test": "def test_a(): ..."}, "no assertions of one function"),
+        ({"question": "Q"}, "no question or no reference"),
+    ],
+)
+async def test_code_tasks_need_tests_and_a_reference_that_passes(
+    tmp_path: Path, source: dict[str, Any], reason: str | None
+) -> None:
+    write_json_lines([source], tmp_path / "source.jsonl")
+    report = await run("code_tasks", tmp_path / "a.jsonl", n=9, source=str(tmp_path / "source.jsonl"), test_s=1.0)
+    assert list(report.dropped) == ([reason] if reason else [])
+    assert report.rows == (reason is None)
+
+
+async def test_a_model_writes_code_tasks_and_copies_are_dropped(tmp_path: Path) -> None:
+    chat = model(lambda text: f"Here it is:\n```json\n{json.dumps(task())}\n```" if "number 0 " in text else "no")
+    report = await run("code_tasks", tmp_path / "a.jsonl", n=2, chat=chat)
+    assert report.rows == 1 and report.dropped == {"the reply is not JSON": 1}
+    copy = await run("code_tasks", tmp_path / "b.jsonl", n=1, chat=chat, against=[tmp_path / "a.jsonl"])
+    assert copy.rows == 0 and list(copy.dropped) == ["repeats another row (exact)"]
+
+
+_FACTS = Facts(
+    [
+        Fact(subject=subject, relation=relation, object=value)
+        for subject, relation, value in (
+            ("Ann", "born", "Rome"), ("Bob", "born", "Rome"), ("Cid", "born", "Oslo"),
+            ("Ann", "plays", "harp"), ("Bob", "plays", "drum"), ("Cid", "plays", "harp"),
+            ("Book", "author", "Ann"),
+        )
+    ]
+)  # fmt: skip
+
+
+def has(relation: str, value: str) -> Projection:
+    return Projection(relation=relation, of=Named(name=value), is_forward=False)
+
+
+def test_projections_intersections_and_unions_are_sets() -> None:
+    assert solve(_FACTS, has("born", "Rome")) == {"Ann", "Bob"}
+    both = (has("born", "Rome"), has("plays", "harp"))
+    assert solve(_FACTS, Intersection(parts=both)) == {"Ann"}
+    assert solve(_FACTS, AnyOf(parts=both)) == {"Ann", "Bob", "Cid"}
+    forward = Projection(relation="author", of=Named(name="Book"), is_forward=True)
+    assert solve(_FACTS, forward) == {"Ann"}
+    assert solve(_FACTS, Projection(relation="born", of=forward, is_forward=True)) == {"Rome"}
+
+
+def test_every_constraint_of_a_question_must_matter() -> None:
+    rome, harp, oslo = has("born", "Rome"), has("plays", "harp"), has("born", "Oslo")
+    author = Projection(relation="author", of=Named(name="Book"), is_forward=True)
+    assert fault(_FACTS, Intersection(parts=(rome, harp))) is None
+    assert fault(_FACTS, rome) == "not one answer: ['Ann', 'Bob']"
+    assert fault(_FACTS, Intersection(parts=(oslo, harp))) == "a constraint does not matter"
+    assert fault(_FACTS, Intersection(parts=(author, rome))) == "a constraint does not matter"
+    shortcut = Projection(relation="born", of=Intersection(parts=(author, rome)), is_forward=True)
+    assert fault(_FACTS, shortcut) == "a constraint does not matter", "at every depth"
+    assert fault(_FACTS, Named(name="Ann")) == "the answer is named: ['Ann']"
+    assert len(list(algebra.without_one(Intersection(parts=(rome, harp))))) == 2
+
+
+async def test_set_questions_of_the_world_are_unique_and_expanded(tmp_path: Path) -> None:
+    report = await run("set_questions", tmp_path / "a.jsonl", n=6, layers=1)
+    made = rows(tmp_path / "a.jsonl")
+    assert report.rows == len(made) >= 5
+    facts = set_questions._world("").facts
+    for row in made:
+        query = set_questions.from_json(json.loads(row["extra_info"]["query"]))
+        assert solve(facts, query) == {row["reward_model"]["ground_truth"]}
+    wrong = {**made[0], "prompt": [Message("user", made[0]["reward_model"]["ground_truth"]).to_dict()]}
+    assert "the answer is shown" in str(await load_maker("set_questions", {}).verify(wrong))
+
+
+async def test_plans_hold_no_call_and_no_output(tmp_path: Path) -> None:
+    write_json_lines([{"question": "Who wrote it?"}], tmp_path / "q.jsonl")
+    options = {"questions": str(tmp_path / "q.jsonl"), "plans": 3}
+
+    def answer(text: str) -> str:
+        if "plan 2 of" in text:
+            return "1. <search>it</search>"
+        return "1. Look it up." if "Write plan" in text else "I must find the author first."
+
+    report = await run("plans", tmp_path / "a.jsonl", n=9, chat=model(answer), **options)
+    assert report.rows == 2 and report.dropped == {"a call or an output in the plan": 1}
+    clean = {"plan": "1. Look.", "reasoning": "Fine."}
+    for text in ('{"name": "f", "arguments": {}}', "Observation: 7", "<tool_response>7"):
+        assert await plans.Maker(**options).verify({**clean, "reasoning": text}) is not None
+    assert code_tasks.Maker().min_tests == 5

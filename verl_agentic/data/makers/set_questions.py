@@ -1,0 +1,205 @@
+"""Questions whose only answer fulfils constraints, built backwards from the answer and expanded layer by layer.
+
+Every constraint matters: without it, the answers change. So no constraint is a shortcut. The facts are those of the
+generated world of `browse`, whose rows the questions are, or those of a file.
+
+Papers: https://arxiv.org/abs/2507.15061 (WebShaper, section 3), https://arxiv.org/abs/2504.12516 (BrowseComp)
+
+Deviations: texts come from templates, and a model may reword them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
+from verl_agentic.data.making.set_algebra import (
+    AnyOf,
+    Fact,
+    Facts,
+    Intersection,
+    Named,
+    Projection,
+    Query,
+    describe,
+    expand,
+    fault,
+    names_in,
+)
+from verl_agentic.data.prepare import read_records
+from verl_agentic.env_package import load_env_package
+from verl_agentic.errors import DataError
+from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.settings import Settings, setting
+
+_TRIES = 200
+_REWORD = (
+    "Say the following question in natural words. Keep all conditions and every name as it is, and answer with the "
+    "question alone.\n\n{}"
+)
+_FORM = "End with one line: FINAL ANSWER: and the answer, which is a name."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _World:
+    facts: Facts
+    forward: Mapping[str, str]
+    """Relation -> text of the object by its subject `{}`."""
+    backward: Mapping[str, str]
+    """Relation -> text of the subject by its object `{}`."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Value -> its text."""
+    corpus: str = ""
+    """Corpus of `browse`; empty for facts of a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker(Settings):
+    """Options."""
+
+    facts: str = ""
+    """File with `subject`, `relation`, `object`, and optionally the texts `forward` and `backward` of the relation with
+    `{}` for the other thing. Empty: the world of `browse`."""
+    layers: int = setting(1, min=0)
+    """How often named things are replaced by descriptions."""
+    max_parts: int = setting(3, min=1)
+    """Maximum number of constraints on one thing."""
+    reword: bool = False
+    """Let the model reword the questions."""
+
+    def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterator[Candidate]:
+        """Yields questions."""
+        chat = needed(model, "set_questions with reword") if self.reword else None
+        for number in range(n):
+            yield Candidate(key=f"{seed}-{number}", record=lambda number=number: self._question(seed, number, chat))
+
+    async def verify(self, record: Record) -> str | None:
+        """Returns why a question is wrong: no or several answers, a constraint without effect, or a shown answer."""
+        world, query = _world(self.facts), from_json(json.loads(record["extra_info"]["query"]))
+        if reason := fault(world.facts, query):
+            return reason
+        question, answer = record["prompt"][-1]["content"], record["reward_model"]["ground_truth"]
+        if answer.casefold() in question.casefold():
+            return f"the answer is shown: {answer}"
+        lost = [name for name in names_in(query) if world.shown.get(name, name) not in question]
+        return f"a name is lost: {lost}" if lost else None
+
+    async def _question(self, seed: int, number: int, model: ChatModel | None) -> Record:
+        world, rng = _world(self.facts), random.Random(f"{seed}/{number}")
+        things = sorted(world.facts.things)
+        for _ in range(_TRIES):
+            thing = rng.choice(things)
+            query = describe(world.facts, rng, thing, avoid=frozenset({thing}), max_parts=self.max_parts)
+            for _ in range(self.layers if query else 0):
+                assert query is not None
+                query = expand(world.facts, rng, query, avoid=frozenset({thing}), max_parts=self.max_parts)
+            if query is not None and fault(world.facts, query) is None:
+                break
+        else:
+            raise RefusedError(f"no question after {_TRIES} draws: there are {len(things)} things")
+        text = f"What is the name of {_text(world, query)}?"
+        if model is not None:
+            text = await ask(model, _REWORD.format(text))
+        return _row(world, text, query, thing)
+
+
+def to_json(query: Query) -> dict[str, Any]:
+    """Returns a query as JSON, for `from_json`."""
+    if isinstance(query, Named):
+        return {"name": query.name}
+    if isinstance(query, Projection):
+        return {"relation": query.relation, "is_forward": query.is_forward, "of": to_json(query.of)}
+    return {"any" if isinstance(query, AnyOf) else "all": [to_json(part) for part in query.parts]}
+
+
+def from_json(value: Mapping[str, Any]) -> Query:
+    """Returns the query of `to_json`."""
+    if "name" in value:
+        return Named(name=value["name"])
+    if "relation" in value:
+        return Projection(relation=value["relation"], is_forward=value["is_forward"], of=from_json(value["of"]))
+    kind = AnyOf if "any" in value else Intersection
+    return kind(parts=tuple(from_json(part) for part in value.get("any") or value["all"]))
+
+
+@functools.cache
+def _world(path: str) -> _World:
+    if not path:
+        return _browse_world()
+    rows, forward, backward = [], {}, {}
+    for number, record in enumerate(read_records(Path(path))):
+        try:
+            fact = Fact(subject=record["subject"], relation=record["relation"], object=record["object"])
+        except KeyError as cause:
+            raise DataError(f"{path}: row {number} has no {cause}, got {sorted(record)}; add it") from cause
+        rows.append(fact)
+        forward[fact.relation] = record.get("forward") or f"the {fact.relation} of {{}}"
+        backward[fact.relation] = record.get("backward") or f"has {{}} as {fact.relation}"
+    return _World(facts=Facts(rows), forward=forward, backward=backward)
+
+
+def _browse_world() -> _World:
+    package = load_env_package("browse").make_env.__module__.rpartition(".")[0]
+    world = importlib.import_module(f"{package}.world")
+    rows = []
+    for thing in world.make_world().things.values():
+        rows += [Fact(subject=thing.name, relation=key, object=target) for key, target in thing.links.items()]
+        rows += [
+            Fact(subject=thing.name, relation=f"{thing.kind}.{fact}", object=f"{thing.kind}.{fact}={value}")
+            for fact, value in thing.facts.items()
+        ]
+    return _World(
+        facts=Facts(rows),
+        forward={key: relation.forward for key, relation in world.RELATIONS.items()},
+        backward={key: relation.backward for key, relation in world.RELATIONS.items()}
+        | {f"{kind}.{fact}": text for kind, facts in world.FACTS.items() for fact, text in facts.items()},
+        shown={
+            f"{thing.kind}.{fact}={value}": value
+            for thing in world.make_world().things.values()
+            for fact, value in thing.facts.items()
+        },
+        corpus=importlib.import_module(f"{package}.library").WORLD,
+    )
+
+
+def _text(world: _World, query: Query) -> str:
+    """Returns a description of the things that fulfil a query."""
+    if isinstance(query, Named):
+        return world.shown.get(query.name, query.name)
+    if isinstance(query, Projection) and query.is_forward:
+        return world.forward[query.relation].format(_text(world, query.of))
+    parts = query.parts if isinstance(query, Intersection | AnyOf) else (query,)
+    link = " or " if isinstance(query, AnyOf) else " and "
+    return f"the one that {link.join(_clause(world, part) for part in parts)}"
+
+
+def _clause(world: _World, query: Query) -> str:
+    if isinstance(query, Projection) and not query.is_forward:
+        return world.backward[query.relation].format(_text(world, query.of))
+    return f"is {_text(world, query)}"
+
+
+def _row(world: _World, text: str, query: Query, answer: str) -> Record:
+    extra = {
+        "task_id": f"set-{hashlib.sha256(text.encode()).hexdigest()[:10]}",
+        "query": json.dumps(to_json(query), ensure_ascii=False),
+    }
+    if world.corpus:
+        names = [name for name in [*names_in(query), answer] if name in world.facts.things]
+        steps = [step for name in names for step in (["search", name], ["open", name])]
+        extra |= {"corpus": world.corpus, "kind": "name", "steps": json.dumps(steps), "env": "browse"}
+    return {
+        "data_source": "browse" if world.corpus else "set_questions",
+        "prompt": [{"role": "user", "content": f"{text}\n\n{_FORM}"}],
+        "reward_model": {"style": "rule", "ground_truth": answer},
+        "extra_info": extra,
+        "agent_name": "env_agent",
+    }
