@@ -33,8 +33,8 @@ def reseek(sample: Sample, *, search_tools: Sequence[str] = ("search",), facts: 
         DataError: the ground truth is not an answer, list of answers or `{"target": answers}`.
 
     Paper: https://arxiv.org/abs/2510.00568. Deviations: in the paper a reranker compares results and golden answer, and
-    the weights are not public. Here words are compared, and the sum is scaled to [-1, 1], so judging more often gives
-    no more reward.
+    the authors' code gives 0.1 for a right `yes`, 0.02 for a right `no` and -0.05 for a wrong judgement. Here words are
+    compared, and the sum is scaled to [-1, 1], so judging more often gives no more reward.
     """
     useful = [*golden_answers_of(sample.ground_truth), *map(str, sample.extra.get(facts) or ())]
     shares: dict[int, float] = {}
