@@ -15,9 +15,9 @@ from verl_agentic.settings import read_settings
 
 from .database import Database, Tables
 from .desk_tool import TRANSFER
-from .domains import DOMAINS, domain_tables, replay
 from .scenario import Script, Target
 from .user import ModelUser, ScriptedUser, User
+from .world import DOMAINS, domain_tables, replay
 
 _YES = re.compile(r"\b(yes|yeah|yep|sure|go ahead|confirm(ed)?|correct|please do|proceed)\b", re.IGNORECASE)
 

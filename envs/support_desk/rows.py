@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from verl_agentic import ConfigError, EnvRow, Message
 
-from .airline_tasks import airline_identity, airline_requests, airline_tables
-from .retail_tasks import retail_identity, retail_requests, retail_tables
+from .domains.airline_tasks import airline_identity, airline_requests, airline_tables
+from .domains.retail_tasks import retail_identity, retail_requests, retail_tables
 from .scenario import Request, Script, Step, Target
 from .tau2 import read_tau2
 
@@ -100,7 +100,7 @@ def _row(domain: DomainName, requests: Sequence[Request], script: Script, steps:
     solution = [*steps, *(step for request in requests for step in request.steps)]
     kinds = "+".join(request.kind for request in requests)
     digest = hashlib.sha256((script.to_json() + json.dumps(actions)).encode()).hexdigest()[:8]
-    policy = (Path(__file__).parent / "policies" / f"{domain}.md").read_text(encoding="utf-8")
+    policy = (Path(__file__).parent / "domains" / f"{domain}.md").read_text(encoding="utf-8")
     wants = "\n".join(f"- {message}" for message in script.messages)
     knows = "\n".join(f"- {fact}" for fact in facts.values())
     return EnvRow(

@@ -18,8 +18,8 @@ from verl_agentic import DataError, EnvRow, Message
 
 from .database import Tables
 from .desk_tool import TRANSFER
-from .domains import DOMAINS, domain_tables, read_json, replay
 from .scenario import Script, Step, Target
+from .world import DOMAINS, domain_tables, read_json, replay
 
 _SOLVED = "It is done."
 

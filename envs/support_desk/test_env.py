@@ -35,13 +35,13 @@ from verl_agentic.rewards.sample import Sample, to_turns
 
 from .database import Database
 from .demos import demonstrator
-from .domains import DOMAINS, domain_tables, replay
+from .domains.retail import Retail
 from .env import SupportDeskEnv, make_env
 from .gold import gold, to_turn
-from .retail import Retail
 from .rows import make_rows
 from .scenario import Script
 from .user import ModelUser, ScriptedUser
+from .world import DOMAINS, domain_tables, replay
 
 EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
 ROWS = [*EXAMPLES, *make_rows(split="test", count=30, seed=5)]

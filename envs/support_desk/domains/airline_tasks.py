@@ -9,9 +9,9 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..database import Record, Tables
+from ..scenario import Request, Step, call
 from .airline import NOW
-from .database import Record, Tables
-from .scenario import Request, Step, call
 
 _SEED = 20_262
 _RESERVATIONS_EACH = 3

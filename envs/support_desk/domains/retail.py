@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .database import Record
-from .desk_tool import Domain, RefusedError
+from ..database import Record
+from ..desk_tool import Domain, RefusedError
 
 
 class Retail(Domain):

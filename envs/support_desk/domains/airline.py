@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from .database import Record
-from .desk_tool import Domain, RefusedError
+from ..database import Record
+from ..desk_tool import Domain, RefusedError
 
 Cabin = Literal["basic_economy", "economy", "business"]
 NOW = "2024-05-15T15:00:00"

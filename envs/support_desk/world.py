@@ -12,12 +12,12 @@ from typing import Any
 
 from verl_agentic import ConfigError, DataError
 
-from .airline import Airline
-from .airline_tasks import airline_tables
 from .database import Database, Record, Tables
 from .desk_tool import Domain
-from .retail import Retail
-from .retail_tasks import retail_tables
+from .domains.airline import Airline
+from .domains.airline_tasks import airline_tables
+from .domains.retail import Retail
+from .domains.retail_tasks import retail_tables
 
 DOMAINS: Mapping[str, type[Domain]] = {"retail": Retail, "airline": Airline}
 _GENERATED = {"retail": retail_tables, "airline": airline_tables}

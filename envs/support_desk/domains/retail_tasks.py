@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .database import Record, Tables
-from .scenario import Request, call
+from ..database import Record, Tables
+from ..scenario import Request, call
 
 _SEED = 20_261
 _CUSTOMERS, _ORDERS_EACH = 120, 4

@@ -1,0 +1,1 @@
+"""The domains of the desk: one file of tools each, and the data of those that can be generated."""
