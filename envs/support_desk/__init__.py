@@ -7,5 +7,5 @@ from .env import make_env
 from .gold import gold
 from .rows import make_rows
 
-CARD = EnvCard(kind="tools", size="unlimited, 2 domains; tau2's retail and airline")
+CARD = EnvCard(kind="tools", size="unlimited, 2 domains; tau2's retail, airline and telecom")
 __all__ = ["CARD", "demonstrator", "gold", "make_env", "make_rows"]

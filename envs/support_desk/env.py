@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,12 @@ from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.text.reasoning import without_thoughts
 from verl_agentic.settings import read_settings
 
-from .database import Database, Tables
-from .desk_tool import TRANSFER
-from .scenario import Script, Target
+from .database import Record
+from .desk_tool import TRANSFER, Domain
+from .domains import WORLDS
+from .scenario import Script, Target, read_calls
 from .user import ModelUser, ScriptedUser, User
-from .world import DOMAINS, domain_tables, replay
+from .world import final_state, is_reached
 
 _YES = re.compile(r"\b(yes|yeah|yep|sure|go ahead|confirm(ed)?|correct|please do|proceed)\b", re.IGNORECASE)
 
@@ -25,14 +26,16 @@ _YES = re.compile(r"\b(yes|yeah|yep|sure|go ahead|confirm(ed)?|correct|please do
 class SupportDeskEnv(ToolEnv):
     """A conversation with a customer. A turn with calls goes to the tools, a turn without to the customer."""
 
-    def __init__(self, row: EnvRow, name: str, *, tables: Tables, user: User) -> None:
+    def __init__(
+        self, row: EnvRow, domain: Domain, *, user: User, target: Target, gold: Callable[[], Mapping[Any, Record]]
+    ) -> None:
+        """Makes the environment of a row; `gold` returns the changes of the database that the row demands."""
         # One call after the other: changes build on each other.
-        self._name = name
-        self._domain = DOMAINS[name](Database(tables))
-        super().__init__(row, self._domain.tools(), max_parallel_calls=1)
-        self._tables = tables
+        super().__init__(row, domain.tools(), max_parallel_calls=1)
+        self._domain = domain
         self._user = user
-        self._target = Target.read(row.ground_truth)
+        self._target = target
+        self._gold = gold
         self._is_confirmed = False
         self._unconfirmed = 0
 
@@ -61,14 +64,13 @@ class SupportDeskEnv(ToolEnv):
         return repr(sorted(self._domain.database.changes().items()))
 
     async def score(self, transcript: Transcript) -> Reward:
-        """Returns 1 if the database is in the gold state and a reply has each required output, else 0.
+        """Returns 1 if the final state is the demanded one and a reply has each required output, else 0.
 
         Also 0 if the policy never wrote to the customer, if a budget ended the conversation, or, where the row demands
         confirmation, after a change without a yes of the customer.
         """
         replies = [without_thoughts(action.content).strip() for action in transcript.actions if not action.tool_calls]
-        gold = replay(self._name, self._tables, self._target.actions)
-        is_equal = self._domain.database.changes() == gold
+        is_equal = is_reached(self._domain, self._target, self._gold())
         reward = tau_bench_reward(db_equal=is_equal, outputs=self._target.outputs, replies=replies)
         is_valid = transcript.stop_reason is StopReason.ENV_DONE and any(replies)
         if self._unconfirmed and self.row.extra.get("confirm"):
@@ -91,16 +93,24 @@ def make_env(row: EnvRow, *, data: str = "", user: Mapping[str, Any] | None = No
         ConfigError: an option is invalid, or the row is of another data folder.
         DataError: the row is malformed.
     """
-    name = str(row.extra.get("domain"))
-    if name not in DOMAINS:
-        raise ConfigError(f"a row names its domain, one of {sorted(DOMAINS)}, got {name!r}; make the rows anew")
+    world = WORLDS.get(str(row.extra.get("domain")))
+    if world is None:
+        raise ConfigError(
+            f"a row names its domain, one of {sorted(WORLDS)}, got {row.extra.get('domain')!r}; make the rows anew"
+        )
     if bool(data) != bool(row.extra.get("is_tau2")):
         raise ConfigError(
             f"rows of tau2 need its folder, and others none, got data={data!r} for {row.extra.get('task_id')!r}; set "
             "env_config.data"
         )
-    tables = domain_tables(name, data)
-    customer: User = ScriptedUser(Script.read(row.extra.get("script")))
+    tables, target, setup = world.tables(data), Target.read(row.ground_truth), read_calls(row.extra.get("setup", "[]"))
+    domain = world.begin(tables, setup)
+    customer: User = ScriptedUser(Script.read(row.extra.get("script")), domain.hand_tools())
     if user is not None:
-        customer = ModelUser(str(row.extra.get("scenario", "")), read_settings(ChatModel, user, section="user"))
-    return SupportDeskEnv(row, name, tables=tables, user=customer)
+        model = read_settings(ChatModel, user, section="user")
+        customer = ModelUser(str(row.extra.get("scenario", "")), model, domain.hand_tools())
+
+    def gold() -> Mapping[Any, Record]:
+        return final_state(world, tables, setup=setup, actions=target.actions).database.changes()
+
+    return SupportDeskEnv(row, domain, user=customer, target=target, gold=gold)

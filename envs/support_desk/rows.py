@@ -11,19 +11,15 @@ from typing import Literal, get_args
 
 from verl_agentic import ConfigError, EnvRow, Message
 
-from .domains.airline_tasks import airline_identity, airline_requests, airline_tables
-from .domains.retail_tasks import retail_identity, retail_requests, retail_tables
+from .domains import WORLDS
 from .scenario import Request, Script, Step, Target
 from .tau2 import read_tau2
 
 Split = Literal["train", "test"]
-DomainName = Literal["retail", "airline"]
+DomainName = Literal["retail", "airline", "telecom"]
 _TEST_PART = 5  # every fifth customer is for tests
 _MAX_MISSES = 2_000
-_WORLDS = {
-    "retail": (retail_tables, retail_identity, retail_requests),
-    "airline": (airline_tables, airline_identity, airline_requests),
-}
+_GENERATED = tuple(name for name, world in WORLDS.items() if world.generator is not None)
 
 
 def make_rows(
@@ -42,10 +38,10 @@ def make_rows(
         split: train and test have different customers; of tau2's tasks, its own splits.
         count: how many.
         seed: of the choice and the order.
-        domain: `retail` or `airline`; None: both in turn.
+        domain: `retail` or `airline`, of tau2 also `telecom`; None: all in turn.
         requests: number of requests of a customer, 1 or 2; None: 1 in two of three rows.
         data: folder with tau2's domains; empty: generated tasks.
-        keep_refusals: keeps the tasks of tau2 in which nothing changes and nothing must be said.
+        keep_refusals: keeps the tasks of tau2 that a transfer to a human agent solves.
 
     Raises:
         ConfigError: there are too few tasks, or an argument is invalid.
@@ -58,27 +54,31 @@ def make_rows(
         )
     if requests not in (None, 1, 2):
         raise ConfigError(f"requests must be 1, 2 or None, got {requests!r}")
-    domains: Sequence[DomainName] = get_args(DomainName) if domain is None else (domain,)
+    domains: Sequence[str] = (tuple(WORLDS) if data else _GENERATED) if domain is None else (domain,)
     if data:
-        rows = [row for name in domains for row in read_tau2(data, name, split=split, keep_refusals=keep_refusals)]
+        worlds = [WORLDS[name] for name in domains]
+        rows = [row for world in worlds for row in read_tau2(data, world, split=split, keep_refusals=keep_refusals)]
         random.Random(f"{split}/{seed}").shuffle(rows)
         if len(rows) < count:
             raise ConfigError(f"count must be at most {len(rows)} for split {split!r} of {list(domains)}, got {count}")
         return rows[:count]
+    if unknown := sorted({*domains} - {*_GENERATED}):
+        raise ConfigError(f"domains with generated tasks are {_GENERATED}, got {unknown}; set data to tau2's folder")
     generators = [_generated(name, split, seed, requests) for name in domains]
     return [next(generators[number % len(domains)]) for number in range(count)]
 
 
-def _generated(domain: DomainName, split: Split, seed: int, requests: int | None) -> Iterator[EnvRow]:
-    tables, identity, make = _WORLDS[domain]
+def _generated(domain: str, split: Split, seed: int, requests: int | None) -> Iterator[EnvRow]:
+    generator = WORLDS[domain].generator
+    assert generator is not None, domain
     rng = random.Random(f"support_desk/{domain}/{split}/{seed}")
-    users = [user for key, user in tables()["users"].items() if _split_of(key) == split]
+    users = [user for key, user in generator.tables()["users"].items() if _split_of(key) == split]
     seen: set[str] = set()
     misses = 0
     while misses < _MAX_MISSES:
         user, wanted = rng.choice(users), requests or rng.choice([1, 1, 2])
-        chosen = make(user, rng)[:wanted]
-        known, question, find = identity(user, rng)
+        chosen = generator.requests(user, rng)[:wanted]
+        known, question, find = generator.identity(user, rng)
         row = _row(domain, chosen, Script(messages=tuple(r.message for r in chosen), facts=known), [question, find])
         if len(chosen) == wanted and row.ground_truth + row.extra["script"] not in seen:
             seen.add(row.ground_truth + row.extra["script"])
@@ -90,7 +90,7 @@ def _generated(domain: DomainName, split: Split, seed: int, requests: int | None
     )
 
 
-def _row(domain: DomainName, requests: Sequence[Request], script: Script, steps: list[Step]) -> EnvRow:
+def _row(domain: str, requests: Sequence[Request], script: Script, steps: list[Step]) -> EnvRow:
     facts = dict(script.facts)
     for request in requests:
         facts |= request.facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,8 +11,13 @@ from typing import Any
 from verl_agentic import DataError
 from verl_agentic.rewards.ground_truth import object_of
 
-Step = str | dict[str, Any]
-"""A turn of the solution: a reply, or a call `{"name", "arguments"}`."""
+Call = dict[str, Any]
+"""A call `{"name", "arguments"}`; of a required call, `compare` may list the arguments that count."""
+Assertion = Mapping[str, Any]
+"""A statement about the final state: `{"name", "arguments", "value"}`."""
+Step = str | Call
+"""A turn of the solution: a reply, or a call of the desk."""
+_CHECKS = ("database", "assertions", "calls")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +29,7 @@ class Request:
     """The first message of the customer."""
     facts: Mapping[str, str]
     """Pattern of a question -> what the customer answers."""
-    actions: Sequence[Mapping[str, Any]]
+    actions: Sequence[Call]
     """The calls that change the database as they should."""
     outputs: Sequence[str]
     """Texts that some reply must contain."""
@@ -57,29 +63,91 @@ class Script:
 class Target:
     """A row's ground truth."""
 
-    actions: Sequence[Mapping[str, Any]]
+    actions: Sequence[Call]
+    """Calls of both sides."""
     outputs: tuple[str, ...]
+    """Texts that some reply must contain."""
+    checks: tuple[str, ...] = ("database",)
+    """Conditions of success: the database as after the actions, the assertions, or that each action was called."""
+    assertions: Sequence[Assertion] = ()
 
     def to_json(self) -> str:
         """Returns the ground truth as text, because calls have different arguments."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        written = asdict(self)
+        if self.checks == ("database",):
+            del written["checks"], written["assertions"]
+        return json.dumps(written, ensure_ascii=False)
 
     @classmethod
     def read(cls, ground_truth: Any) -> Target:
         """Parses a row's ground truth. Raises DataError if it is malformed."""
         given = object_of(ground_truth, of="support_desk")
-        actions, outputs = given.get("actions"), given.get("outputs")
-        if not _are(actions, _is_call) or not _are(outputs, lambda output: isinstance(output, str)):
+        actions: Any = given.get("actions")
+        outputs: Any = given.get("outputs")
+        checks, assertions = given.get("checks", ["database"]), given.get("assertions", [])
+        is_right = _are(actions, _is_call) and _are(outputs, lambda output: isinstance(output, str))
+        if not is_right or not _are(assertions, _is_call) or not _are(checks, _CHECKS.__contains__):
             raise DataError(
                 'the ground truth is {"actions": [{"name", "arguments"}, ...], "outputs": [text, ...]}, '
                 f"got {str(given)[:200]}; fix the row"
             )
-        return cls(actions=given["actions"], outputs=tuple(given["outputs"]))
+        return cls(actions=actions, outputs=tuple(outputs), checks=tuple(checks), assertions=assertions)
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def read_calls(written: str) -> list[Call]:
+    """Parses a list of calls. Raises DataError if it is malformed."""
+    calls: Any = None
+    with contextlib.suppress(ValueError):
+        calls = json.loads(written)
+    if not _are(calls, _is_call):
+        raise DataError(f'calls are a JSON list of {{"name", "arguments"}}, got {written[:200]!r}; make the rows anew')
+    return calls
+
+
+def call(name: str, /, **arguments: Any) -> Call:
     """Returns a call as rows store it."""
     return {"name": name, "arguments": arguments}
+
+
+def change_request(
+    *,
+    kind: str,
+    message: str,
+    before: Sequence[Step],
+    plan: str,
+    action: Call,
+    told: str = "",
+    facts: Mapping[str, str] | None = None,
+    outputs: Sequence[str] = (),
+) -> Request:
+    """Returns a request that the policy allows: first turns, the plan, a yes of the customer, the change.
+
+    Args:
+        kind: as in the row's `kind`.
+        message: of the customer.
+        before: turns before the plan, such as look-ups.
+        plan: what the desk will do, as a sentence after "I will".
+        action: the change.
+        told: what the desk says after it.
+        facts: pattern of a question -> what the customer answers.
+        outputs: texts that some reply must contain.
+    """
+    steps = [*before, f"I will {plan} Do you confirm, yes or no?", action, f"It is done.{told}"]
+    return Request(kind=kind, message=message, facts=facts or {}, actions=[action], outputs=outputs, steps=steps)
+
+
+def read_request(
+    *,
+    kind: str,
+    message: str,
+    before: Sequence[Step],
+    reply: str,
+    outputs: Sequence[str],
+    facts: Mapping[str, str] | None = None,
+) -> Request:
+    """Returns a question, or a request to refuse; nothing may change. For the arguments see `change_request`."""
+    steps = [*before, reply]
+    return Request(kind=kind, message=message, facts=facts or {}, actions=[], outputs=outputs, steps=steps)
 
 
 def _is_call(action: Any) -> bool:

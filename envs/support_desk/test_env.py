@@ -35,13 +35,14 @@ from verl_agentic.rewards.sample import Sample, to_turns
 
 from .database import Database
 from .demos import demonstrator
+from .domains import WORLDS
 from .domains.retail import Retail
 from .env import SupportDeskEnv, make_env
 from .gold import gold, to_turn
 from .rows import make_rows
 from .scenario import Script
 from .user import ModelUser, ScriptedUser
-from .world import DOMAINS, domain_tables, replay
+from .world import final_state
 
 EXAMPLES = read_rows(Path(__file__).with_name("example.jsonl"))
 ROWS = [*EXAMPLES, *make_rows(split="test", count=30, seed=5)]
@@ -103,9 +104,9 @@ def steps_of(row: EnvRow) -> list[Any]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.extra["task_id"])
 async def test_the_solution_scores_1_and_leaves_the_row_as_it_was(row: EnvRow) -> None:
-    before = json.dumps(domain_tables(row.extra["domain"]), sort_keys=True)
+    before = json.dumps(WORLDS[row.extra["domain"]].tables(), sort_keys=True)
     assert await Talk(row).play(gold(row)) == 1.0
-    assert json.dumps(domain_tables(row.extra["domain"]), sort_keys=True) == before
+    assert json.dumps(WORLDS[row.extra["domain"]].tables(), sort_keys=True) == before
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ async def test_a_change_without_the_customers_yes_scores_0(kind: str) -> None:
 async def test_a_change_that_the_policy_forbids_scores_0_though_the_tools_allow_it() -> None:
     late = row_of("refuse_return")
     order = json.loads(late.extra["solution"])[2]["arguments"]["order_id"]
-    record = domain_tables("retail")["orders"][order]
+    record = WORLDS["retail"].tables()["orders"][order]
     arguments = {
         "order_id": order,
         "item_ids": [record["items"][0]["item_id"]],
@@ -147,7 +148,7 @@ async def test_a_change_that_the_policy_forbids_scores_0_though_the_tools_allow_
     assert await talk.play(turns(*steps_of(late)[:3], "Do you confirm?", taken_back, f"Done. {outputs}")) == 0.0
     assert not talk.messages[-2].is_error and (await talk.reward()).info["db_equal"] == 0.0
     fixed = row_of("refuse_cancel")
-    assert fixed.extra["domain"] in DOMAINS
+    assert fixed.extra["domain"] in WORLDS
 
 
 async def test_a_right_change_of_another_order_or_one_change_more_scores_0() -> None:
@@ -155,12 +156,12 @@ async def test_a_right_change_of_another_order_or_one_change_more_scores_0() -> 
     *steps, done = steps_of(row)
     other = next(
         key
-        for key, order in domain_tables("retail")["orders"].items()
+        for key, order in WORLDS["retail"].tables()["orders"].items()
         if order["status"] == "pending" and key not in str(steps)
     )
     extra = {"name": "cancel_pending_order", "arguments": {"order_id": other, "reason": "no longer needed"}}
     if row.extra["domain"] == "airline":
-        key = next(key for key in domain_tables("airline")["reservations"] if key not in str(steps))
+        key = next(key for key in WORLDS["airline"].tables()["reservations"] if key not in str(steps))
         extra = {"name": "cancel_reservation", "arguments": {"reservation_id": key}}
     assert await Talk(row).play(turns(*steps, done)) == 1.0
     assert await Talk(row).play(turns(*steps, extra, done)) == 0.0
@@ -215,7 +216,7 @@ async def test_the_component_computes_the_outcome_from_what_the_environment_repo
 
 
 def test_the_databases_are_generated_and_rows_are_about_different_customers() -> None:
-    tables = domain_tables("retail")
+    tables = WORLDS["retail"].tables()
     assert (len(tables["users"]), len(tables["orders"]), len(tables["products"])) == (120, 480, 8)
     train, test = (make_rows(split="train", count=100, seed=0), make_rows(split="test", count=100, seed=0))
     assert len({row.extra["script"] for row in train}) == 100
@@ -250,7 +251,7 @@ def test_rows_can_have_one_domain_and_a_number_of_requests() -> None:
     ],
 )
 async def test_tools_explain_what_they_refuse(name: str, arguments: dict[str, Any], says: str) -> None:
-    tools = {tool.name: tool for tool in Retail(Database(domain_tables("retail"))).tools()}
+    tools = {tool.name: tool for tool in Retail(Database(WORLDS["retail"].tables())).tools()}
     assert says in (await tools[name].call(arguments)).content
 
 
@@ -309,7 +310,8 @@ def test_changes_follow_the_rules_of_tau2(
     name: str, order: str, payment: str | None, arguments: dict[str, Any], changed: tuple[float, str] | None
 ) -> None:
     paid = {} if payment is None else {"payment_method_id": payment}
-    changes = replay("retail", TABLES, [{"name": name, "arguments": {"order_id": order, **paid, **arguments}}])
+    action = {"name": name, "arguments": {"order_id": order, **paid, **arguments}}
+    changes = final_state(WORLDS["retail"], TABLES, actions=[action]).database.changes()
     if changed is None:
         assert not changes
         return
@@ -343,15 +345,16 @@ async def test_the_scripted_customer_leaves_a_silent_desk() -> None:
 
 
 @contextmanager
-def endpoint(*answers: str) -> Iterator[tuple[str, list[Any]]]:
-    """Serves an OpenAI-compatible endpoint with fixed answers, and yields its URL and the requests it got."""
+def endpoint(*answers: str | list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Serves an OpenAI-compatible endpoint with fixed texts or calls, and yields its URL and the requests it got."""
     requests: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            text = answers[min(len(requests), len(answers)) - 1]
-            body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+            answer = answers[min(len(requests), len(answers)) - 1]
+            message = {"content": answer} if isinstance(answer, str) else {"content": None, "tool_calls": answer}
+            body = json.dumps({"choices": [{"message": message}]}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

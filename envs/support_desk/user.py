@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from verl_agentic import Message
 from verl_agentic.errors import EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
+from verl_agentic.tools.tool import Tool
 
-from .scenario import Script
+from .scenario import Call, Script
 
 STOP_MARKERS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """Texts by which tau2's users end the conversation."""
@@ -18,6 +21,8 @@ _CONFIRM = re.compile(
 )
 _MORE = re.compile(r"\b(anything else|something else|further help)\b")
 _MAX_SILENCES = 2
+_MAX_CALLS = 20
+"""Maximum number of calls of a language model before a message."""
 _GUIDELINES = """You play a customer who writes to a support desk. Stay in the role that the scenario describes.
 - Write one short message at a time, in your own words.
 - Say only what the scenario tells you. If you do not know something, say so.
@@ -25,6 +30,10 @@ _GUIDELINES = """You play a customer who writes to a support desk. Stay in the r
 - When everything you want is done, or refused for good, answer ###STOP### and nothing else.
 - When you are handed over to another person, answer ###TRANSFER### and nothing else.
 - When the scenario does not say how to go on, answer ###OUT-OF-SCOPE### and nothing else."""
+_TOOL_GUIDELINES = """
+- You have tools, for example to look at your phone. In a turn, either call tools or write a message.
+- Call a tool only if the desk asks for it, or to answer a question of the desk. Do one thing at a time.
+- Never invent what a tool would show. The desk does not see your calls, so say what they showed."""
 GREETING = "Hello! How can I help you today?"
 """The message of the desk before the customer opens the conversation."""
 
@@ -41,12 +50,20 @@ class User(Protocol):
         ...
 
 
+def asking_for(call: Call) -> str:
+    """Returns a message of the desk that asks the customer for a call, as `ScriptedUser` understands it."""
+    values = ", ".join(map(str, call["arguments"].values()))
+    return f"Please {_words(call['name'])}{f': {values}' if values else ''}."
+
+
 class ScriptedUser:
     """A customer who answers questions from a list of facts, says yes when asked to confirm, and then makes the next
-    request. Deterministic: the same messages get the same answers."""
+    request. If a message names one of his tools in words (`toggle airplane mode`), he calls it and says what it showed.
+    Deterministic: the same messages get the same answers."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, tools: Sequence[Tool] = ()) -> None:
         self._script = script
+        self._tools = sorted(tools, key=lambda tool: -len(tool.name))
         self._next = 1
         self._silences = 0
 
@@ -60,6 +77,8 @@ class ScriptedUser:
         if not said.strip():
             self._silences += 1
             return None if self._silences > _MAX_SILENCES else "Are you still there?"
+        if shown := [await self._use(tool, rest) for tool, rest in self._named(said)]:
+            return "\n".join(shown)
         answers = []
         if "?" in said or "please" in said:
             answers = [fact for pattern, fact in self._script.facts.items() if re.search(pattern, said)]
@@ -72,13 +91,35 @@ class ScriptedUser:
             return self._script.messages[self._next - 1]
         return None
 
+    def _named(self, said: str) -> list[tuple[Tool, str]]:
+        """Returns the tools that a message names, in its order, each with the text after its name."""
+        said, found = _words(said), []
+        for tool in self._tools:
+            for match in re.finditer(rf"\b{re.escape(_words(tool.name))}\b", said):
+                found.append((match.start(), tool, said[match.end() :]))
+                said = said[: match.start()] + "#" * len(match[0]) + said[match.end() :]
+        return [(tool, rest) for _, tool, rest in sorted(found, key=lambda one: one[0])]
+
+    async def _use(self, tool: Tool, rest: str) -> str:
+        parameters, arguments = tool.schema["function"]["parameters"], {}
+        for name in parameters.get("required", ()):
+            choices = parameters["properties"][name].get("enum", ())
+            places = {rest.find(_words(str(choice))): choice for choice in choices}
+            if not (known := [place for place in places if place >= 0]):
+                return f"Which {_words(name)} do you mean: {', '.join(choices)}?"
+            arguments[name] = places[min(known)]
+        return (await tool.call(arguments)).content
+
 
 class ModelUser:
     """A customer who is played by a language model, from the scenario of the row."""
 
-    def __init__(self, scenario: str, model: ChatModel) -> None:
+    def __init__(self, scenario: str, model: ChatModel, tools: Sequence[Tool] = ()) -> None:
         self._model = model
-        self._messages = [Message("system", f"{_GUIDELINES}\n\nScenario:\n{scenario}")]
+        self._tools = {tool.name: tool for tool in tools}
+        guidelines = _GUIDELINES + _TOOL_GUIDELINES * bool(tools)
+        system = Message("system", f"{guidelines}\n\nScenario:\n{scenario}")
+        self._messages: list[Mapping[str, Any]] = [system.to_dict()]
 
     async def open(self) -> str:
         """Returns the first message. Raises EnvError if the endpoint gives none."""
@@ -86,11 +127,31 @@ class ModelUser:
 
     async def reply(self, text: str) -> str | None:
         """Returns the answer to a message, or None at a stop marker. Raises EnvError if the endpoint gives none."""
-        self._messages.append(Message("user", text or "(no message)"))
-        reply = await self._model.ask(self._messages)
-        said = reply.text or ""
+        self._messages.append({"role": "user", "content": text or "(no message)"})
+        for _ in range(_MAX_CALLS):
+            reply = await self._model.ask(self._messages, tools=[tool.schema for tool in self._tools.values()])
+            said = reply.text or ""
+            if not reply.calls:
+                break
+            self._messages.append({"role": "assistant", "content": said, "tool_calls": reply.calls})
+            self._messages += [await self._answer(call) for call in reply.calls]
+        else:
+            raise EnvError(f"the simulated user must write a message, got {_MAX_CALLS} turns with calls only")
         if not said.strip():
             why = reply.failure or "an empty one"
             raise EnvError(f"the simulated user gave no message, got {why}; see {self._model.url}")
-        self._messages.append(Message("assistant", said))
+        self._messages.append({"role": "assistant", "content": said})
         return None if any(marker in said for marker in STOP_MARKERS) else said
+
+    async def _answer(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            name, written = call["function"]["name"], call["function"]["arguments"]
+            result = await self._tools[name].call(json.loads(written or "{}"))
+            content = result.content
+        except (KeyError, TypeError, ValueError) as cause:
+            content = f"Error: there is no such call, got {type(cause).__name__}: {cause}"
+        return {"role": "tool", "tool_call_id": str(call.get("id", "")), "content": content}
+
+
+def _words(text: str) -> str:
+    return text.lower().replace("_", " ")

@@ -1,77 +1,96 @@
-"""The domains, with generated databases or tau2's."""
+"""A domain and its data: tables, generated ones or tau2's, and the state that a task's calls lead to."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gzip
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from verl_agentic import ConfigError, DataError
+from verl_agentic import DataError
 
 from .database import Database, Record, Tables
 from .desk_tool import Domain
-from .domains.airline import Airline
-from .domains.airline_tasks import airline_tables
-from .domains.retail import Retail
-from .domains.retail_tasks import retail_tables
+from .scenario import Call, Request, Target
+from .tau2_files import Tau2Files
 
-DOMAINS: Mapping[str, type[Domain]] = {"retail": Retail, "airline": Airline}
-_GENERATED = {"retail": retail_tables, "airline": airline_tables}
-_TABLES = {"retail": ("users", "orders", "products"), "airline": ("users", "flights", "reservations")}
+
+@dataclass(frozen=True, kw_only=True)
+class Generator:
+    """Generated data of a domain."""
+
+    tables: Callable[[], Tables]
+    """Returns the database; cached."""
+    identity: Callable[[Record, random.Random], tuple[dict[str, str], str, Call]]
+    """Returns what a customer says about himself, the question for it, and the call that finds him."""
+    requests: Callable[[Record, random.Random], list[Request]]
+    """Returns possible requests of a customer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A domain: its tools, and its data."""
+
+    name: str
+    tools: type[Domain]
+    generator: Generator | None = None
+    """None: only tau2's data."""
+
+    def tables(self, data: str = "") -> Tables:
+        """Returns the generated database, or that of tau2 in a folder; read once per process.
+
+        Raises:
+            DataError: the folder has no database, or one of another format.
+        """
+        if not data:
+            assert self.generator is not None, self.name
+            return self.generator.tables()
+        return _read_tables(self.tools, Tau2Files(data=data, domain=self.name))
+
+    def begin(self, tables: Tables, setup: Sequence[Call]) -> Domain:
+        """Returns the domain in the initial state of a task."""
+        domain = self.tools(Database(tables))
+        for call in setup:
+            domain.prepare(call)
+        return domain
+
+
+def final_state(world: World, tables: Tables, *, setup: Sequence[Call] = (), actions: Sequence[Call]) -> Domain:
+    """Returns the domain after calls; refused ones change nothing, as in tau2."""
+    domain = world.begin(tables, setup)
+    for action in actions:
+        domain.replay(action)
+    return domain
 
 
 @functools.cache
-def domain_tables(domain: str, data: str = "") -> Tables:
-    """Returns the database of a domain: the generated one, or that of tau2 in a folder; read once per process.
-
-    Raises:
-        DataError: the folder has no database, or one of another format.
-    """
-    if not data:
-        return _GENERATED[domain]()
-    tables = read_json(data, domain, "db.json")
-    missing = [name for name in _TABLES[domain] if not isinstance(tables.get(name), Mapping)]
+def _read_tables(tools: type[Domain], files: Tau2Files) -> Tables:
+    tables = tools.read_tables(files)
+    missing = [name for name in tools.tables if not isinstance(tables.get(name), Mapping)]
     if missing:
-        raise DataError(f"the database of {domain} must have the tables {_TABLES[domain]}, got none of {missing}")
+        raise DataError(f"the database of {files.domain} must have the tables {tools.tables}, got none of {missing}")
     return tables
 
 
-def replay(domain: str, tables: Tables, actions: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Record]:
-    """Returns the changes of a database after calls; refused calls change nothing, as in tau2.
+def is_reached(domain: Domain, target: Target, gold: Mapping[Any, Record]) -> bool:
+    """Returns whether a domain is in the state that a task demands.
 
-    Tools are coroutines that never wait, so no event loop is needed.
+    Args:
+        domain: after the conversation.
+        target: of the task.
+        gold: changes of the database after the target's actions.
     """
-    played = DOMAINS[domain](Database(tables))
-    tools = {tool.name: tool for tool in played.tools()}
-    for action in actions:
-        with contextlib.suppress(StopIteration):
-            tools[action["name"]].call(action["arguments"]).send(None)
-    return played.database.changes()
+    called = all(any(_is_call_of(action, made) for made in domain.carried_out) for action in target.actions)
+    met = {
+        "database": domain.database.changes() == gold,
+        "assertions": all(map(domain.holds, target.assertions)),
+        "calls": called,
+    }
+    return all(met[check] for check in target.checks)
 
 
-def read_json(data: str, domain: str, name: str) -> Any:
-    """Returns the content of a JSON file of a domain, packed or not.
-
-    Raises:
-        ConfigError: the domain cannot be played.
-        DataError: the file is missing or malformed.
-    """
-    if domain not in DOMAINS:
-        raise ConfigError(
-            f"domains whose tools are here are {sorted(DOMAINS)}, got {domain!r}; in telecom and banking the user "
-            "calls tools, too, which simulated users here cannot"
-        )
-    folder = Path(data) / domain
-    try:
-        if (folder / name).is_file():
-            return json.loads((folder / name).read_text(encoding="utf-8"))
-        return json.loads(gzip.decompress((folder / f"{name}.gz").read_bytes()))
-    except (OSError, ValueError) as cause:
-        raise DataError(
-            f"cannot read {folder / name}, got {cause}; name the folder `tau2/data/domains` of inspect-evals (pip "
-            "download --no-deps inspect-evals)"
-        ) from cause
+def _is_call_of(action: Call, made: tuple[str, Mapping[str, Any]]) -> bool:
+    name, arguments = made
+    compared = action.get("compare", list(action["arguments"]))
+    return name == action["name"] and all(arguments.get(key) == action["arguments"].get(key) for key in compared)

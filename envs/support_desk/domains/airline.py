@@ -55,6 +55,7 @@ class Payment(TypedDict):
 class Airline(Domain):
     """Tools of an airline's support desk."""
 
+    tables = ("users", "flights", "reservations")
     reads = (
         *("get_user_details", "get_reservation_details", "search_direct_flight", "search_onestop_flight"),
         *("get_flight_status", "list_all_airports", *Domain.reads),
@@ -119,9 +120,9 @@ class Airline(Domain):
             found += [[{**first, "date": date}, {**second, "date": second_date}] for second in onward]
         return found
 
-    def _demand_price(self, user: Record, payments: list[Payment], price: int) -> None:
+    def _demand_price(self, user_id: str, payments: list[Payment], price: int) -> None:
         for payment in payments:
-            self._demand_balance(user, payment["payment_id"], payment["amount"])
+            self._demand_balance(user_id, payment["payment_id"], payment["amount"])
         paid = sum(payment["amount"] for payment in payments)
         if paid != price:
             raise RefusedError(f"the payments must add up to the price of {price}, got {paid}")
@@ -155,14 +156,14 @@ class Airline(Domain):
             nonfree_baggages: those of them that are paid for.
             insurance: whether all passengers have travel insurance.
         """
-        user = self._find("users", user_id)
+        self._find("users", user_id)
         key = next((key for key in _NEW_RESERVATIONS if self.database.get("reservations", key) is None), None)
         if key is None:
             raise RefusedError("too many reservations")
         booked = [self._seat(flight, cabin, len(passengers)) for flight in flights]
         fare = sum(flight["price"] for flight in booked) + _INSURANCE * (insurance == "yes")
         price = fare * len(passengers) + _BAG * nonfree_baggages
-        self._demand_price(user, payment_methods, price)
+        self._demand_price(user_id, payment_methods, price)
         self._deduct(user_id, payment_methods)
         self._take_seats(booked, cabin, len(passengers))
         reservation = {
@@ -303,10 +304,8 @@ class Airline(Domain):
                 found.append({**shown, **day})
         return found
 
-    def _demand_balance(self, user: Record, payment_id: str, amount: int) -> Record:
-        method = user["payment_methods"].get(payment_id)
-        if method is None:
-            raise RefusedError(f"payment method {payment_id} not found")
+    def _demand_balance(self, user_id: str, payment_id: str, amount: int) -> Record:
+        method = self._payment_method(user_id, payment_id)
         if method["source"] != "credit_card" and method["amount"] < amount:
             raise RefusedError(f"the balance of {payment_id} is too low")
         return method
@@ -323,7 +322,7 @@ class Airline(Domain):
     def _charge(self, reservation_id: str, payment_id: str, price: int) -> None:
         """Pays the price of a change, or refunds a negative one."""
         reservation = self._find("reservations", reservation_id)
-        method = self._demand_balance(self._find("users", reservation["user_id"]), payment_id, price)
+        method = self._demand_balance(reservation["user_id"], payment_id, price)
         if method["source"] == "certificate":
             raise RefusedError("a certificate cannot pay for a change")
         payment: Any = {"payment_id": payment_id, "amount": price}

@@ -6,11 +6,12 @@ import functools
 import itertools
 import random
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..database import Record, Tables
-from ..scenario import Request, Step, call
+from ..scenario import Call, Request, Step, call, change_request, read_request
+from ..world import Generator
 from .airline import NOW
 
 _SEED = 20_262
@@ -70,8 +71,8 @@ def _cancel(user: Record, reservation: Record, rng: random.Random) -> Request:
     message = f"I want to cancel reservation {key}."
     if _may_cancel(reservation):
         action = call("cancel_reservation", reservation_id=key)
-        return _request(reservation, "cancel", message, plan="cancel reservation", action=action)
-    return _request(reservation, "refuse_cancel", message)
+        return _change(reservation, kind="cancel", message=message, plan="cancel reservation", action=action)
+    return _refusal(reservation, "refuse_cancel", message)
 
 
 def _bags(user: Record, reservation: Record, rng: random.Random) -> Request:
@@ -86,14 +87,14 @@ def _bags(user: Record, reservation: Record, rng: random.Random) -> Request:
         payment_id=reservation["payment_history"][0]["payment_id"],
     )
     message = f"I want to add {more} checked bag{'s' * (more > 1)} to reservation {reservation['reservation_id']}."
-    return _request(reservation, "bags", message, plan="add bags to reservation", action=action)
+    return _change(reservation, kind="bags", message=message, plan="add bags to reservation", action=action)
 
 
 def _cabin(user: Record, reservation: Record, rng: random.Random) -> Request | None:
     key, wanted = reservation["reservation_id"], "business"
     message = f"I want to fly business class with reservation {key}. How many dollars more is that?"
     if reservation["cabin"] == "basic_economy":
-        return _request(reservation, "refuse_cabin", message)
+        return _refusal(reservation, "refuse_cabin", message)
     if reservation["cabin"] == wanted:
         return None
     (flight,) = reservation["flights"]
@@ -109,43 +110,31 @@ def _cabin(user: Record, reservation: Record, rng: random.Random) -> Request | N
         payment_id=reservation["payment_history"][0]["payment_id"],
     )
     look = call("search_direct_flight", origin=flight["origin"], destination=flight["destination"], date=flight["date"])
-    return _request(
+    return _change(
         reservation,
-        "cabin",
-        message,
+        kind="cabin",
+        message=message,
+        before=[look],
         plan="change the cabin of reservation",
+        told=f" The price is {price} dollars.",
         action=action,
         outputs=[str(price)],
-        look=look,
     )
 
 
-def _request(
-    reservation: Record,
-    kind: str,
-    message: str,
-    *,
-    plan: str = "",
-    action: dict[str, Any] | None = None,
-    outputs: list[str] | None = None,
-    look: dict[str, Any] | None = None,
-) -> Request:
-    """Returns a request; one without an action must be refused."""
-    key, booked = reservation["reservation_id"], reservation["created_at"][:10]
-    steps: list[Step] = [call("get_reservation_details", reservation_id=key)]
-    if action is None:
-        outputs = [booked]
-        steps.append(f"I cannot do that. The reservation was booked on {booked}.")
-    else:
-        told = f" The price is {outputs[0]} dollars." if outputs else ""
-        steps += [
-            *([look] if look else []),
-            f"I will {plan} {key}.{told} Do you confirm, yes or no?",
-            action,
-            f"It is done.{told}",
-        ]
-    actions = [action] if action else []
-    return Request(kind=kind, message=message, facts={}, actions=actions, outputs=outputs or [], steps=steps)
+def _refusal(reservation: Record, kind: str, message: str) -> Request:
+    booked = reservation["created_at"][:10]
+    reply = f"I cannot do that. The reservation was booked on {booked}."
+    return read_request(kind=kind, message=message, before=[_look(reservation)], reply=reply, outputs=[booked])
+
+
+def _change(reservation: Record, *, plan: str, told: str = "", before: Sequence[Step] = (), **request: Any) -> Request:
+    plan = f"{plan} {reservation['reservation_id']}.{told}"
+    return change_request(before=[_look(reservation), *before], plan=plan, told=told, **request)
+
+
+def _look(reservation: Record) -> Call:
+    return call("get_reservation_details", reservation_id=reservation["reservation_id"])
 
 
 def _flights(rng: random.Random) -> Iterator[Record]:
@@ -225,3 +214,6 @@ def _reservation(rng: random.Random, key: str, user: Record, flight: Record) -> 
         "nonfree_baggages": 0,
         "insurance": insurance,
     }
+
+
+GENERATOR = Generator(tables=airline_tables, identity=airline_identity, requests=airline_requests)

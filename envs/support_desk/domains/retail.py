@@ -19,6 +19,7 @@ from ..desk_tool import Domain, RefusedError
 class Retail(Domain):
     """Tools of a shop's support desk."""
 
+    tables = ("users", "orders", "products")
     reads = (
         *("find_user_id_by_email", "find_user_id_by_name_zip", "get_user_details", "get_order_details"),
         *("get_product_details", "list_all_product_types", *Domain.reads),
@@ -198,7 +199,7 @@ class Retail(Domain):
         """
         order = self._demand_status(order_id, "delivered")
         self._demand_items(order, item_ids)
-        method = self._method(order["user_id"], payment_method_id)
+        method = self._payment_method(order["user_id"], payment_method_id)
         if method["source"] != "gift_card" and payment_method_id != order["payment_history"][0]["payment_method_id"]:
             raise RefusedError("the refund goes to the payment method of the order, or to a gift card")
         order = self.database.edit("orders", order_id)
@@ -240,20 +241,14 @@ class Retail(Domain):
         if not item_ids or Counter(item_ids) - Counter(item["item_id"] for item in order["items"]):
             raise RefusedError("the order does not have all of these items")
 
-    def _method(self, user_id: str, payment_method_id: str) -> Record:
-        method = self._find("users", user_id)["payment_methods"].get(payment_method_id)
-        if method is None:
-            raise RefusedError("payment method not found")
-        return method
-
     def _demand_balance(self, user_id: str, payment_method_id: str, amount: float) -> None:
-        method = self._method(user_id, payment_method_id)
+        method = self._payment_method(user_id, payment_method_id)
         if method["source"] == "gift_card" and method["balance"] < amount:
             raise RefusedError("the balance of the gift card is too low")
 
     def _pay(self, user_id: str, payment_method_id: str, amount: float) -> None:
         """Takes an amount from a gift card; other methods have no balance."""
-        if self._method(user_id, payment_method_id)["source"] == "gift_card":
+        if self._payment_method(user_id, payment_method_id)["source"] == "gift_card":
             card = self.database.edit("users", user_id)["payment_methods"][payment_method_id]
             card["balance"] = round(card["balance"] - amount, 2)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..database import Record, Tables
-from ..scenario import Request, call
+from ..scenario import Call, Request, Step, call, change_request, read_request
+from ..world import Generator
 
 _SEED = 20_261
 _CUSTOMERS, _ORDERS_EACH = 120, 4
@@ -88,24 +89,12 @@ def _paid_by(order: Record) -> str:
     return order["payment_history"][0]["payment_method_id"]
 
 
-def _change(
-    order: Record,
-    *,
-    kind: str,
-    message: str,
-    plan: str,
-    action: dict[str, Any],
-    facts: Mapping[str, str],
-    outputs: list[str],
-) -> Request:
-    told = f" {', '.join(outputs)} dollars." if outputs else ""
-    steps = [
-        call("get_order_details", order_id=order["order_id"]),
-        f"I will {plan} {order['order_id']}. Do you confirm, yes or no?",
-        action,
-        f"It is done.{told}",
-    ]
-    return Request(kind=kind, message=message, facts=facts, actions=[action], outputs=outputs, steps=steps)
+def _change(order: Record, *, plan: str, before: Sequence[Step] = (), **request: Any) -> Request:
+    return change_request(before=[_look(order), *before], plan=f"{plan} {order['order_id']}.", **request)
+
+
+def _look(order: Record) -> Call:
+    return call("get_order_details", order_id=order["order_id"])
 
 
 def _cancel(order: Record, rng: random.Random) -> Request:
@@ -118,7 +107,8 @@ def _cancel(order: Record, rng: random.Random) -> Request:
         plan="cancel order",
         action=call("cancel_pending_order", order_id=order_id, reason=reason),
         facts={"reason|why": f"The reason is: {reason}."},
-        outputs=[_total(order)] if is_asked else [],
+        told=f" {_total(order)} dollars." * is_asked,
+        outputs=[_total(order)] * is_asked,
     )
 
 
@@ -132,7 +122,6 @@ def _readdress(order: Record, rng: random.Random) -> Request:
         plan="change the address of order",
         action=call("modify_pending_order_address", order_id=order_id, **address),
         facts={"address|where": f"The new address is {line}."},
-        outputs=[],
     )
 
 
@@ -147,7 +136,6 @@ def _return(order: Record, rng: random.Random) -> Request:
         plan="take back items of order",
         action=call("return_delivered_order_items", order_id=order_id, item_ids=ids, payment_method_id=_paid_by(order)),
         facts={"payment|refund": "The money may go to the original payment method."},
-        outputs=[],
     )
 
 
@@ -164,9 +152,11 @@ def _exchange(order: Record, rng: random.Random) -> Request | None:
         new_item_ids=[new["item_id"]],
         payment_method_id=_paid_by(order),
     )
-    request = _change(
+    look = call("get_product_details", product_id=item["product_id"])
+    return _change(
         order,
         kind="exchange",
+        before=["Which option would you like instead?", look],
         message=f"Can I exchange the {item['name']} of order {order_id}?",
         plan="exchange an item of order",
         action=action,
@@ -174,11 +164,7 @@ def _exchange(order: Record, rng: random.Random) -> Request | None:
             "which|what|option|instead|like": f"I would like {wanted}.",
             "payment": "Use the original payment method.",
         },
-        outputs=[],
     )
-    look = call("get_product_details", product_id=item["product_id"])
-    ask = "Which option would you like instead?"
-    return Request(**{**vars(request), "steps": [request.steps[0], ask, look, *request.steps[1:]]})
 
 
 def _variants(order: Record) -> Iterator[tuple[Record, str, Record]]:
@@ -192,12 +178,9 @@ def _variants(order: Record) -> Iterator[tuple[Record, str, Record]]:
 
 def _ask_total(order: Record, rng: random.Random) -> Request:
     order_id, outputs = order["order_id"], [_total(order), _tracking(order)]
-    steps = [
-        call("get_order_details", order_id=order_id),
-        f"You paid {outputs[0]}; the tracking number is {outputs[1]}.",
-    ]
     message = f"What did I pay for order {order_id}, and what is its tracking number?"
-    return Request(kind="question", message=message, facts={}, actions=[], outputs=outputs, steps=steps)
+    reply = f"You paid {outputs[0]}; the tracking number is {outputs[1]}."
+    return read_request(kind="question", message=message, before=[_look(order)], reply=reply, outputs=outputs)
 
 
 def _refuse_cancel(order: Record, rng: random.Random) -> Request:
@@ -212,9 +195,8 @@ def _refuse_return(order: Record, rng: random.Random) -> Request:
 
 def _refusal(order: Record, *, kind: str, message: str, outputs: list[str]) -> Request:
     reply = f"I cannot do that: the order is {order['status']}. Details: {', '.join(outputs)}."
-    steps = [call("get_order_details", order_id=order["order_id"]), reply]
     facts = {"reason|why": f"It is {_NO_LONGER}."}
-    return Request(kind=kind, message=message, facts=facts, actions=[], outputs=outputs, steps=steps)
+    return read_request(kind=kind, message=message, before=[_look(order)], reply=reply, facts=facts, outputs=outputs)
 
 
 _Maker = Callable[[Record, random.Random], Request | None]
@@ -298,3 +280,6 @@ def _order(rng: random.Random, order_id: str, user: Record, products: list[Recor
     elif status == "late":
         order["delivered_at"] = f"2024-03-{rng.randrange(1, 29):02}"
     return order
+
+
+GENERATOR = Generator(tables=retail_tables, identity=retail_identity, requests=retail_requests)

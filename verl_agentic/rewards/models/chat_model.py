@@ -39,13 +39,21 @@ class ChatModel(Settings):
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"the URL of a model begins with http:// or https://, got {self.url!r}; write it out")
 
-    async def ask(self, messages: Sequence[Message]) -> Reply:
-        """Returns the reply, without text on temporary failures. Raises ConfigError if key, URL or model is wrong."""
+    async def ask(
+        self, messages: Sequence[Message | Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Reply:
+        """Returns the reply, without text on temporary failures. Raises ConfigError if key, URL or model is wrong.
+
+        Args:
+            messages: the conversation; mappings are sent as they are.
+            tools: function schemas that the model may call.
+        """
         body = {
             "model": self.model,
-            "messages": [message.to_dict() for message in messages],
+            "messages": [message.to_dict() if isinstance(message, Message) else message for message in messages],
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
+            **({"tools": list(tools)} if tools else {}),
             **self.request,
         }
         async with connections() as shared:

@@ -9,7 +9,7 @@ import random
 import ssl
 import time
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class Reply:
     """None if the endpoint gave no answer."""
     failure: str | None = None
     """Reason of a missing answer."""
+    calls: Sequence[Mapping[str, Any]] = ()
+    """Tool calls as the endpoint wrote them: `{"id", "type", "function": {"name", "arguments"}}`."""
     input_tokens: int = 0
     output_tokens: int = 0
     latency_s: float = 0.0
@@ -119,14 +121,17 @@ class ChatClient:
             return Reply(text=None, failure=f"the endpoint answers {response.status_code}: {response.text[:300]}")
         try:
             answer = response.json()
-            text = answer["choices"][0]["message"]["content"]
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            message = answer["choices"][0]["message"]
+            calls = message.get("tool_calls")
+            text = message.get("content") if calls else message["content"]
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return Reply(text=None, failure=f"the endpoint answers {response.text[:100]!r}")
         usage = answer.get("usage")
         counted = usage if isinstance(usage, Mapping) else {}
         text = text if isinstance(text, str) else ""
         return Reply(
             text=text,
+            calls=[call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else (),
             input_tokens=_count(counted.get("prompt_tokens"), _num_chars(body)),
             output_tokens=_count(counted.get("completion_tokens"), len(text)),
         )
