@@ -79,6 +79,16 @@ EPISODES = {
     },
     "waiting": {"stuck_after_s": 60, "stuck_generate_s": 90.5, "report_every_s": 5},
 }
+MODEL = {
+    "url": "http://127.0.0.1:1/v1",
+    "model": "m",
+    "api_key_env": "KEY",
+    "temperature": 0.5,
+    "max_tokens": 99,
+    "timeout_s": 9.5,
+    "concurrency": 2,
+    "request": {},
+}
 CURRICULUM = {
     "name": "learnability",
     "options": {},
@@ -97,18 +107,17 @@ CURRICULUM = {
         "size": 4,
         "trial_groups": 2,
         "every": 5,
-        "reflector": {
-            "url": "http://127.0.0.1:1/v1",
-            "model": "m",
-            "api_key_env": "KEY",
-            "temperature": 0.5,
-            "max_tokens": 99,
-            "timeout_s": 9.5,
-            "concurrency": 2,
-            "request": {},
-        },
+        "reflector": MODEL,
     },
-    "task_set": {"proposals": "tasks.jsonl", "check": "module:function", "patience": 3, "value_bounds": [0.1, 0.9]},
+    "task_set": {
+        "proposals": "tasks.jsonl",
+        "check": "module:function",
+        "patience": 3,
+        "value_bounds": [0.1, 0.9],
+        "mutator": MODEL,
+        "every": 5,
+        "mutations": 2,
+    },
 }
 GATES = {
     "gates": ["void_groups", {"name": "band_pass", "low": 0.1, "high": 0.9}],

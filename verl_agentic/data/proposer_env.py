@@ -171,6 +171,11 @@ def append_proposal(path: Path, row: EnvRow | None, *, env_id: str) -> None:
     """Appends a row with the columns of `verl-agentic prepare`; several processes may do so at once."""
     assert row is not None
     (record,) = to_records([row], env_id=env_id, split="train", agent_name=_AGENT)
+    append_record(path, record)
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Appends a line to a file of proposals; several processes may do so at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

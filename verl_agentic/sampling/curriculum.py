@@ -116,6 +116,14 @@ class TaskSetSettings(Settings):
     """`[low, high]`: a proposed task is removed when its running pass rate lies outside after a finished group (WebRL:
     `[0.05, 0.75]`). WebRL asks its critic for the value before it poses a task; the running rate is an estimate of that
     value. None: only `patience` removes tasks."""
+    mutator: Mapping[str, Any] | None = None
+    """Model that writes new tasks from failed ones into the file (WebRL): `{url, model, api_key_env, temperature,
+    max_tokens, ...}`. They have no ground truth, so they need a reward that judges episodes, and another `check` than
+    `is_complete`, such as `verl_agentic.data.mutated_rows:is_row`. None: no model writes tasks."""
+    every: int = setting(10, min=1)
+    """Training steps between two requests to the mutator, each about one failed task."""
+    mutations: int = setting(4, min=1)
+    """Number of new tasks of a request."""
 
     def check_together(self) -> None:
         check_bounds(self.value_bounds, name="value_bounds")

@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 import verl_agentic.adapters.trainer.prompt_order  # noqa: F401
 from verl_agentic.agent_loops.loop_settings import GREEDY_SESSION, INSTRUCTION
-from verl_agentic.data.rows import write_rows
+from verl_agentic.data.rows import row_of_columns, write_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.rewards.models.chat_model import ChatModel
@@ -391,7 +391,7 @@ def test_a_model_proposes_an_instruction_that_is_tried_in_later_steps(
     assert population is not None
     for _ in range(3):
         trainer.one_step()
-        trainer.reflector._threads.submit(int).result()  # the answer has come
+        trainer.reflector.asker._threads.submit(int).result()  # the answer has come
     trainer.one_step()
     trainer.one_step()
     assert len(asked) >= 1 and "'plain'" in asked[0] and "q" in asked[0]
@@ -482,3 +482,39 @@ def test_pass_rates_are_of_what_the_policy_sampled(lab: Lab) -> None:
     assert outcomes_of(list(lab.queue.extra), "train", name="acc") == {"u": [0.0, 1.0]}
     lab.queue.greedy_session = 2
     assert outcomes_of(list(lab.queue.extra), "train", name="acc") == {"u": [0.0]}
+
+
+def test_a_model_writes_new_tasks_from_failed_ones_until_the_value_filter_removes_them(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def ask(self: ChatModel, messages: list[Message]) -> Reply:
+        asked.append(messages[0].content)
+        return Reply(text="<task>easier</task> and <task>new</task>, <task>one too many</task>")
+
+    def outcome(text: str, session: int) -> float:
+        return {"new": float(session % 2), "easier": 1.0, "q1": 0.0}.get(text, 1.0)
+
+    monkeypatch.setattr(ChatModel, "ask", ask)
+    task_set = {
+        "proposals": str(lab.folder / "proposals.jsonl"),
+        "check": "verl_agentic.data.mutated_rows:is_row",
+        "value_bounds": [0.05, 0.75],
+        "mutator": {"url": "http://127.0.0.1:9/v1", "model": "m"},
+        "every": 2,
+        "mutations": 2,
+    }
+    trainer = lab.trainer({"name": "failed_tasks", "task_set": task_set}, outcome=outcome, n=4)
+    for _ in range(8):
+        trainer.one_step()
+        trainer.mutator.asker._threads.submit(int).result()  # the answer has come
+    tasks = curriculum_of(trainer).tasks
+    assert tasks is not None and all("q1" in request for request in asked)
+    assert [one["prompt"][-1]["content"] for one in tasks.rows] == ["easier", "new"]
+    read = [row_of_columns(one, "a task") for one in tasks.rows]
+    assert [(one.ground_truth, one.extra["mutated_from"]) for one in read] == [(None, "")] * 2
+    assert {"easier", "new"} <= set(trainer.players.texts)
+    assert tasks.is_alive_N.tolist() == [False, True]  # its success rate of 1 is above 0.75
+    with pytest.raises(ConfigError, match=r"task_set.mutator must have"):
+        lab.trainer({"name": "failed_tasks", "task_set": {**task_set, "mutator": {}}})

@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 from tensordict.tensorclass import NonTensorStack
 
+from verl_agentic.adapters.trainer.model_asker import ModelAsker
 from verl_agentic.agent_loops.loop_settings import INSTRUCTION
-from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.text.tags import last_block
 from verl_agentic.sampling.prompts.instructions import InstructionPopulation
-from verl_agentic.settings import read_settings
-from verl_agentic.types import Message
 
 _log = logging.getLogger(__name__)
 
 
 class Reflector:
-    """Asks a model for new instructions, beside the training."""
+    """Asks a model for new instructions."""
 
     def __init__(self, population: InstructionPopulation) -> None:
         """Reads the settings of the model. Raises ConfigError if they are invalid."""
-        written = population.settings.reflector
         section = "data.curriculum.instructions.reflector"
-        self._model = None if written is None else read_settings(ChatModel, dict(written), section=section)
+        self.asker = ModelAsker(population.settings.reflector, section=section)
         self._population = population
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="reflection")
-        self._asked: Future[Any] | None = None
 
     def at_step(self, step: int) -> None:
         """Takes an answer that has come, and asks again every few steps; never waits."""
-        if self._asked is not None and self._asked.done():
-            self._take(self._asked)
-            self._asked = None
-        if self._model is not None and self._asked is None and step > 1 and step % self._population.settings.every == 0:
-            asking = self._model.ask([Message("user", self._population.reflection())])
-            self._asked = self._threads.submit(asyncio.run, asking)
-
-    def _take(self, answered: Future[Any]) -> None:
-        try:
-            reply = answered.result()
-        except Exception:  # a helper of the training never ends it
-            _log.exception("no new instruction could be asked for")
-            return
-        text = last_block([reply.text or ""], "instruction")
-        if text is None or not self._population.propose(text):
-            _log.info("no new instruction came of a reflection: %s", reply.failure or repr(reply.text)[:200])
+        answer = self.asker.answer()
+        text = last_block([answer or ""], "instruction")
+        if answer and (text is None or not self._population.propose(text)):
+            _log.info("no new instruction came of a reflection: %.200r", answer)
+        if self.asker.is_free and step > 1 and step % self._population.settings.every == 0:
+            self.asker.ask(self._population.reflection())
 
 
 def add_instructions(batch: Any, uids: Sequence[str], population: InstructionPopulation) -> None:

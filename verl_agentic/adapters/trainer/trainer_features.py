@@ -34,11 +34,13 @@ def curriculum_settings(data: Any) -> CurriculumSettings | None:
     if (written := plain(data.get("curriculum"))) is None:
         return None
     settings = read_settings(CurriculumSettings, written, section="data.curriculum")
-    if settings.instructions is not None and settings.instructions.reflector is not None:
-        from verl_agentic.rewards.models.chat_model import ChatModel
+    models = {"instructions.reflector": settings.instructions and settings.instructions.reflector,
+              "task_set.mutator": settings.task_set and settings.task_set.mutator}  # fmt: skip
+    for name, model in models.items():
+        if model is not None:
+            from verl_agentic.rewards.models.chat_model import ChatModel
 
-        reflector = "data.curriculum.instructions.reflector"
-        read_settings(ChatModel, dict(settings.instructions.reflector), section=reflector)  # checked before the run
+            read_settings(ChatModel, dict(model), section=f"data.curriculum.{name}")  # checked before the run
     if workers := int(data.get("dataloader_num_workers") or 0):
         raise ConfigError(
             f"data.curriculum needs data.dataloader_num_workers=0, got {workers}: workers fetch prompts two batches "

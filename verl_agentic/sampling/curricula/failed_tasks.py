@@ -13,8 +13,8 @@ from verl_agentic.sampling.prompts.pass_rates import Floats
 def failed_tasks(pool: Pool, *, delta: float = 1.0, max_failures: int = 8) -> Floats:
     """Returns 1 + delta * (groups in a row without a success), and 1 again after a success.
 
-    In the paper an LLM writes new instructions from failed ones; for that, see `sampling.prompts.task_sets` with
-    `value_bounds`.
+    In the paper an LLM writes new instructions from failed ones; for that, set `mutator` and `value_bounds` of
+    `agentic.curriculum.task_set`.
 
     Args:
         delta: weight added per failure.
