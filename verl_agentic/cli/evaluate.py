@@ -75,6 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     play.add_argument("--best-of", type=int, default=1, metavar="K", help="sample K turns in place of each, and take "
                       "the one that --q or --phi values most")  # fmt: skip
+    play.add_argument("--diversity", type=float, default=0.0, metavar="W", help="subtract W times the similarity to "
+                      "turns of other attempts at the task (--best-of); without a value from the log-prob")  # fmt: skip
     play.add_argument("--q", metavar="ADDRESS", help="use this function (messages, text of a turn) -> value, as "
                       "module:function or path.py:function")  # fmt: skip
     play.add_argument("--phi", type=Path, metavar="DIR", help="value turns (--best-of) or episodes (--select) by the "
@@ -365,16 +367,19 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
     if args.protocol != "chat" and _mode(args) == "chat":
         raise ConfigError(f"mode chat leaves the protocol to the server, got --protocol {args.protocol}; use tokens")
     value = None
-    if args.q or args.best_of != 1:
+    if args.q or args.diversity or args.best_of != 1:
         from verl_agentic.registry import load_address
 
         is_varied = args.sampling_seed is None and args.temperature != 0
-        if not (args.q or args.phi) or args.best_of < 2 or not is_varied:
+        has_value = bool(args.q or args.phi)
+        if not (has_value or args.diversity > 0) or args.best_of < 2 or not is_varied or args.diversity < 0:
             raise ConfigError(
-                f"--best-of takes --q or --phi, at least 2 turns, a temperature above 0 and no --sampling-seed, got "
-                f"--best-of {args.best_of}, --q {args.q}; change them"
+                f"--best-of takes --q, --phi or --diversity, at least 2 turns, a temperature above 0 and no "
+                f"--sampling-seed, got --best-of {args.best_of}, --q {args.q}, --diversity {args.diversity}; change them"
             )
-        value = _phi(args) if args.phi else load_address(args.q, what="the Q function")
+        if args.diversity and args.ray:
+            raise ConfigError("--diversity compares the attempts of one process, got --ray; leave one out")
+        value = _phi(args) if args.phi else load_address(args.q, what="the Q function") if args.q else None
     given = parse_key_values(args.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,
@@ -392,6 +397,7 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         codec=codec,
         best_of=args.best_of,
         value=value,
+        diversity=args.diversity,
         has_default_context="max_context_tokens" not in given,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.options.hindsight_options import add_hindsight_arguments, write_hindsight
+from verl_agentic.cli.options.hindsight_options import add_hindsight_arguments, write_hindsight, write_rewritten
 
 _FILES = {"train": "train.parquet", "test": "test.parquet"}
 
@@ -48,14 +48,15 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.errors import ConfigError
 
     package = load_env_package(args.env)
-    stored = [name for name in ("hindsight", "solved") if getattr(args, name)]
+    stored = [name for name in ("hindsight", "solved", "rewrite") if getattr(args, name)]
     if len(stored) > 1 or (stored and (args.check or args.learnable)):
         raise ConfigError(
-            f"--{stored[0]} cannot be combined with --check, --learnable or the other of --hindsight and --solved, got "
-            "both; drop one"
+            f"--{stored[0]} cannot be combined with --check, --learnable or another of --hindsight, --solved and "
+            "--rewrite, got both; drop one"
         )
     if stored:
-        write_hindsight(args, package, _out(args, package))
+        write = write_rewritten if args.rewrite else write_hindsight
+        write(args, package, _out(args, package))
         return 0
     names = tools_of(package, parse_key_values(args.config, option="--config"))
     return _check(args, names) if args.check else _write(args, package, names)

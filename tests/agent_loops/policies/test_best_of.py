@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import END, ROW, CharTokenizer, FakeEnv, encode, episode_setup
+from fakes import END, ROW, CharTokenizer, FakeEnv, decode, encode, episode_setup
 
 from verl_agentic.agent_loops.policies.best_of import BestOfPolicy, QFunction, TokenValue
 from verl_agentic.agent_loops.policies.policy import Completion
@@ -78,3 +79,31 @@ async def test_a_q_function_that_fails_voids_the_episode(value: Any) -> None:
 def test_one_turn_is_nothing_to_choose_from() -> None:
     with pytest.raises(ConfigError, match="at least 2 turns"):
         BestOfPolicy(policy=Varied("x"), tokenizer=CharTokenizer(), value=lambda messages, text: 0.0, count=1)
+
+
+async def test_attempts_at_a_task_take_different_turns_and_other_tasks_do_not_matter() -> None:
+    policy = Varied("go north", "go south")
+    best = BestOfPolicy(policy=policy, tokenizer=CharTokenizer(), value=None, count=2, diversity=1.0)
+
+    async def turn_of(*messages: Message) -> str:
+        found = await best.generate([1], messages=messages, max_tokens=9, request_id="r")
+        return decode(list(found.token_ids)).removesuffix("$")
+
+    task, other = Message("user", "where to?"), Message("user", "and here?")
+    assert [await turn_of(task), await turn_of(task), await turn_of(other)] == ["go north", "go south", "go north"]
+    said = Message("assistant", "go north")
+    assert await turn_of(task, said, Message("tool", "a wall")) == "go north"  # another place of the task
+
+
+async def test_without_a_q_function_the_likelier_turn_is_taken_unless_it_is_too_similar() -> None:
+    class Likely(Varied):
+        async def generate(self, *args: Any, **kwargs: Any) -> Completion:
+            found = await super().generate(*args, **kwargs)
+            log_prob = -0.1 if "north" in decode(list(found.token_ids)) else -0.5
+            return replace(found, log_probs=[log_prob] * len(found.token_ids))
+
+    for diversity, second in ((0.1, "go north"), (5.0, "go south")):
+        policy = Likely("go south", "go north")
+        best = BestOfPolicy(policy=policy, tokenizer=CharTokenizer(), value=None, count=2, diversity=diversity)
+        found = [await best.generate([1], messages=[], max_tokens=9, request_id="r") for _ in range(2)]
+        assert [decode(list(one.token_ids)).removesuffix("$") for one in found] == ["go north", second]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from verl_agentic.env_package import EnvPackage
     from verl_agentic.rewards.sample import Sample
 
-FILE, SOLVED_FILE = "hindsight.jsonl", "solved.jsonl"
+FILE, SOLVED_FILE, REWRITTEN_FILE = "hindsight.jsonl", "solved.jsonl", "rewritten.jsonl"
 
 
 def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,10 @@ def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
                        "of this run, and failures under the task that they solved instead")  # fmt: skip
     group.add_argument("--solved", type=Path, metavar="RUN_DIR", help=f"write only OUT/{SOLVED_FILE}: the solved "
                        "episodes of this run (rejection sampling)")  # fmt: skip
+    group.add_argument("--rewrite", type=Path, metavar="RUN_DIR", help=f"write only OUT/{REWRITTEN_FILE}: failed "
+                       "episodes of this run, rewritten by a model so that the environment scores 1")  # fmt: skip
+    group.add_argument("--rewriter", action="append", default=[], metavar="KEY=VALUE", help="set an option of this "
+                       "model: url, model, api_key_env, temperature, ... (--rewrite)")  # fmt: skip
     group.add_argument("--per-task", type=int, metavar="N", help="write at most N episodes of a task (--solved)")
     group.add_argument(
         "--model", metavar="DIR", help="use tokenizer and chat template of this model, which will be trained"
@@ -72,11 +76,43 @@ def write_hindsight(args: argparse.Namespace, package: EnvPackage, folder: Path)
     print(f"data.train_files={path.resolve()}")
 
 
+def write_rewritten(args: argparse.Namespace, package: EnvPackage, folder: Path) -> None:
+    """Writes rewritten episodes into a folder and prints their number.
+
+    Raises:
+        ConfigError: no model is named, or the rewriter's options are invalid.
+        DataError: no rewritten episode is solved.
+    """
+    from verl_agentic.adapters.rollout.model_codec import load_codec
+    from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.datasets.retrospective_rows import write_retrospective_rows
+    from verl_agentic.errors import ConfigError, DataError
+    from verl_agentic.rewards.models.chat_model import ChatModel
+    from verl_agentic.settings import read_settings
+
+    if args.model is None:
+        raise ConfigError("--rewrite needs a tokenizer, got no --model; name the folder of the model to be trained")
+    model = read_settings(ChatModel, parse_key_values(args.rewriter, option="--rewriter"), section="--rewriter")
+    samples, path = _samples(args), folder / REWRITTEN_FILE
+    tokenizer, codec = load_codec(args.model, tool_format=args.tool_format, protocol=args.protocol)
+    config: dict[str, Any] = parse_key_values(args.config, option="--config")
+    fresh = path.with_suffix(".new")  # an existing file stays if there are no rows
+    writing = write_retrospective_rows(
+        samples, fresh, package=package, codec=codec, tokenizer=tokenizer, model=model, config=config
+    )
+    if not (count := asyncio.run(writing)):
+        fresh.unlink()
+        raise DataError(f"no rewritten episode is solved, got {len(samples)} episodes; use a stronger --rewriter")
+    fresh.replace(path)
+    print(f"{path}: {count} synthetic rows of {len(samples)} episodes, for SFT only")
+    print(f"data.train_files={path.resolve()}")
+
+
 def _samples(args: argparse.Namespace) -> list[Sample]:
     from verl_agentic.data.stored_samples import read_samples
     from verl_agentic.errors import DataError
 
-    folder = args.solved or args.hindsight
+    folder = args.solved or args.hindsight or args.rewrite
     stored = read_samples(folder)
     samples = [one.sample for one in stored if one.split == args.split]
     if not samples:

@@ -6,7 +6,7 @@ Choose it in verl's SFT trainer with `data.custom_cls.path=pkg://verl_agentic.da
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from verl_agentic.data.rows import numbered_records, write_json_lines
 from verl_agentic.errors import DataError
 
 
-def write_sft(episodes: Iterable[Episode], path: Path) -> int:
-    """Writes the training rows of all episodes that are not void; returns how many."""
+def write_sft(episodes: Iterable[Episode], path: Path, *, marks: Mapping[str, Any] | None = None) -> int:
+    """Writes the training rows of all episodes that are not void, each with the marks; returns how many."""
     records = (
         {
             "input_ids": trajectory.token_ids,
             "loss_mask": [0] * len(trajectory.prompt_ids) + trajectory.response_mask,
+            **(marks or {}),
         }
         for episode in episodes
         if not episode.is_void

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
@@ -35,6 +35,10 @@ class BackendConfig:
     best_of: int = 1
     """Number of turns that are sampled in place of each; `value` chooses one."""
     value: QFunction | TokenValue | None = None
+    diversity: float = 0.0
+    """Weight of the similarity to turns that earlier attempts at a task have taken."""
+    taken: dict[tuple[str, int], list[set[str]]] = field(default_factory=dict)
+    """Turns that attempts have taken; see `BestOfPolicy`."""
     has_default_context: bool = False
     """Whether `limits.max_context_tokens` is a default, in whose place comes the model's, if the server reports it."""
 
@@ -59,10 +63,17 @@ async def connect(mode: Mode, config: BackendConfig) -> Callable[[EvaluationAtte
 
 def _choosing(backend: PolicyBackend, config: BackendConfig) -> PolicyBackend:
     """Returns a backend whose turns are the best of several, if the config asks for it."""
-    if config.value is None:
+    if config.value is None and not config.diversity:
         return backend
     setup = backend.setup
-    policy = BestOfPolicy(policy=setup.policy, tokenizer=setup.tokenizer, value=config.value, count=config.best_of)
+    policy = BestOfPolicy(
+        policy=setup.policy,
+        tokenizer=setup.tokenizer,
+        value=config.value,
+        count=config.best_of,
+        diversity=config.diversity,
+        taken=config.taken,
+    )
     return replace(backend, setup=replace(setup, policy=policy))
 
 
