@@ -64,6 +64,7 @@ EPISODES = {
     },
     "guidance": False,
     "constraint": "!answer U search",
+    "constraint_masks": True,
     "branching": {"initial": 2, "beam": 2, "probability": 0.5, "entropy_weight": 0.2, "entropy_tokens": 20},
     "max_void_share": 0.25,
     "external_sessions": 1,

@@ -127,3 +127,10 @@ def test_rows_with_their_own_seed_do_not_depend_on_their_neighbours() -> None:
 def test_values_out_of_range_are_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{name} must be .*, got "):
         SamplingParams(**{name: value})
+
+
+def test_only_allowed_ids_are_sampled_and_log_probs_stay_those_of_the_vocabulary() -> None:
+    assert_close(frequencies(allowed_token_ids=(3, 1)), softmax({1: 1.0, 3: 0.0}))
+    ids, log_probs = sample(torch.tensor([LOGITS]), [row(allowed_token_ids=(4,))], generator=torch.Generator())
+    assert ids == [4] and log_probs[0] == pytest.approx(math.log(softmax(dict(enumerate(LOGITS)))[4]))
+    assert SamplingParams.from_mapping({"allowed_token_ids": [4]}).allowed_token_ids == (4,)

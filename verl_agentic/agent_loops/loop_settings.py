@@ -71,6 +71,9 @@ class LoopSettings(Settings):
     constraint: str = ""
     """Linear temporal logic over the names of tools and `answer`, such as `!answer U search`. Calls and answers that it
     forbids are not executed. If only one tool is allowed, the turn begins with its call, untrained. Empty: any call."""
+    constraint_masks: bool = False
+    """Whether the engine itself may only choose among the calls that `constraint` allows, where it does not allow the
+    answer. The turn then begins with the call, untrained. Needs vLLM or `rollout.name=agentic`."""
     guidance: bool = False
     """Retries failed episodes with the environment's hint about the failure."""
     branching: Branching | None = None
@@ -103,6 +106,8 @@ class LoopSettings(Settings):
             )
         if self.constraint:
             parse_ltl(self.constraint)
+        elif self.constraint_masks:
+            raise ConfigError("constraint_masks masks calls that a constraint forbids, got none; set constraint")
         turns, temperature = self.max_turns_schedule, self.temperature_schedule
         if turns is not None and turns.minimum < 1:
             raise ConfigError(f"max_turns_schedule must never be below 1, got {turns}; raise it")

@@ -48,6 +48,7 @@ class _Request(BaseModel):
     seed: int | None = None
     stop: str | list[str] = []
     stop_token_ids: list[int] = []
+    allowed_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
@@ -73,6 +74,7 @@ class _Request(BaseModel):
             seed=None if self.seed is None else self.seed + choice,
             stop=tuple(self.stops),
             stop_token_ids=tuple(self.stop_token_ids),
+            allowed_token_ids=tuple(self.allowed_token_ids or ()),
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
         )

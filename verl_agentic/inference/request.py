@@ -27,6 +27,8 @@ class SamplingParams(Settings):
     """Texts that end the generation."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end the generation, beside the model's own end tokens."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """The only ids that may be sampled. Empty: all. Log-probs stay those of the whole vocabulary."""
     include_stop_str_in_output: bool = True
     """False removes the tokens that overlap a stop text."""
     repetition_penalty: float = setting(1.0, above=0)
@@ -49,7 +51,8 @@ class SamplingParams(Settings):
         given = {("max_tokens" if k == "max_new_tokens" else k): v for k, v in values.items()}
         stop = given.get("stop") or ()
         given["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
-        given["stop_token_ids"] = tuple(given.get("stop_token_ids") or ())
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            given[name] = tuple(given.get(name) or ())
         # vLLM counts alternatives here, and 0 alternatives still means the sampled token's own log-prob.
         logprobs = given.get("logprobs", True)
         given["logprobs"] = logprobs is not None and logprobs is not False

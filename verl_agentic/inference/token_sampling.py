@@ -13,8 +13,8 @@ from verl_agentic.inference.request import Running
 def sample(logits_BV: Tensor, rows: Sequence[Running], *, generator: torch.Generator) -> tuple[list[int], list[float]]:
     """Returns one sampled id per row, and its log-prob under `log_softmax(logits / temperature)`.
 
-    Top-k, top-p and repetition penalty change the sampled distribution but not the log-prob, which equals a trainer's
-    for the same logits. At temperature 0 the log-prob is that of temperature 1.
+    Allowed ids, top-k, top-p and repetition penalty change the sampled distribution but not the log-prob, which equals
+    a trainer's for the same logits. At temperature 0 the log-prob is that of temperature 1.
 
     Args:
         logits_BV: `[B, V]` logits of the last position.
@@ -49,12 +49,15 @@ def _noise(shaped_BV: Tensor, rows: Sequence[Running], generator: torch.Generato
 
 
 def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> Tensor:
-    """Returns the log-probs to sample from, with penalty, top-k and top-p of each row."""
+    """Returns the log-probs to sample from, with penalty, allowed ids, top-k and top-p of each row."""
     vocab = logits_BV.shape[-1]
     special = [
         i
         for i, row in enumerate(rows)
-        if row.params.repetition_penalty != 1.0 or 0 < row.params.top_k < vocab or row.params.top_p < 1.0
+        if row.params.repetition_penalty != 1.0
+        or 0 < row.params.top_k < vocab
+        or row.params.top_p < 1.0
+        or row.params.allowed_token_ids
     ]
     if not special:
         return log_probs_BV
@@ -64,6 +67,9 @@ def _shape(logits_BV: Tensor, log_probs_BV: Tensor, rows: Sequence[Running]) -> 
         logits_V = logits_BV[i]
         if params.repetition_penalty != 1.0:
             logits_V = _penalise(logits_V, rows[i].token_ids, params.repetition_penalty)
+        if params.allowed_token_ids:
+            allowed = torch.tensor(params.allowed_token_ids, device=logits_V.device)
+            logits_V = torch.full_like(logits_V, -torch.inf).index_copy(0, allowed, logits_V[allowed])
         row_V = torch.log_softmax(logits_V / (params.temperature or 1.0), dim=-1)
         if 0 < params.top_k < vocab:
             floor = torch.topk(row_V, params.top_k).values[-1]

@@ -11,7 +11,7 @@ from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
 
 from verl_agentic.agent_loops.attempt.ltl import ANSWER, LtlAutomaton
 from verl_agentic.agent_loops.loop_settings import read_loop_settings
-from verl_agentic.agent_loops.policies.policy import ScriptedPolicy
+from verl_agentic.agent_loops.policies.policy import Completion, ScriptedPolicy
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import EnvRow
@@ -56,6 +56,21 @@ async def play(spec: str, *turns: str) -> tuple[Episode, Env]:
     limits = replace(LIMITS, max_response_tokens=2_000, max_context_tokens=3_000, max_turns=len(turns), max_retries=0)
     chosen = episode_setup(policy, limits, constraint=spec)
     return await run_episode(ROW, make_env=lambda row: env, setup=chosen, request_id="r"), env
+
+
+async def play_masked(
+    spec: str, *turns: str, masks: bool = True, kind: type[Choosing] | None = None
+) -> tuple[Episode, Env, Choosing]:
+    env = Env(ROW)
+
+    def next_text(messages: Sequence[Message]) -> str:
+        return turns[sum(message.role == "assistant" for message in messages)]
+
+    policy = (kind or Choosing)(next_text, encode=encode, end_ids=[END])
+    limits = replace(LIMITS, max_response_tokens=2_000, max_context_tokens=3_000, max_turns=len(turns), max_retries=0)
+    chosen = episode_setup(policy, limits, constraint=spec, constraint_masks=masks)
+    episode = await run_episode(ROW, make_env=lambda row: env, setup=chosen, request_id="r")
+    return episode, env, policy
 
 
 def traces(spec: str, *, length: int) -> set[tuple[str, ...]]:
@@ -111,6 +126,43 @@ async def test_the_only_allowed_call_is_written_for_the_policy_and_is_not_traine
     assert [decode(row.response_ids[s.start : s.end]) for s in forced] == ["call:search", "call:python"]
     assert not any(any(row.response_mask[s.start : s.end]) for s in forced)
     assert episode.numbers()["forced_tokens"] == len("call:search" + "call:python")
+
+
+class Choosing(ScriptedPolicy):
+    """Prefers the last of the allowed tokens, and keeps what it was asked."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self.asked: list[tuple[str, str]] = []
+
+    async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
+        self.asked.append((decode(prompt_ids)[-5:], decode(allowed)))
+        return Completion(token_ids=[allowed[-1]], log_probs=[-1.0], finish_reason="length")
+
+
+async def test_with_masks_the_engine_chooses_among_the_allowed_calls_and_nothing_of_it_is_trained() -> None:
+    episode, env, policy = await play_masked("(search | python) & X answer", "", "42")
+    assert policy.asked == [("call:", "ps")]
+    assert env.ran == ["search"] and episode.reward.outcome == 1.0
+    (row,) = episode.trajectories
+    forced = [s for s in row.segments() if s.kind is SegmentKind.FRAMEWORK]
+    assert decode(row.response_ids[forced[0].start : forced[0].end]) == "call:search"
+    assert not any(any(row.response_mask[s.start : s.end]) for s in forced)
+
+
+async def test_nothing_is_masked_where_the_answer_is_allowed_or_without_the_setting() -> None:
+    _, _, free = await play_masked("G(search -> F answer)", "42")
+    _, _, off = await play_masked("X true", "call:search", "42", masks=False)
+    assert free.asked == off.asked == []
+
+
+async def test_an_engine_that_ignores_the_mask_voids_the_episode() -> None:
+    class Deaf(Choosing):
+        async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
+            return Completion(token_ids=[0], log_probs=[-1.0], finish_reason="length")
+
+    episode, _, _ = await play_masked("X true", "42", kind=Deaf)
+    assert episode.is_void and "it ignores allowed_token_ids" in str(episode.error)
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,15 @@ class ServerPolicy:
         self, prompt_ids: Sequence[int], *, messages: Sequence[Message], max_tokens: int, request_id: str
     ) -> Completion:
         """Samples one turn on a server; the log-probs are those of the processed distribution."""
+        return await self._sample(prompt_ids, max_tokens=max_tokens, request_id=request_id)
+
+    async def _sample(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, **params: Any
+    ) -> Completion:
         output = await self._client.generate(
             request_id=request_id,
             prompt_ids=list(prompt_ids),
-            sampling_params={**self._sampling_params, "max_tokens": max_tokens},
+            sampling_params={**self._sampling_params, "max_tokens": max_tokens, **params},
         )
         return Completion(
             token_ids=output.token_ids,
@@ -130,6 +135,15 @@ class ServerPolicy:
         is_full = output.stop_reason == "length" or len(output.token_ids) >= max_tokens
         has_ended = bool(output.token_ids) and output.token_ids[-1] in self._end_ids
         return "length" if is_full and not has_ended else "stop"
+
+
+class ChoosingServerPolicy(ServerPolicy):
+    """verl's servers of vLLM and of ours, which can restrict a token to some ids. SGLang's cannot."""
+
+    async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
+        """Samples one of the allowed tokens; see `Chooser.choose`."""
+        allowed_ids = list(allowed)
+        return await self._sample(prompt_ids, max_tokens=1, request_id=request_id, allowed_token_ids=allowed_ids)
 
 
 @register("env_agent")
@@ -258,19 +272,22 @@ class EnvAgentLoop(AgentLoopBase):
         if not params.get("temperature"):
             # A greedy session is a baseline: nothing of it is left to chance.
             exploration = replace(exploration, epsilon_tool=0.0)
+        engine = str(self.rollout_config.get("name"))
+        policy = ServerPolicy if engine == "sglang" else ChoosingServerPolicy
         return EpisodeSetup(
-            policy=ServerPolicy(
+            policy=policy(
                 self.server_manager,
                 sampling_params=params,
                 codec=self._codec,
                 end_ids=[cast("Any", self.tokenizer).eos_token_id],
-                engine=str(self.rollout_config.get("name")),
+                engine=engine,
             ),
             codec=self._codec,
             tokenizer=cast("Any", self.tokenizer),
             limits=settings.limits_at(step) if is_training else settings.limits,
             compaction=settings.compaction,
             constraint=settings.constraint,
+            constraint_masks=settings.constraint_masks,
             guidance=settings.guidance and is_training,
             exploration=exploration,
             has_rubric=self._is_scored_by_verl,

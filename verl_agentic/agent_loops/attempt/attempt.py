@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from verl_agentic.agent_loops.attempt import boundary_checks, compaction
+from verl_agentic.agent_loops.attempt.call_choice import choose_call
 from verl_agentic.agent_loops.attempt.compaction import Compaction
 from verl_agentic.agent_loops.attempt.episode_setup import EpisodeSetup as EpisodeSetup
 from verl_agentic.agent_loops.attempt.exploration import Exploration
@@ -262,18 +263,20 @@ class Attempt:
         exploration, codec = self.setup.exploration, self.setup.codec
         with boundary(DataError, "the row's partial solution"):
             text = exploration.beginning(self.row) if not self.actions else ""
-        if self._constraint is not None and self._constraint.only_call and self._last_turn is None:
-            text = codec.call_prefix(self._constraint.only_call)
+        required = self._constraint.required_calls if self._constraint is not None and self._last_turn is None else ()
+        if len(required) == 1:
+            text = codec.call_prefix(required[0])
         elif not text and exploration.epsilon_tool and self._last_turn is None:
             tool = exploration.tool(self._turn, self._tool_names)
             text = codec.call_prefix(tool) if tool is not None else ""
         if not text and self._turn_limits.tool:
             text = codec.call_prefix(self._turn_limits.tool)
-        if not text:
-            return []
-        ids = list(self.setup.tokenizer.encode(text, add_special_tokens=False))
-        budget, _, _ = self._budget()
-        if len(ids) >= budget:
+        masks = len(required) > 1 and self.setup.constraint_masks
+        beginnings = [codec.call_prefix(tool) for tool in required] if masks else [text]
+        options = [list(self.setup.tokenizer.encode(one, add_special_tokens=False)) for one in beginnings if one]
+        choosing = choose_call(self.setup.policy, options, stream=self.trajectory.token_ids, request_id=self.request_id)
+        ids = await self._timed(_guarded(choosing, PolicyError, "choosing a call"), "choosing a call")
+        if not ids or len(ids) >= self._budget()[0]:
             return []
         self.trajectory.append_context(ids, turn=self._turn, kind=SegmentKind.FRAMEWORK)
         self.info["forced_tokens"] += len(ids)

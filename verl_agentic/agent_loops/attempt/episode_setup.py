@@ -29,5 +29,7 @@ class EpisodeSetup:
     """Text that is added to the prompt of the environment, such as one of an evolving population."""
     constraint: str = ""
     """Specification in linear temporal logic of the calls that may come next; see `ltl`. Empty: any."""
+    constraint_masks: bool = False
+    """Whether the engine may only choose among allowed calls, where the answer is not allowed."""
     has_rubric: bool = False
     """Whether a rubric scores the episode later, so that the environment need not."""

@@ -224,10 +224,10 @@ class CallConstraint:
         self._state = self._automaton.start
 
     @property
-    def only_call(self) -> str:
-        """The tool that must come next; empty if there is a choice, or the answer must come."""
+    def required_calls(self) -> tuple[str, ...]:
+        """The tools of which one must come next; empty if the answer may come."""
         allowed = self._automaton.allowed(self._state)
-        return allowed[0] if len(allowed) == 1 and allowed[0] != ANSWER else ""
+        return () if ANSWER in allowed else allowed
 
     def apply(self, action: Action) -> Action:
         """Returns the action with its forbidden calls as errors; the others change the state.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from verl_agentic.types import Message
 
@@ -41,6 +41,19 @@ class Policy(Protocol):
             messages: the same conversation as messages; unused by token policies.
             max_tokens: maximum number of tokens, at least 1.
             request_id: the same for all turns of an episode, so that a server can reuse its cache.
+
+        Raises:
+            PolicyError: the server failed; the trajectory becomes void.
+        """
+        ...
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A policy whose engine can restrict a token to some ids (vLLM's `allowed_token_ids`)."""
+
+    async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
+        """Samples the next token among `allowed`, by the policy's own preferences.
 
         Raises:
             PolicyError: the server failed; the trajectory becomes void.
@@ -99,6 +112,14 @@ class EnginePolicy:
     ) -> Completion:
         """Samples one turn; see `Policy.generate`."""
         params = dataclasses.replace(self._params, max_tokens=max_tokens)
+        return await self._sample(prompt_ids, params, request_id)
+
+    async def choose(self, prompt_ids: Sequence[int], *, allowed: Sequence[int], request_id: str) -> Completion:
+        """Samples one of the allowed tokens; see `Chooser.choose`."""
+        params = dataclasses.replace(self._params, max_tokens=1, allowed_token_ids=tuple(allowed))
+        return await self._sample(prompt_ids, params, request_id)
+
+    async def _sample(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str) -> Completion:
         generation = await self._engine.generate(prompt_ids, params, request_id=request_id)
         return Completion(
             token_ids=generation.token_ids,
