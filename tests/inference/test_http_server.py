@@ -288,3 +288,16 @@ async def test_an_engine_that_has_ended_is_answered_with_503(tiny_model: Path, t
     with answering(make_app(Served(engine=engine, tokenizer=tiny_chat[0], chat=tiny_chat[1], name="tiny"))) as service:
         response = await asyncio.to_thread(post, service, "completions", prompt="a")
     assert response.status_code == 503 and response.json()["error"]["type"] == "server_error"
+
+
+def test_only_allowed_ids_come_out(service: Service, served: Served) -> None:
+    names = [served.tokenizer.encode(name, add_special_tokens=False)[0] for name in ("search", "python")]
+    body = {"prompt": "What is 6*7?", "max_tokens": 4, "temperature": 1.0, "return_token_ids": True, "ignore_eos": True}
+    sampled = {
+        token
+        for seed in range(4)
+        for token in complete(service, **body, seed=seed, allowed_token_ids=names)["choices"][0]["token_ids"]
+    }
+    assert sampled == set(names)
+    refused = post(service, "completions", **body, allowed_token_ids=[10**7])
+    assert refused.status_code == 400 and "allowed_token_ids must lie in the vocabulary" in refused.text

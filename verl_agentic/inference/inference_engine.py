@@ -188,6 +188,11 @@ class InferenceEngine:
                 f"a prompt id lies outside the vocabulary of {self._vocab_size}, got {min(prompt_ids)} to "
                 f"{max(prompt_ids)}; use the model's own tokenizer"
             )
+        if not all(0 <= token < self._vocab_size for token in params.allowed_token_ids):
+            raise ConfigError(
+                f"allowed_token_ids must lie in the vocabulary of {self._vocab_size}, got {params.allowed_token_ids}; "
+                "use the model's own tokenizer"
+            )
         generator = None
         if params.seed is not None:
             generator = torch.Generator(device=self._decoder.cache_shape.device).manual_seed(params.seed)
