@@ -308,7 +308,8 @@ def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
 def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
-    best_of = {"best_of": args.best_of, "q": args.q or str(args.phi)} if args.best_of > 1 else {}
+    by = {"best_of": args.best_of, "q": args.q or str(args.phi)} if args.best_of > 1 else {}
+    best_of = by | ({"diversity": args.diversity} if args.diversity else {})
     named = {name: getattr(args, name) for name in names}
     return {**named, "mode": _mode(args), "config": dict(config), "request": args.request, **best_of}
 
@@ -374,8 +375,8 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
         has_value = bool(args.q or args.phi)
         if not (has_value or args.diversity > 0) or args.best_of < 2 or not is_varied or args.diversity < 0:
             raise ConfigError(
-                f"--best-of takes --q, --phi or --diversity, at least 2 turns, a temperature above 0 and no "
-                f"--sampling-seed, got --best-of {args.best_of}, --q {args.q}, --diversity {args.diversity}; change them"
+                "--best-of takes --q, --phi or --diversity, at least 2 turns, a temperature above 0 and no "
+                f"--sampling-seed, got --best-of {args.best_of}, --q {args.q}, --diversity {args.diversity}; change it"
             )
         if args.diversity and args.ray:
             raise ConfigError("--diversity compares the attempts of one process, got --ray; leave one out")
