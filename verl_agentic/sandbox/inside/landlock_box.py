@@ -4,9 +4,7 @@ A box is one Landlock domain that signals cannot leave. So the box kills leftove
 it may reach. Programs run in a nested domain, from which they cannot reach the box.
 
     <base>/bin                  links to the interpreter
-    <base>/boxes/<number>       folders of a box, allowed by its rules only
-        home/work, home/tmp     the sandbox's, until a reset
-        fresh/work, fresh/tmp   of a single execution
+    <base>/boxes/<number>       the folder of a box, allowed by its rules only
 """
 
 from __future__ import annotations
@@ -17,29 +15,24 @@ import resource
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import box, child, files, frames, landlock, rootfs, seccomp, syscalls, zygote
+from . import box, child, files, folder_box, frames, landlock, rootfs, seccomp, syscalls, zygote
 
 _USERS, _NUM_USERS, _USERS_OF_A_ZYGOTE = 3 << 29, 1 << 26, 1000  # above those that `namespaces` takes
 _UID_MAP = "/proc/self/uid_map"
 _COUNT_S = 1.0  # how long a count of the user's processes is cached
-_SNAPSHOT_DISKS = 4  # a snapshot may be larger than the disk: holes count
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Files that libraries read at start, in addition to those of `rootfs`.
 _ETC = ("/etc/ssl/openssl.cnf", f"/etc/python{sys.version_info[0]}.{sys.version_info[1]}")
 
-if TYPE_CHECKING:
-    State = list[tuple[Any, ...]]
 
-
-class LandlockBox(box.Box):
+class LandlockBox(folder_box.FolderBox):
     """A box whose programs see the allowed files of the machine under their own names."""
 
     def __init__(self, connection: frames.Connection, setup: dict[str, Any], *, folder: str) -> None:
         """Takes the connection, the trainer's configuration, and a folder that only this user may enter."""
-        super().__init__(connection, setup)
-        self._folder = folder
+        super().__init__(connection, setup, folder=folder)
         self._filter = syscalls.Filter(
             seccomp.program(
                 syscalls.machine(),
@@ -50,9 +43,6 @@ class LandlockBox(box.Box):
             )
         )
         self._count, self._counted_at = 0, -_COUNT_S
-        self._kept: list[int] = []
-        self._fresh: child.Station | None = None
-        self._unused: State | None = None
         self._station = self._make_place("home")
 
     def serve(self) -> None:
@@ -75,54 +65,6 @@ class LandlockBox(box.Box):
             os.rmdir(self._folder)
         finally:
             os._exit(0)
-
-    def _run(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        return super()._run(self._adapted(request), blob)
-
-    def _run_fresh(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        if self._fresh is None:
-            self._fresh = self._make_place("fresh")
-            self._unused = _state(self._fresh)
-        station = self._fresh
-        try:
-            return self._execute(request, blob, namespaces=0, mounts=(), work=station.work, station=station)
-        finally:
-            # Most programs write no file, and making folders costs more than checking them.
-            if _state(station) != self._unused or self._unused is None:
-                self._fresh = None
-                self._remove_place(station)
-
-    def _open(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        return super()._open(self._adapted(request), blob)
-
-    def _snapshot(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        """Packs the working folder into an unnamed file, which code of the same user cannot change."""
-        self._end_all()
-        path = f"{self._folder}/snapshot"
-        kept = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        os.unlink(path)
-        try:
-            with open(kept, "wb", closefd=False) as file:
-                files.pack(self._station.work, file, max_bytes=_SNAPSHOT_DISKS * self._setup["disk_mb"] * 2**20)
-        except OSError as error:
-            os.close(kept)
-            return {"refused": f"the working folder could not be kept, got {error}"}, ()
-        self._kept.append(kept)
-        return {"snapshot": len(self._kept)}, ()
-
-    def _reset(self, request: dict[str, Any], blob: memoryview) -> box.Answer:
-        """Makes new folders and unpacks the snapshot, if any, into the working folder."""
-        number = request["snapshot"]
-        if number is not None and not 1 <= number <= len(self._kept):
-            return {"bad_path": f"snapshots 1 to {len(self._kept)} are there, got {number}"}, ()
-        self._end_all()
-        self._remove_place(self._station)
-        self._station = self._make_place("home")
-        if number is not None:
-            os.lseek(self._kept[number - 1], 0, os.SEEK_SET)
-            with open(self._kept[number - 1], "rb", closefd=False) as file:
-                files.unpack(file, self._station.work)
-        return {}, ()
 
     def _make_place(self, name: str) -> child.Station:
         """Returns a new place for programs, accessible by their rules only."""
@@ -154,6 +96,12 @@ class LandlockBox(box.Box):
         files.empty(station.disk.folder)
         os.rmdir(station.disk.folder)
 
+    def _unnamed_file(self) -> int:
+        path = f"{self._folder}/snapshot"
+        kept = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)
+        return kept
+
     def _adapted(self, request: dict[str, Any]) -> dict[str, Any]:
         """Adds the user's other processes to the limit: the box, or all of the trainer's."""
         others = 1 if self._setup["change_user"] else self._processes_of_user()
@@ -176,28 +124,6 @@ class LandlockBox(box.Box):
             resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
             self._count, self._counted_at = low, time.monotonic()
         return self._count
-
-
-def _state(station: child.Station) -> State | None:
-    """Returns the state of a place's folders and their entries; None if it is not readable.
-
-    Any change by code updates the ctime, which programs cannot set.
-    """
-    assert station.disk is not None
-    path = station.disk.folder
-    try:
-        return [_state_of(folder) for folder in (path, f"{path}/work", f"{path}/tmp")]
-    except OSError:
-        return None
-
-
-def _state_of(folder: str) -> tuple[Any, ...]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NOATIME)
-    try:
-        names, now = sorted(os.listdir(descriptor)), os.fstat(descriptor)
-        return names, now.st_ino, now.st_mode, now.st_atime_ns, now.st_mtime_ns, now.st_ctime_ns
-    finally:
-        os.close(descriptor)
 
 
 def _can_fork(limit: int, hard: int) -> bool:
