@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import json
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from verl_agentic.errors import ConfigError, SandboxError, SandboxUnavailableError
-from verl_agentic.sandbox import box_client
+from verl_agentic.sandbox import box_client, shipped_sources
 from verl_agentic.sandbox.box_client import BoxClient, BoxSession
 from verl_agentic.sandbox.docker.attached_stream import StdoutReader, open_stdio
 from verl_agentic.sandbox.docker.docker_engine import Engine, Shape
@@ -22,9 +19,8 @@ from verl_agentic.sandbox.interface import Command, CommandResult, Limits, Sessi
 
 InThread = Callable[..., Awaitable[Any]]
 # Reads the modules of `inside` from stdin, so nothing of the host is mounted, and the image needs only Python.
-_START = """
-import json, os, sys
-from importlib.machinery import ModuleSpec
+_START = f"""
+import os, sys
 def take(count):
     data = b""
     while len(data) < count:
@@ -33,19 +29,11 @@ def take(count):
             sys.exit("no box came in")
         data += piece
     return data
-class Given:
-    sources = json.loads(take(int.from_bytes(take(4), "little")).decode())
-    def find_spec(self, name, path=None, target=None):
-        return ModuleSpec(name, self, is_package=name == "inside") if name in self.sources else None
-    def create_module(self, spec):
-        return None
-    def exec_module(self, module):
-        exec(compile(self.sources[module.__name__], module.__name__, "exec"), module.__dict__)
-sys.meta_path.insert(0, Given())
+given = take(int.from_bytes(take(4), "little"))
+{shipped_sources.IMPORTER}
 from inside.container import main
 main()
 """
-_INSIDE = Path(__file__).parents[1] / "inside"
 _GREETING_S = 60.0
 
 
@@ -180,7 +168,8 @@ async def start_box(
         stack.callback(writer.close)
         life.reader = reader
         setup = {"imports": list(imports), "disk_mb": shape.disk_mb, "env": box_client.ENVIRONMENT}
-        writer.write(_sources() + frames.request(setup))
+        sources = shipped_sources.sources()
+        writer.write(len(sources).to_bytes(4, "little") + sources + frames.request(setup))
         await in_thread(engine.start, container)
         greeting = await _greet(reader, expect_seccomp=expect_seccomp)
         stack.pop_all()
@@ -231,13 +220,6 @@ async def _greet(reader: StdoutReader, *, expect_seccomp: bool) -> dict[str, Any
             "use another engine or image"
         )
     return greeting
-
-
-@functools.cache
-def _sources() -> bytes:
-    sources = {f"inside.{path.stem}": path.read_text() for path in sorted(_INSIDE.glob("*.py"))}
-    text = json.dumps({"inside": sources.pop("inside.__init__"), **sources}).encode()
-    return len(text).to_bytes(4, "little") + text
 
 
 def _keep(packed: bytes) -> IO[bytes]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import random
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ from verl_agentic.errors import (
     SandboxError,
     SandboxUnavailableError,
 )
+from verl_agentic.sandbox.attempts import pause_s
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
 from verl_agentic.sandbox.isolation import Isolation
 from verl_agentic.sandbox.run_code.run_code_wire import SERVICE, result_of
@@ -38,7 +38,6 @@ except ImportError as cause:
 URL_VARIABLE, TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_URL", "VERL_AGENTIC_SANDBOX_TOKEN"
 _RUN_CODE = "/run_code"
 _HEALTH_TIMEOUT_S = 10.0
-_MAX_PAUSE_S = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +143,7 @@ class RemoteBackend:
             attempt += 1
             if self._client is None:
                 raise SandboxError("the backend is closed, got a call to it; start it again")
-            pause_s = min(_MAX_PAUSE_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)
+            asked_s = None
             try:
                 response = await self._client.post(self._url + _RUN_CODE, json=body)
             except httpx.TransportError as cause:
@@ -155,10 +154,10 @@ class RemoteBackend:
                 if response.status_code == 200:
                     return _json(response)
                 failure = _failure(response)
-                pause_s = max(pause_s, _seconds(response.headers.get("retry-after")))
+                asked_s = _seconds(response.headers.get("retry-after"))
             if attempt >= self._config.max_attempts:
                 raise failure
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_s(attempt, asked_s=asked_s))
 
 
 class RemoteSandbox:
@@ -297,6 +296,6 @@ def _json(response: httpx.Response) -> Any:
 
 def _seconds(text: str | None) -> float:
     try:
-        return min(_MAX_PAUSE_S, float(text or 0))
+        return float(text or 0)
     except ValueError:
         return 0.0
