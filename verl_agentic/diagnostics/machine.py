@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from verl_agentic.finding import Finding
 from verl_agentic.sandbox.backends import BackendProbe, probe_all
+from verl_agentic.sandbox.elsewhere.providers import states
 
 _PACKAGES = ("verl-agentic", "verl", "torch", "ray", "transformers", "tensordict", "TransferQueue", "math-verify")
 _NEEDED_MEMORY_GB, _NEEDED_DISK_GB, _NEEDED_SHM_GB = 8.0, 2.0, 0.5
@@ -31,7 +32,7 @@ def machine_checks(*, supported_verl: str = "") -> list[Finding]:
         supported_verl: versions of verl that fit although pip would not install them, as a specifier.
     """
     checks: list[Callable[[], Finding]] = [_python, _cpu, _cores, _memory, _shm, _disk, _accelerator]
-    return [*_versions(supported_verl), *(check() for check in checks), *_sandboxes()]
+    return [*_versions(supported_verl), *(check() for check in checks), *_sandboxes(), _elsewhere()]
 
 
 def _python() -> Finding:
@@ -162,6 +163,11 @@ def _sandbox(probe: BackendProbe, *, isolates: bool) -> Finding:
         return Finding(check=name, status="ok", found=f"{probe.refusal} (another one works)")
     advice = "another one works, see docs/sandboxes.md" if isolates else "tools cannot run untrusted code"
     return Finding(check=name, status="warn" if isolates else "fail", found=probe.refusal, advice=advice)
+
+
+def _elsewhere() -> Finding:
+    found = ". ".join(f"{name}: {state}" for name, state in states().items())
+    return Finding(check="sandboxes elsewhere", status="ok", found=found)
 
 
 def _cgroup_cores() -> float | None:

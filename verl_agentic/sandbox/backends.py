@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -29,7 +30,9 @@ _logger = logging.getLogger(__name__)
 
 AUTO_ORDER = ("namespaces", "docker", "landlock", "local")
 """Safest and cheapest first; `local` only if `at_least` allows it, and never as root."""
-NAMES = (*AUTO_ORDER, "remote", "auto")
+ELSEWHERE = ("daytona", "e2b", "kubernetes", "modal")
+"""Machines of a provider, which cost money. `auto` never uses them."""
+NAMES = (*AUTO_ORDER, "remote", *ELSEWHERE, "auto")
 _ISOLATION = {
     "local": Isolation.PROCESS_LIMITS,
     "landlock": Isolation.LANDLOCK,
@@ -44,6 +47,10 @@ _LACKS = {
     "landlock": "images, read-only trees; names of the host's packages are visible",
     "local": "images, read-only trees, hidden packages of the host, a limit on the disk",
     "remote": "images, trees, files between runs, sessions, snapshots",
+    "daytona": "read-only trees",
+    "e2b": "images, read-only trees",
+    "kubernetes": "images, read-only trees",
+    "modal": "read-only trees",
 }
 
 
@@ -144,7 +151,7 @@ def make_backend(name: str, *, at_least: Isolation | str | None = None, **option
     """Returns a backend, not yet started.
 
     Args:
-        name: `namespaces`, `docker`, `landlock`, `remote`, `local`, or `auto`.
+        name: `namespaces`, `docker`, `landlock`, `remote`, `local`, a provider of `ELSEWHERE`, or `auto`.
         at_least: minimum isolation; None as in `required`.
         options: fields of the backend's configuration; with `auto`, of each backend by its name.
 
@@ -279,12 +286,22 @@ def _remote(options: Mapping[str, Any]) -> Backend:
     return RemoteBackend(read_settings(RemoteConfig, options, section="remote"))
 
 
+def _elsewhere(name: str, options: Mapping[str, Any]) -> Backend:
+    from verl_agentic.sandbox.elsewhere.elsewhere_backend import ElsewhereBackend
+    from verl_agentic.sandbox.elsewhere.providers import PROVIDERS
+
+    make, config = PROVIDERS[name]
+    settings = read_settings(config, options, section=name)
+    return ElsewhereBackend(make(settings), settings)
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Backend]] = {
     "local": _local,
     "landlock": _landlock,
     "namespaces": _namespaces,
     "docker": _docker,
     "remote": _remote,
+    **{name: functools.partial(_elsewhere, name) for name in ELSEWHERE},
 }
 
 

@@ -30,7 +30,9 @@ def packed(tree: Tree) -> tuple[list[list[Any]], bytes]:
 def refuse_image(name: str, image: str | None) -> None:
     """Raises ConfigError if an image is asked of a backend that has none."""
     if image is not None:
-        raise ConfigError(f"only the backend docker has images, got image={image!r} for {name}; use docker")
+        raise ConfigError(
+            f"only docker, daytona and modal have images, got image={image!r} for {name}; use one of them"
+        )
 
 
 def refuse_trees(name: str, trees: Sequence[Tree]) -> None:

@@ -1,4 +1,4 @@
-"""`verl-agentic sandbox backends`: tests each backend on this machine; shows its speed or its fault."""
+"""`verl-agentic sandbox backends`: tests each backend of this machine; shows its speed or its fault."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from verl_agentic.sandbox.backends import BackendProbe, probe_all
+from verl_agentic.sandbox.elsewhere.providers import states
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
                 {
                     "auto": auto,
                     "backends": [{**asdict(probe), "works": probe.works, "lacks": probe.lacks} for probe in probes],
+                    "elsewhere": states(),
                 }
             )
         )
@@ -50,3 +52,5 @@ def _show(probes: Sequence[BackendProbe]) -> None:
     for probe in probes:
         if not probe.works:
             console.print(Text(f"{probe.name}: {probe.refusal}"))
+    for name, state in states().items():
+        console.print(Text(f"{name}: {state}"))
