@@ -81,3 +81,4 @@ def test_backends_shows_each_with_its_reason(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     for backend in report["backends"]:
         assert backend["works"] or f"{backend['name']}: " in shown
+    assert set(report["elsewhere"]) == {"daytona", "e2b", "kubernetes", "modal"} and "modal: " in shown

@@ -10,6 +10,7 @@ import pytest
 
 from verl_agentic.diagnostics import machine
 from verl_agentic.sandbox.backends import BackendProbe
+from verl_agentic.sandbox.elsewhere import providers
 
 _GIB = 2**30
 _CGROUP = "/sys/fs/cgroup"
@@ -149,6 +150,21 @@ def test_a_backend_that_does_not_work_says_why_and_fails_only_when_no_other_isol
     ]
     assert check(broken, local)[0] == ("fail", "user namespaces are off")
     assert check(broken) == [("fail", "user namespaces are off")]
+
+
+def test_providers_are_listed_with_what_they_need_and_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers.importlib.util, "find_spec", lambda name: None if name == "daytona" else object())
+    monkeypatch.delenv("E2B_API_KEY", raising=False)
+    monkeypatch.setenv("MODAL_TOKEN_ID", "id")
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "secret")
+    check = machine._elsewhere()
+    assert check.status == "ok"
+    for said in (
+        "daytona: not installed; pip install 'verl-agentic[daytona]'",
+        "e2b: installed; set E2B_API_KEY to use it",
+        "modal: can be used, not tested; try: verl-agentic sandbox run --backend modal -- true",
+    ):
+        assert said in check.found
 
 
 def test_a_gpu_with_a_torch_for_cpus_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

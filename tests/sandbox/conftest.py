@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clouds import provider
 
 from verl_agentic.errors import SandboxUnavailableError
-from verl_agentic.sandbox.backends import make_backend
+from verl_agentic.sandbox.backends import ELSEWHERE, make_backend
 from verl_agentic.sandbox.interface import Backend, Sandbox
 
 _IMAGE_SCRIPT = Path(__file__).parents[2] / ".ci" / "docker_image.py"
@@ -55,9 +56,18 @@ def api(docker_image: str) -> Iterator[Any]:
     client.close()
 
 
-@pytest.fixture(params=["namespaces", "landlock", "local", "docker"])
-async def each_backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+@pytest.fixture(params=["namespaces", "landlock", "local", "docker", *ELSEWHERE])
+async def each_backend(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Backend]:
     """Each backend that keeps files; skips one that cannot work here."""
+    if request.param in ELSEWHERE:
+        with provider(request.param, monkeypatch, tmp_path_factory.mktemp("provider")) as cloud:
+            backend = cloud.backend()
+            await backend.start()
+            yield backend
+            await backend.close()
+        return
     options: dict[str, Any] = {"local": {"is_trusted": True}}.get(request.param, {})
     if request.param == "docker":
         request.getfixturevalue("api")

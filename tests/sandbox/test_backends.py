@@ -198,7 +198,7 @@ def test_a_backend_that_is_named_must_isolate_enough_too() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
-        ("chroot", {}, "is one of namespaces, docker, landlock, local, remote, auto, got 'chroot'"),
+        ("chroot", {}, r"is one of namespaces, docker, landlock, local, remote, .*, auto, got 'chroot'"),
         (
             "local",
             {"max_runing": 1},

@@ -10,6 +10,7 @@ import pytest
 from boxes import LIMITS, python
 
 from verl_agentic.errors import ConfigError, DataError, SandboxUnavailableError
+from verl_agentic.sandbox.backends import ELSEWHERE
 from verl_agentic.sandbox.interface import Backend, Command, Limits, Sandbox, Tree
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 from verl_agentic.sandbox.sandbox_pool import PoolConfig, SandboxPool
@@ -150,8 +151,8 @@ async def test_trees_that_cannot_work_are_refused(backend: Backend, trees: list[
     for source, problem in ((tmp_path / "links", "'link' for 'l'"), (tmp_path / "missing", "'no folder'")):
         with pytest.raises(ConfigError, match=problem):
             await backend.create(trees=[Tree(source=source, at="x")])
-    if backend.name != "docker":
-        with pytest.raises(ConfigError, match="only the backend docker has images"):
+    if backend.name not in ("docker", "daytona", "modal"):
+        with pytest.raises(ConfigError, match="only docker, daytona and modal have images"):
             await backend.create(image="python:3.12")
 
 
@@ -166,7 +167,7 @@ async def test_a_tree_beyond_the_disk_is_an_error_of_the_data(backend: Backend, 
 
 
 async def test_changes_of_a_tree_are_limited_by_the_disk(backend: Backend, trees: list[Tree]) -> None:
-    if backend.name in ("local", "landlock"):
+    if backend.name in ("local", "landlock", *ELSEWHERE):
         pytest.skip("no limit on the disk, or one that is checked only now and then")
     sandbox = await backend.create(trees=trees)
     try:
