@@ -83,12 +83,16 @@ class Stage:
         limits: EpisodeLimits = LIMITS,
         **options: Any,
     ) -> tuple[Episode, CharPolicy]:
+        return await self.run(
+            lambda row: make_env(row, agent=agent, score=score, **options), script, row=row, limits=limits
+        )
+
+    async def run(
+        self, make: Any, script: Script, *, row: EnvRow, limits: EpisodeLimits = LIMITS
+    ) -> tuple[Episode, CharPolicy]:
         policy = CharPolicy(script, self.tokenizer, self.codec)
         setup = EpisodeSetup(policy=policy, codec=self.codec, tokenizer=self.tokenizer, limits=limits)
-        episode = await run_episode(
-            row, make_env=lambda row: make_env(row, agent=agent, score=score, **options), setup=setup, request_id="r"
-        )
-        return episode, policy
+        return await run_episode(row, make_env=make, setup=setup, request_id="r"), policy
 
     def text(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(list(ids))
