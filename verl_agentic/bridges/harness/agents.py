@@ -1,4 +1,4 @@
-"""Agents: programs that use the policy through a gateway."""
+"""Kinds of agents: functions, commands, servers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from verl_agentic.bridges.harness.wire import MODEL
+from verl_agentic.bridges.harness.agent import (
+    MAX_OUTPUT_BYTES,
+    SESSION_VARIABLE,
+    SHOWN_CHARS,
+    Agent,
+    AgentFailedError,
+    PolicyEndpoint,
+    check_exit,
+    task_of,
+)
 from verl_agentic.deadlines import in_thread
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import needs_extra
@@ -23,60 +32,10 @@ from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.registry import load_address
 from verl_agentic.sandbox import reaper
 
-_MAX_OUTPUT_BYTES = 1 << 20
-_TEMPORARY_FAILURE = 75
-"""Exit code by which a command reports that infrastructure failed (EX_TEMPFAIL of sysexits.h)."""
 _UNAVAILABLE = (429, 502, 503, 504)
-_SHOWN_CHARS = 500
 _TERMINATE_S = 2.0
-_SESSION_VARIABLE = "VERL_AGENTIC_SESSION"
 _FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
 """Environment variable of a command: a folder that is removed after the episode."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyEndpoint:
-    """The policy, as an agent reaches it in one episode."""
-
-    url: str
-    """Base URL of Anthropic's clients."""
-    api_key: str
-    model: str = MODEL
-
-    @property
-    def base_url(self) -> str:
-        """Base URL of OpenAI's clients."""
-        return f"{self.url}/v1"
-
-    def variables(self) -> dict[str, str]:
-        """Returns environment variables that clients read."""
-        return {
-            "OPENAI_BASE_URL": self.base_url,
-            "OPENAI_API_BASE": self.base_url,
-            "OPENAI_API_KEY": self.api_key,
-            "OPENAI_MODEL": self.model,
-            "ANTHROPIC_BASE_URL": self.url,
-            "ANTHROPIC_API_KEY": self.api_key,
-            "ANTHROPIC_MODEL": self.model,
-            _SESSION_VARIABLE: self.api_key,
-        }
-
-
-class AgentFailedError(Exception):
-    """An agent ended without a result. Never leaves this package."""
-
-
-class Agent(Protocol):
-    """Starts an agent for one episode."""
-
-    async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
-        """Runs the agent to its end and returns its result. Cancelling the call ends the agent.
-
-        Raises:
-            EnvError: infrastructure failed.
-            Exception: the agent failed.
-        """
-        ...
 
 
 def load_agent(agent: str | Sequence[str] | Callable[..., Any]) -> Agent:
@@ -155,11 +114,7 @@ class _CommandAgent:
             code = await process.wait()
         finally:
             await asyncio.shield(asyncio.ensure_future(_terminate(process)))
-        error = _end_of(folder / "stderr")[-_SHOWN_CHARS:]
-        if code == _TEMPORARY_FAILURE:
-            raise EnvError(f"the agent reports failed infrastructure (exit code {code}): {error}")
-        if code:
-            raise AgentFailedError(f"the agent ended with exit code {code}: {error}")
+        check_exit(code, error=_end_of(folder / "stderr"))
         return _end_of(folder / "stdout")
 
 
@@ -175,7 +130,7 @@ class _RemoteAgent:
         session = {"url": endpoint.url, "base_url": endpoint.base_url, "api_key": endpoint.api_key}
         async with httpx.AsyncClient(timeout=None) as client:
             answer = await client.post(self.url, json={**task_of(row), **session, "model": endpoint.model})
-        shown = answer.text[:_SHOWN_CHARS]
+        shown = answer.text[:SHOWN_CHARS]
         if answer.status_code in _UNAVAILABLE:
             raise EnvError(f"the agent's server is not available, got {answer.status_code}: {shown}")
         if answer.status_code != 200:
@@ -183,15 +138,10 @@ class _RemoteAgent:
         return answer.json()
 
 
-def task_of(row: EnvRow) -> dict[str, Any]:
-    """Returns the task of a row as JSON: `prompt` and `extra_info`, without the ground truth."""
-    return {"prompt": [message.to_dict() for message in row.prompt], "extra_info": dict(row.extra)}
-
-
 def _end_of(path: Path) -> str:
     """Returns the end of an output."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _MAX_OUTPUT_BYTES))
+        file.seek(max(0, path.stat().st_size - MAX_OUTPUT_BYTES))
         return file.read().decode(errors="replace")
 
 
@@ -217,7 +167,7 @@ async def _clean_up(session: str, folder: Path) -> None:
 
 
 def _kill_marked(session: str) -> None:
-    mark = f"{_SESSION_VARIABLE}={session}".encode()
+    mark = f"{SESSION_VARIABLE}={session}".encode()
     for _ in range(3):  # a process may fork meanwhile
         marked = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, mark)]
         for pid in marked:

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl_agentic.bridges.harness.agents import Agent, PolicyEndpoint
+from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint
 from verl_agentic.bridges.harness.gateway import Place, shared_gateway
 from verl_agentic.bridges.harness.session import AgentSession, Exchange, OpenSide
 from verl_agentic.bridges.harness.wire import Schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from verl_agentic.bridges.harness.agents import PolicyEndpoint
+from verl_agentic.bridges.harness.agent import PolicyEndpoint
 from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.env_card import needs_extra
 from verl_agentic.rewards.answers.boxed_math import math_answer

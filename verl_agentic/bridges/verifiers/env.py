@@ -15,7 +15,7 @@ from verl_agentic.settings import check_options
 from verl_agentic.types import Reward
 
 if TYPE_CHECKING:
-    from verl_agentic.bridges.harness.agents import PolicyEndpoint
+    from verl_agentic.bridges.harness.agent import PolicyEndpoint
     from verl_agentic.bridges.harness.env import HarnessEnv
 
 _NO_KEY = "VERL_AGENTIC_NO_KEY"  # an environment variable that is not set: the address of the gateway has the key
