@@ -1,4 +1,5 @@
-"""Fixtures of several folders of tests: one tiny model folder, the codec of its chat template, and a browser."""
+"""Fixtures of several folders of tests: one tiny model folder, the codec of its chat template, a browser, and a
+Docker engine."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,3 +74,44 @@ def browser() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+_DOCKER_IMAGE_SCRIPT = Path(__file__).parents[1] / ".ci" / "docker_image.py"
+
+
+def _no_engine(reason: str) -> None:
+    if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") == "1":
+        pytest.fail(f"VERL_AGENTIC_REQUIRE_DOCKER=1, but {reason}")
+    pytest.skip(f"no Docker engine to test with: {reason}")
+
+
+def _docker_sdk() -> Any:
+    import docker
+
+    return docker
+
+
+@pytest.fixture(scope="session")
+def docker_image() -> str:
+    """The name of the image that the tests use."""
+    return os.environ.get("VERL_AGENTIC_DOCKER_IMAGE", "verl-agentic-test:latest")
+
+
+@pytest.fixture(scope="module")
+def api(docker_image: str) -> Iterator[Any]:
+    """The SDK's own connection to the engine, which has the image; skips without an engine, unless one is required."""
+    docker = pytest.importorskip("docker") if os.environ.get("VERL_AGENTIC_REQUIRE_DOCKER") != "1" else _docker_sdk()
+    from verl_agentic.errors import SandboxUnavailableError
+    from verl_agentic.sandbox.docker import docker_engine
+
+    try:
+        docker_engine.Engine(None).close()
+    except SandboxUnavailableError as cause:
+        _no_engine(str(cause))
+    client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto")
+    if not client.images(docker_image):
+        rootfs = subprocess.run([sys.executable, _DOCKER_IMAGE_SCRIPT], capture_output=True, check=True).stdout
+        name, _, tag = docker_image.partition(":")
+        client.import_image_from_data(rootfs, name, tag or "latest")
+    yield client
+    client.close()

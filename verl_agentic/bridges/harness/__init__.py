@@ -7,7 +7,7 @@ The package starts the agent and a gateway, which answers the agent's requests w
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.env import EnvRow
@@ -27,14 +27,14 @@ _EXAMPLE = "verl_agentic.bridges.harness.example_agent"
 def make_env(
     row: EnvRow,
     *,
-    agent: str | Sequence[str] | Callable[..., Any] | None = None,
+    agent: str | Sequence[str] | Mapping[str, Any] | Callable[..., Any] | None = None,
     score: str | Callable[..., Any] | None = None,
     ignore: Sequence[str] = (),
     on_failure: OnFailure = "score_0",
     agent_timeout_s: float = 300.0,
     grace_s: float = 5.0,
     max_sides: int = 32,
-    host: str = "127.0.0.1",
+    host: str = "",
     port: int = 0,
     public_url: str = "",
 ) -> HarnessEnv:
@@ -42,8 +42,8 @@ def make_env(
 
     Args:
         row: the task; the agent gets it without the ground truth.
-        agent: `module:function` or `path.py:function`, a command, or the http address of a server that runs agents.
-            None: the example.
+        agent: `module:function` or `path.py:function`, a command, the http address of a server that runs agents, or a
+            section with the `image` of a container. None: the example.
         score: `module:function` or `path.py:function`; `score(row, result, transcript)` returns a number or a `Reward`.
             None: a rubric scores the episode.
         ignore: fields of requests that have no effect instead of being refused, such as `temperature`.
@@ -52,7 +52,8 @@ def make_env(
         agent_timeout_s: time from an answer to the agent's next request or its end, in seconds.
         grace_s: time that an agent has to end after a budget ended its episode, in seconds.
         max_sides: maximum number of side conversations of an episode.
-        host: address that the gateway listens at.
+        host: address that the gateway listens at. Empty: 127.0.0.1; for a container, this machine's address in its
+            network.
         port: port that the gateway listens at; 0: a free one.
         public_url: address of the gateway for agents on other machines, such as `http://10.0.0.5:{port}`. Empty: host
             and port.

@@ -1,4 +1,4 @@
-"""Kinds of agents: functions, commands, servers."""
+"""Kinds of agents: functions, commands, servers, and containers (`container_agent`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,14 @@ from verl_agentic.bridges.harness.agent import (
     check_exit,
     task_of,
 )
+from verl_agentic.bridges.harness.container_agent import ContainerAgent, ContainerConfig
 from verl_agentic.deadlines import in_thread
 from verl_agentic.env import EnvRow
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.registry import load_address
 from verl_agentic.sandbox import reaper
+from verl_agentic.settings import read_settings
 
 _UNAVAILABLE = (429, 502, 503, 504)
 _TERMINATE_S = 2.0
@@ -38,18 +40,23 @@ _FOLDER_VARIABLE = "VERL_AGENTIC_FOLDER"
 """Environment variable of a command: a folder that is removed after the episode."""
 
 
-def load_agent(agent: str | Sequence[str] | Callable[..., Any]) -> Agent:
+AgentForm = str | Sequence[str] | Mapping[str, Any] | Callable[..., Any]
+
+
+def load_agent(agent: AgentForm) -> Agent:
     """Returns the agent that a configuration names.
 
     Args:
-        agent: a function, or `module:function` or `path.py:function` of one; an `http://` or `https://` address; or a
-            command, as a list or as one text.
+        agent: a function, or `module:function` or `path.py:function` of one; an `http://` or `https://` address; a
+            command, as a list or as one text; or a section of `ContainerConfig`.
 
     Raises:
         ConfigError: it is none of them.
     """
     if callable(agent):
         return _FunctionAgent(agent)
+    if isinstance(agent, Mapping):
+        return ContainerAgent(read_settings(ContainerConfig, agent, section="agentic.env_config.agent"))
     if isinstance(agent, str) and agent.startswith(("http://", "https://")):
         return _RemoteAgent(agent)
     if isinstance(agent, str):
@@ -59,7 +66,8 @@ def load_agent(agent: str | Sequence[str] | Callable[..., Any]) -> Agent:
         agent = words
     if not agent or not all(isinstance(word, str) for word in agent):
         raise ConfigError(
-            f"agent must be module:function, path.py:function, a command or an http address, got {agent!r}"
+            f"agent must be module:function, path.py:function, a command, an http address or a section with an image, "
+            f"got {agent!r}"
         )
     return _CommandAgent(tuple(agent))
 

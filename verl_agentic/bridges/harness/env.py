@@ -8,10 +8,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from verl_agentic.bridges.harness.agent import Agent, PolicyEndpoint
+from verl_agentic.bridges.harness.container_agent import ContainerAgent
 from verl_agentic.bridges.harness.gateway import Place, shared_gateway
 from verl_agentic.bridges.harness.session import AgentSession, Exchange, OpenSide
 from verl_agentic.bridges.harness.wire import Schema
@@ -22,6 +23,7 @@ from verl_agentic.types import UNSCORED, Action, Message, NewRow, Observation, R
 Score = Callable[..., Any]
 OnFailure = Literal["score_0", "void"]
 logger = logging.getLogger(__name__)
+_HERE = "127.0.0.1"
 _CANCEL_S = 5.0
 _KEY_CHARS, _MAX_LOGGED = 40, 64
 _logged: set[str] = set()
@@ -92,7 +94,10 @@ class HarnessEnv:
 
     async def start(self) -> tuple[Message, ...]:
         """Launches the agent and returns the messages of its first request."""
-        gateway = await self._stack.enter_async_context(shared_gateway(self._place))
+        place = self._place
+        if not place.host:
+            place = replace(place, host=await self._agent.host() if isinstance(self._agent, ContainerAgent) else _HERE)
+        gateway = await self._stack.enter_async_context(shared_gateway(place))
         session = self._session = AgentSession(max_side_conversations=self._max_sides, open_side=self._open_side)
         key = gateway.open(session, ignore=self._ignore)
         self._stack.callback(gateway.close, key)

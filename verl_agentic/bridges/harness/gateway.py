@@ -45,7 +45,8 @@ _SURROGATE = rb"\ud"
 class Place:
     """Address of a gateway."""
 
-    host: str = "127.0.0.1"
+    host: str = ""
+    """Empty: chosen for the agent."""
     port: int = 0
     """0: a free one."""
     public_url: str = ""

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from verl_agentic.sandbox.docker import seccomp_profile
 
 FOLDERS = ("/work", "/tmp", "/dev/shm")
 _LABEL = "verl-agentic."
+_PROGRAM = f"{_LABEL}program"
+"""Label of containers whose program may end by itself."""
 _USERS = range(20_000, 60_000)
 _NANO = 10**9
 # Paths that reveal the machine and its kernel: the engines' usual ones, and more of /sys.
@@ -47,6 +49,24 @@ class Shape:
     runtime: str | None
     group: str
     """Label of all containers of one backend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramShape:
+    """The configuration of a container that runs a program of its image: the root is writable, the user the image's."""
+
+    image: str
+    command: Sequence[str]
+    """Empty: that of the image."""
+    environment: Mapping[str, str]
+    memory_mb: int
+    processes: int
+    cpus: float
+    network: str
+    runtime: str | None
+    capabilities: Sequence[str]
+    group: str
+    """Label of all containers of one episode."""
 
 
 class Engine:
@@ -150,24 +170,85 @@ class Engine:
                 tmpfs={**dict.fromkeys(self._volumes.get(shape.image, ()), "ro"), **dict.fromkeys(FOLDERS, tmpfs)},
             )
             host["MaskedPaths"] = _MASKED
-            made = self._api.create_container(
-                shape.image,
-                [],
+            return self._attached(
+                image=shape.image,
+                command=[],
                 entrypoint=list(shape.entrypoint),
-                stdin_open=True,  # closed with our connection, so a container does not outlive a killed trainer
                 user=f"{user}:{user}",
                 working_dir="/work",
                 hostname="sandbox",
-                healthcheck={"test": ["NONE"]},
-                labels={**_owner(), f"{_LABEL}group": shape.group},
+                labels={f"{_LABEL}group": shape.group},
                 host_config=host,
-            )["Id"]
-            try:
-                parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-                return made, self._api.attach_socket(made, params=parameters)
-            except BaseException:
-                self.remove(made)
+            )
+
+    def create_program(self, shape: ProgramShape) -> tuple[str, Any]:
+        """Makes a container of an image's program; see `create`."""
+        needs_root = shape.network == "host" and any("userns" in one for one in self._info.get("SecurityOptions") or ())
+        memory = _bytes(shape.memory_mb)
+        with self._refusals("make a container"):
+            host = self._api.create_host_config(
+                network_mode=shape.network,
+                userns_mode="host" if needs_root else None,  # engines with remapped users refuse the host's network
+                cap_drop=["ALL"],
+                cap_add=list(shape.capabilities),
+                security_opt=["no-new-privileges:true"],
+                pids_limit=shape.processes,
+                mem_limit=memory,
+                memswap_limit=memory,
+                nano_cpus=int(shape.cpus * _NANO),
+                ipc_mode="private",
+                init=True,
+                log_config=self._sdk.types.LogConfig(type="none"),
+                runtime=shape.runtime,
+                ulimits=[self._sdk.types.Ulimit(name="core", soft=0, hard=0)],
+            )
+            return self._attached(
+                image=shape.image,
+                command=list(shape.command) or None,
+                environment=dict(shape.environment),
+                labels={f"{_LABEL}group": shape.group, _PROGRAM: "1"},
+                host_config=host,
+            )
+
+    def host_address(self, network: str) -> str:
+        """Returns the address of this machine in a network of the engine.
+
+        Raises:
+            ConfigError: the engine has no such network, or the network has no such address.
+            SandboxError: the engine failed.
+        """
+        if network == "host":
+            return "127.0.0.1"
+        try:
+            with self._refusals("look at a network"):
+                pools = self._api.inspect_network(network)["IPAM"]["Config"] or ()
+        except SandboxError as cause:
+            if isinstance(cause.__cause__, self._sdk.errors.NotFound):
+                pools = ()
+            else:
                 raise
+        found = [pool["Gateway"] for pool in pools if "." in pool.get("Gateway", "")]
+        if not found:
+            raise ConfigError(
+                f"the network must give this machine an address, got {network!r}; use bridge or host, or make one with "
+                "`docker network create --internal NAME`"
+            )
+        return found[0]
+
+    def _attached(self, *, labels: dict[str, str], **settings: Any) -> tuple[str, Any]:
+        """Makes a container and returns its id and stdio."""
+        made = self._api.create_container(
+            stdin_open=True,  # a box ends with our connection, so it does not outlive a killed trainer
+            healthcheck={"test": ["NONE"]},
+            labels={**_owner(), **labels},
+            **settings,
+        )["Id"]
+        try:
+            parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            return made, self._api.attach_socket(made, params=parameters)
+        except BaseException:
+            self.remove(made)
+            raise
 
     def start(self, container: str) -> None:
         """Starts a container. Raises SandboxError if the engine refused."""
@@ -279,5 +360,6 @@ def _is_orphan(container: dict[str, Any]) -> bool:
     labels = container["Labels"]
     if labels.get(f"{_LABEL}boot") == _boot() and reaper.is_dead(labels[f"{_LABEL}owner"]):
         return True
-    # The owner may be invisible from here. But a container that has ended has lost its owner.
-    return container["State"] in ("exited", "dead") and labels[f"{_LABEL}owner"] != reaper.owner()
+    # The owner may be invisible from here. But a box that has ended has lost its owner.
+    has_ended = container["State"] in ("exited", "dead") and _PROGRAM not in labels
+    return has_ended and labels[f"{_LABEL}owner"] != reaper.owner()
