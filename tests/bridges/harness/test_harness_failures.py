@@ -18,8 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from loopback import serving_app
 
 from verl_agentic.bridges.harness import gateway
+from verl_agentic.bridges.harness.session import EpisodeOverError
+from verl_agentic.bridges.harness.wire import ChatAnswer
 from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.types import StopReason
 
@@ -431,3 +434,97 @@ async def test_agents_elsewhere_get_the_public_address(stage: Any, client: Any, 
 async def test_two_gateways_cannot_have_one_port(stage: Any, counting: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="cannot listen"):
         await stage.play(lambda row, endpoint: "42", counting, port=taken.getsockname()[1])
+
+
+async def test_a_stream_is_kept_alive_while_the_engine_works(
+    stage: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_KEEP_ALIVE_S", 0.02)
+
+    async def script(messages: Any) -> str:
+        await asyncio.sleep(0.2)
+        return "python"
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        url, body = f"{endpoint.base_url}/chat/completions", {"messages": [user("go")], "stream": True}
+        async with client.http.stream("POST", url, json=body) as answer:
+            lines = [line async for line in answer.aiter_lines()]
+        comments = [line for line in lines if line.startswith(":")]
+        text = "".join(
+            json.loads(line[6:])["choices"][0]["delta"].get("content", "")
+            for line in lines
+            if line.startswith("data: {")
+        )
+        assert len(comments) > 1 and (text, lines[-2]) == ("python", "data: [DONE]"), lines
+        return "42"
+
+    episode, policy = await stage.play(agent, script)
+    policy.assert_trained(episode)
+    assert episode.reward.outcome == 1.0, episode.error or episode.reward.details
+
+
+class SlowSession:
+    """A session whose first answer is late, and whose second one is a late refusal."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] = {}
+        self.refusals: list[str] = []
+        self._left: list[Any] = [ChatAnswer(id="turn_1", content="python"), EpisodeOverError("the episode is over")]
+
+    async def ask(self, asked: Any, *, key: bytes, is_retry: bool) -> Any:
+        await asyncio.sleep(0.2)
+        result = self._left.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "anthropic"])
+async def test_clients_survive_comments_and_report_an_error_after_them(
+    monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
+    monkeypatch.setattr(gateway, "_KEEP_ALIVE_S", 0.02)
+    served = gateway.Gateway(url="")
+    key = served.open(SlowSession(), ignore=())  # pyright: ignore[reportArgumentType]
+    async with serving_app(gateway.make_app(served)) as url:
+        options: dict[str, Any] = {"api_key": "k", "max_retries": 0}
+        fields: dict[str, Any] = {"model": "m", "stream": True}
+        if api == "anthropic":
+            client: Any = anthropic.AsyncAnthropic(base_url=f"{url}/{key}", **options)
+            ask: Any = client.messages.create
+            fields |= {"messages": [user("go")], "max_tokens": 90}
+        else:
+            client = openai.AsyncOpenAI(base_url=f"{url}/{key}/v1", **options)
+            ask = client.chat.completions.create if api == "chat" else client.responses.create
+            fields |= {"messages": [user("go")]} if api == "chat" else {"input": "go"}
+        async with client:
+            assert "python" in "".join([str(event) async for event in await ask(**fields)])
+            with pytest.raises((openai.APIError, anthropic.APIError), match="the episode is over"):
+                [event async for event in await ask(**fields)]
+
+
+async def test_a_client_that_leaves_a_stream_leaves_nothing_behind_and_may_ask_again(
+    stage: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_KEEP_ALIVE_S", 0.02)
+    release = asyncio.Event()
+
+    async def script(messages: Any) -> str:
+        await release.wait()
+        return "python"
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        url, body = f"{endpoint.base_url}/chat/completions", {"messages": [user("go")], "stream": True}
+        async with client.http.stream("POST", url, json=body) as answer:
+            async for line in answer.aiter_lines():
+                assert line.startswith(":")
+                break
+        await asyncio.sleep(0.2)
+        asyncio.get_running_loop().call_later(0.1, release.set)
+        again = await client.http.post(url, json=body)
+        return "42" if '"python"' in again.text else again.text
+
+    episode, policy = await stage.play(agent, script)
+    policy.assert_trained(episode)
+    assert episode.reward.outcome == 1.0 and len(policy.samples) == 1, episode.reward.details

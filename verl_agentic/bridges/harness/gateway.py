@@ -6,7 +6,7 @@
     GET  /{session}/v1/models              one model, under one name
 
 Codes: 400 a request that cannot be served, 404 the episode is over (code `episode_over`) or unknown endpoint. No client
-retries these codes.
+retries these codes. A stream whose turn takes longer begins with comments, and then has errors as an event `error`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ import hashlib
 import json
 import secrets
 import socket
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from verl_agentic.bridges.harness.dialects import DIALECTS, Dialect
 from verl_agentic.bridges.harness.session import AgentSession, EpisodeOverError
-from verl_agentic.bridges.harness.wire import MODEL
+from verl_agentic.bridges.harness.wire import MODEL, ChatAnswer, events
 from verl_agentic.env_card import needs_extra
 from verl_agentic.errors import ConfigError, DataError
 
 with needs_extra("serve", what="the gateway"):
     import uvicorn
     from fastapi import FastAPI, Request
-    from fastapi.responses import JSONResponse, Response
+    from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-T = TypeVar("T")
 _BACKLOG = 2_048
 _GRACE_S = 5
 _OVER = "the session has ended"
 _MAX_REFUSALS = 8
 _GONE = 499
+_KEEP_ALIVE_S = 3.0  # below the shortest usual read timeout: 5 s in httpx
+_EVENTS = "text/event-stream"
 _SURROGATE = rb"\ud"
 
 
@@ -165,19 +166,61 @@ async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> R
         asked, given = _read(body, entry, dialect)
         retries = request.headers.get("x-stainless-retry-count", "0")
         key = hashlib.blake2b(request.url.path.encode() + b"\0" + body).digest()
-        work = entry.session.ask(asked, key=key, is_retry=retries != "0")
-        answer = await _unless_gone(request, work)
-    except EpisodeOverError as cause:
-        return JSONResponse(dialect.refuse(str(cause), kind="episode_over"), status_code=404)
-    except (ConfigError, DataError) as cause:
-        if entry is not None and len(entry.session.refusals) < _MAX_REFUSALS:
-            entry.session.refusals.append(str(cause))
-        return JSONResponse(dialect.refuse(str(cause), kind="invalid_request_error"), status_code=400)
-    if answer is None:
-        return Response(status_code=_GONE)
-    if given.get("stream"):
-        return Response(dialect.stream(answer, given), media_type="text/event-stream")
+        work = asyncio.ensure_future(entry.session.ask(asked, key=key, is_retry=retries != "0"))
+        is_stream = bool(given.get("stream"))
+        if not await _wait(work, request, timeout_s=_KEEP_ALIVE_S if is_stream else None):
+            return Response(status_code=_GONE)
+        if not work.done():
+            return StreamingResponse(_late(work, entry, dialect, given), media_type=_EVENTS)
+        answer = work.result()
+    except (EpisodeOverError, ConfigError, DataError) as cause:
+        return JSONResponse(_refusal(cause, entry, dialect), status_code=404 if _is_over(cause) else 400)
+    if is_stream:
+        return Response(dialect.stream(answer, given), media_type=_EVENTS)
     return JSONResponse(dialect.write(answer, given))
+
+
+def _is_over(cause: Exception) -> bool:
+    return isinstance(cause, EpisodeOverError)
+
+
+def _refusal(cause: Exception, entry: _Entry | None, dialect: Dialect) -> dict[str, Any]:
+    """Returns the body of an error; the session keeps why it refused a request."""
+    if not _is_over(cause) and entry is not None and len(entry.session.refusals) < _MAX_REFUSALS:
+        entry.session.refusals.append(str(cause))
+    return dialect.refuse(str(cause), kind="episode_over" if _is_over(cause) else "invalid_request_error")
+
+
+async def _wait(work: asyncio.Future[Any], request: Request, *, timeout_s: float | None) -> bool:
+    """Waits for the work or the time. Returns False, and cancels the work, if the client has disconnected."""
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({work, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if gone.done() and not work.done():
+            work.cancel()
+            return False
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    finally:
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+    return True
+
+
+async def _late(
+    work: asyncio.Future[ChatAnswer], entry: _Entry, dialect: Dialect, given: dict[str, Any]
+) -> AsyncIterator[str]:
+    """Yields comments until the work is done, so that a client with a read timeout stays, and then its events."""
+    try:
+        while not work.done():
+            yield ": keep-alive\n\n"
+            await asyncio.wait({work}, timeout=_KEEP_ALIVE_S)
+        yield dialect.stream(work.result(), given)
+    except (EpisodeOverError, ConfigError, DataError) as cause:  # the status has been sent
+        yield events([("error", _refusal(cause, entry, dialect))], named=True)
+    finally:
+        work.cancel()
 
 
 def _read(body: bytes, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:
@@ -191,19 +234,6 @@ def _read(body: bytes, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, 
         return dialect.read(given, ignore=entry.ignore, stored=entry.session.stored), given
     except (TypeError, AttributeError, KeyError, RecursionError) as cause:
         raise ConfigError(f"the request is malformed, got {type(cause).__name__}: {cause}; fix it") from cause
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Returns the result of the work, or None if the client has disconnected."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        for waiting in (task, gone):
-            waiting.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
 
 
 async def _disconnected(request: Request) -> None:
