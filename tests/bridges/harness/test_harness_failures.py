@@ -184,11 +184,16 @@ async def test_a_request_whose_client_has_gone_can_be_sent_again_without_a_heade
         (b'{"messages": [{"role": "user", "content": "x"}], "nonsense": 3}', "unsupported fields, got ['nonsense']"),
         (b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "mcp"}]}', "a tool must be a function"),
         (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0.5}', "maximum number of tokens"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": true}', "maximum number of tokens"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "logprobs": true}', "logprobs is served as False only"),
+        (b" " * 5_000, "more than 4000 bytes"),
     ],
 )
 async def test_garbage_is_refused_with_a_reason_and_the_episode_goes_on(
-    stage: Any, client: Any, counting: Any, body: bytes, message: str
+    stage: Any, client: Any, counting: Any, monkeypatch: pytest.MonkeyPatch, body: bytes, message: str
 ) -> None:
+    monkeypatch.setattr(gateway, "_MAX_BODY_BYTES", 4_000)
+
     async def agent(row: Any, endpoint: Any) -> str:
         for path in ("chat/completions",):
             answer = await client.http.post(f"{endpoint.base_url}/{path}", content=body)
@@ -488,7 +493,8 @@ async def test_clients_survive_comments_and_report_an_error_after_them(
     served = gateway.Gateway(url="")
     key = served.open(SlowSession(), ignore=())  # pyright: ignore[reportArgumentType]
     async with serving_app(gateway.make_app(served)) as url:
-        options: dict[str, Any] = {"api_key": "k", "max_retries": 0}
+        # A slow client would meet a connection that the server of the test has just closed.
+        options: dict[str, Any] = {"api_key": "k", "max_retries": 0, "default_headers": {"Connection": "close"}}
         fields: dict[str, Any] = {"model": "m", "stream": True}
         if api == "anthropic":
             client: Any = anthropic.AsyncAnthropic(base_url=f"{url}/{key}", **options)
@@ -528,3 +534,51 @@ async def test_a_client_that_leaves_a_stream_leaves_nothing_behind_and_may_ask_a
     episode, policy = await stage.play(agent, script)
     policy.assert_trained(episode)
     assert episode.reward.outcome == 1.0 and len(policy.samples) == 1, episode.reward.details
+
+
+async def test_a_client_that_leaves_in_its_upload_is_no_error_of_the_server(
+    stage: Any, client: Any, counting: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(row: Any, endpoint: Any) -> str:
+        place = urlsplit(endpoint.base_url)
+        _, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(f"POST {place.path}/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{{".encode())
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+        await client.say(endpoint, [user("go")])
+        return "42"
+
+    episode, _ = await stage.play(agent, counting)
+    assert episode.reward.outcome == 1.0, episode.error
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_an_object_with_a_coroutine_as_its_call_is_an_agent(stage: Any, client: Any, counting: Any) -> None:
+    class Worker:
+        async def __call__(self, row: Any, endpoint: Any) -> str:
+            await client.say(endpoint, [user("go")])
+            return "42"
+
+    episode, _ = await stage.play(Worker(), counting)
+    assert episode.reward.outcome == 1.0, episode.error
+
+
+async def test_the_openai_sdk_is_told_what_is_not_served_and_the_rest_works(stage: Any) -> None:
+    openai = pytest.importorskip("openai")
+
+    async def agent(row: Any, endpoint: Any) -> str:
+        go: dict[str, Any] = {"model": "m", "messages": [user("go")]}
+        async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key="k") as client:
+            for field in ({"n": 2}, {"response_format": {"type": "json_object"}}, {"parallel_tool_calls": False}):
+                with pytest.raises(openai.BadRequestError, match=f"{next(iter(field))} is served as"):
+                    await client.chat.completions.create(**go, **field)
+            messages = [{"role": "developer", "content": "Work."}, user("")]
+            said = await client.chat.completions.create(model="m", messages=messages, max_completion_tokens=3)
+            assert (said.choices[0].message.content, said.choices[0].finish_reason) == ("pyt", "length")
+            with pytest.raises(openai.NotFoundError, match="the session has ended"):
+                await client.with_options(base_url=endpoint.base_url[:-4] + "xx/v1").chat.completions.create(**go)
+        return "42"
+
+    episode, policy = await stage.play(agent, lambda messages: "python")
+    assert episode.reward.outcome == 1.0 and len(policy.samples) == 1, episode.error

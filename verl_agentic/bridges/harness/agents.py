@@ -81,7 +81,7 @@ class _FunctionAgent:
     async def __call__(self, row: EnvRow, endpoint: PolicyEndpoint) -> Any:
         row = replace(row, ground_truth=None)
         try:
-            if inspect.iscoroutinefunction(self.function):
+            if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__):
                 return await self.function(row, endpoint)
             return await in_thread(self.function, row, endpoint)
         except SystemExit as cause:  # asyncio would end the loop, and all that runs in it

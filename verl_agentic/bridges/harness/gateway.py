@@ -31,12 +31,14 @@ with needs_extra("serve", what="the gateway"):
     import uvicorn
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse, Response, StreamingResponse
+    from starlette.requests import ClientDisconnect
 
 _BACKLOG = 2_048
 _GRACE_S = 5
 _OVER = "the session has ended"
 _MAX_REFUSALS = 8
 _GONE = 499
+_MAX_BODY_BYTES = 1 << 26
 _KEEP_ALIVE_S = 3.0  # below the shortest usual read timeout: 5 s in httpx
 _EVENTS = "text/event-stream"
 _SURROGATE = rb"\ud"
@@ -159,10 +161,10 @@ def make_app(gateway: Gateway) -> FastAPI:
 
 
 async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> Response:
-    body = await request.body()
     try:
         if entry is None:
             raise EpisodeOverError(_OVER)
+        body = await _body(request)
         asked, given = _read(body, entry, dialect)
         retries = request.headers.get("x-stainless-retry-count", "0")
         key = hashlib.blake2b(request.url.path.encode() + b"\0" + body).digest()
@@ -173,6 +175,8 @@ async def _answer(request: Request, entry: _Entry | None, dialect: Dialect) -> R
         if not work.done():
             return StreamingResponse(_late(work, entry, dialect, given), media_type=_EVENTS)
         answer = work.result()
+    except ClientDisconnect:
+        return Response(status_code=_GONE)
     except (EpisodeOverError, ConfigError, DataError) as cause:
         return JSONResponse(_refusal(cause, entry, dialect), status_code=404 if _is_over(cause) else 400)
     if is_stream:
@@ -221,6 +225,16 @@ async def _late(
         yield events([("error", _refusal(cause, entry, dialect))], named=True)
     finally:
         work.cancel()
+
+
+async def _body(request: Request) -> bytes:
+    """Returns the body. Raises ConfigError if it is too large."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            raise ConfigError(f"the body must not be large, got more than {_MAX_BODY_BYTES} bytes; send less text")
+    return bytes(body)
 
 
 def _read(body: bytes, entry: _Entry, dialect: Dialect) -> tuple[Any, dict[str, Any]]:

@@ -142,7 +142,7 @@ def limits_of(*, max_tokens: Any, stop: Any, tool: str, tools: Sequence[Schema])
     stops = [stop] if isinstance(stop, str) else stop or []
     if not all(isinstance(text, str) and text for text in stops):
         raise ConfigError(f"stop must be texts that are not empty, got {stop!r}")
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise ConfigError(f"the maximum number of tokens must be a number of at least 1, got {max_tokens!r}")
     if tool and tool not in [schema["function"]["name"] for schema in tools]:
         raise ConfigError(f"tool_choice must be one of the tools, got {tool!r}")
