@@ -1,4 +1,4 @@
-"""Tasksets and environments of the package `verifiers`, which plays and scores them itself; by default a guessing game.
+"""Tasksets and environments of the package `verifiers`, which runs and scores them itself; by default a guessing game.
 
 See `docs/bridges.md`.
 """
