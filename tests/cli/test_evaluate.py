@@ -187,7 +187,8 @@ def test_the_turn_that_a_q_function_values_most_is_played(
     assert evaluate(*options)["success"]["mean"] == 0.0  # one of two is wrong, and this Q wants it
     assert len(solver.asked) >= 2 * 2 * 2
     for wrong in (["--best-of", "2"], [*options, "--temperature", "0"], [*options, "--sampling-seed", "1"]):
-        assert "--best-of takes --q, --phi or --diversity" in evaluate(*wrong, "--out", str(tmp_path / "other"), code=2)["error"]
+        told = evaluate(*wrong, "--out", str(tmp_path / "other"), code=2)["error"]
+        assert "--best-of takes --q, --phi or --diversity" in told
 
 
 def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_reference(
