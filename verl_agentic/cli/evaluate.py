@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--samples", type=int, default=1, metavar="K", help="run K episodes per row (default %(default)s)"
     )
-    rows.add_argument("--select", action="store_true", help="choose one of the K episodes of each row without "
-                      "its score: by --phi, or let the environment choose, such as by a majority vote")  # fmt: skip
+    rows.add_argument("--select", action="store_true", help="let the environment, or --phi, choose one of the K "
+                      "episodes of each row without its score, such as by a majority vote")  # fmt: skip
     rows.add_argument("--rank", metavar="ADDRESS", help="let a function (messages, final answer) -> value choose one "
                       "of the K episodes: the one with the highest log-prob plus value; as module:function or "
                       "path.py:function")  # fmt: skip
@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       "turns of other attempts at the task (--best-of); without a value from the log-prob")  # fmt: skip
     play.add_argument("--q", metavar="ADDRESS", help="use this function (messages, text of a turn) -> value, as "
                       "module:function or path.py:function")  # fmt: skip
-    play.add_argument("--phi", type=Path, metavar="DIR", help="value turns (--best-of) or episodes (--select) by the "
-                      "log-probs of this DPO or outcome model against --reference")  # fmt: skip
+    play.add_argument("--phi", type=Path, metavar="DIR", help="take turns (--best-of) or episodes (--select) that "
+                      "this DPO or outcome model prefers most to --reference")  # fmt: skip
     play.add_argument("--reference", type=Path, metavar="DIR", help="name the model that --phi was trained from")
     play.add_argument(
         "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
