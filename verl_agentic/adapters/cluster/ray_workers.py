@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -66,7 +67,7 @@ async def ray_workers(
 def _join(address: str) -> None:
     options: dict[str, Any] = {"include_dashboard": False} if address == "auto" else {"address": address}
     try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, OSError, RuntimeError, ValueError) as cause:
         raise ConfigError(
             f"there is no Ray cluster at {address!r}, got {cause}; start one with `ray start --head`, or use --ray auto"
