@@ -571,6 +571,12 @@ _WRITTEN = (
         has="config, model_config, engine, training_client, train_dataloader, val_dataloader, collate_fn, "
         "train_batch_size_per_dp",
     ),
+    Use(
+        adapter="offline/pear_trainer",
+        symbol="verl.trainer.sft_trainer:SFTTrainer",
+        overrides=dict.fromkeys(("_build_dataset", "_build_engine"), ""),
+        has="config, model_config, training_client",
+    ),
     Use(adapter="offline/pair_trainer", symbol="verl.utils.device:auto_set_device", call="config"),
     Use(adapter="offline/pair_trainer", symbol="verl.utils.distributed:initialize_global_process_group", call=""),
     Use(adapter="offline/pair_trainer", symbol="verl.utils.distributed:destroy_global_process_group", call=""),

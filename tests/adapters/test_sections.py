@@ -158,7 +158,7 @@ SOUND: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     "data.curriculum": [(CURRICULUM, {})],
     f"{SAMPLER}.sampler_kwargs": [(GATES, _GATED), ({"poll_interval_s": 0.1}, {}), ({"gates": []}, {})],
     "algorithm.credit": [
-        ({"clip": 5.0, "by_source": True, "options": {"gamma": 0.9, "lam": 0.5, "whiten": False}},
+        ({"clip": 5.0, "by_source": True, "roles": "agent", "options": {"gamma": 0.9, "lam": 0.5, "whiten": False}},
          {**OURS, "algorithm.adv_estimator": "turn_gae"}),
     ],
     "algorithm.implicit_reward": [({"model_path": "phi", "beta": 0.1, "outcome_coef": 0.5}, {**OURS, **_KL})],
@@ -321,7 +321,7 @@ def test_adapters_parse_no_section_by_themselves() -> None:
         "replay_buffer/gated_buffer.py",  # GateOptions, and the rubric
         "trainer/advantages.py",  # algorithm.credit, as verl hands the section algorithm to estimators
         "trainer/implicit_rewards.py",  # check_implicit_reward
-        "trainer/instructions.py",  # agentic.curriculum.instructions
+        "trainer/model_asker.py",  # models of agentic.curriculum
         "trainer/self_teacher.py",  # teacher_tau
         "offline/pear_trainer.py",  # SFT, too
         "offline/pair_trainer.py",  # SFT, which has a configuration of its own

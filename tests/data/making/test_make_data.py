@@ -13,7 +13,7 @@ import pytest
 
 from verl_agentic.data.makers import code_tasks, plans, set_questions
 from verl_agentic.data.making import set_algebra as algebra
-from verl_agentic.data.making.make_data import Report, make_data
+from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
 from verl_agentic.data.rows import read_json_lines, write_json_lines
@@ -60,7 +60,7 @@ def model(answer: Any) -> FakeModel:
     return FakeModel(url="http://none/v1", model="m")
 
 
-async def run(name: str, out: Path, *, n: int, chat: Any = None, against: Any = (), **options: Any) -> Report:
+async def run(name: str, out: Path, *, n: int, chat: Any = None, against: Any = (), **options: Any) -> MakingReport:
     maker = load_maker(name, options)
     return await make_data(maker, out, seed=0, n=n, settings=options, model=chat, against=against)
 
@@ -237,5 +237,5 @@ async def test_plans_hold_no_call_and_no_output(tmp_path: Path) -> None:
     assert report.rows == 2 and report.dropped == {"a call or an output in the plan": 1}
     clean = {"plan": "1. Look.", "reasoning": "Fine."}
     for text in ('{"name": "f", "arguments": {}}', "Observation: 7", "<tool_response>7"):
-        assert await plans.Maker(**options).verify({**clean, "reasoning": text}) is not None
-    assert code_tasks.Maker().min_tests == 5
+        assert await plans.MAKER(**options).verify({**clean, "reasoning": text}) is not None
+    assert code_tasks.MAKER().min_tests == 5

@@ -13,7 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     from verl_agentic.data.making.maker import maker_names
 
-    parser.add_argument("kind", choices=maker_names(), metavar="KIND", help=f"make rows of this kind: {', '.join(maker_names())}")
+    parser.add_argument(
+        "kind", choices=maker_names(), metavar="KIND", help=f"make rows of this kind: {', '.join(maker_names())}"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write rows here, as JSON lines")
     parser.add_argument("-n", "--count", type=int, default=100, metavar="N", help="make N candidates (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="make candidates by this seed (default %(default)s)")

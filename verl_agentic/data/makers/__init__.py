@@ -1,1 +1,1 @@
-"""Makers of data by name: `makers/NAME.py` holds the class `Maker`, see `data.making.maker`."""
+"""Makers of data by name: `makers/NAME.py` holds the class `MAKER`, see `data.making.maker`."""

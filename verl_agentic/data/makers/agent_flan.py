@@ -37,7 +37,7 @@ _REWORD = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maker(Settings):
+class AgentFlanMaker(Settings):
     """Options."""
 
     mix: Mapping[str, float] = field(default_factory=lambda: {"dialogue": 0.4, "format": 0.4, "negative": 0.2})
@@ -178,3 +178,6 @@ def _record(kind: str, case: str, messages: Sequence[Message], tools: Sequence[S
         "tools": [dict(tool) for tool in tools],
         "data_source": f"agent_flan/{kind}",
     }
+
+
+MAKER = AgentFlanMaker

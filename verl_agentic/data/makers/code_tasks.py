@@ -37,7 +37,7 @@ _ASKED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maker(Settings):
+class CodeTasksMaker(Settings):
     """Options."""
 
     source: str = ""
@@ -160,3 +160,6 @@ def _asserted(source: str) -> dict[str, Any]:
     if len(names) != 1:
         raise RefusedError(f"no assertions of one function: {len(inputs)} of {sorted(names)}")
     return {"inputs": inputs, "outputs": outputs, "fn_name": names.pop()}
+
+
+MAKER = CodeTasksMaker

@@ -33,7 +33,7 @@ _CALL = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maker(Settings):
+class PlansMaker(Settings):
     """Options."""
 
     questions: str = ""
@@ -78,3 +78,6 @@ class Maker(Settings):
             "extra_info": {"plan": number},
             "data_source": "plans",
         }
+
+
+MAKER = PlansMaker

@@ -62,7 +62,7 @@ class _World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maker(Settings):
+class SetQuestionsMaker(Settings):
     """Options."""
 
     facts: str = ""
@@ -203,3 +203,6 @@ def _row(world: _World, text: str, query: Query, answer: str) -> Record:
         "extra_info": extra,
         "agent_name": "env_agent",
     }
+
+
+MAKER = SetQuestionsMaker

@@ -22,7 +22,7 @@ from verl_agentic.rewards.models.client import connections
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class MakingReport:
     """The result of a run."""
 
     rows: int
@@ -46,7 +46,7 @@ async def make_data(
     against: Sequence[Path] = (),
     jobs: int = 8,
     on_candidate: Callable[[str | None], None] = lambda reason: None,
-) -> Report:
+) -> MakingReport:
     """Makes a file of rows.
 
     Candidates are kept in a journal beside the file, so that a repeated command continues. Rows that repeat earlier
@@ -95,7 +95,7 @@ async def make_data(
     right = [record for record in records if record["reason"] is None]
     reasons.update(await asyncio.to_thread(_write, right, out, against))
     short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
-    return Report(
+    return MakingReport(
         rows=len(records) - len(reasons),
         dropped=dict(Counter(short.values()).most_common()),
         examples={short[key]: f"{key}: {reason}" for key, reason in reversed(reasons.items())},

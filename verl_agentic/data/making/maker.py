@@ -38,7 +38,7 @@ class Candidate:
 
 
 class Maker(Protocol):
-    """A kind of data: a subclass of `Settings` named `Maker`, whose fields are the options of the kind."""
+    """A kind of data: a subclass of `Settings`, whose fields are the options of the kind."""
 
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterable[Candidate]:
         """Returns `n` candidates, or fewer if there are no more; equal arguments give equal keys.
@@ -64,7 +64,7 @@ def load_maker(name: str, options: Mapping[str, Any]) -> Maker:
         raise ConfigError(
             f"unknown kind of data, got {name!r}; one of {maker_names()}{did_you_mean(name, maker_names())}"
         )
-    made = importlib.import_module(f"{_package().__name__}.{name}").Maker
+    made = importlib.import_module(f"{_package().__name__}.{name}").MAKER
     return read_settings(made, options, section=name)
 
 

@@ -20,7 +20,7 @@ from verl_agentic.data.overlap.chunks import Chunk, chunks_of
 from verl_agentic.data.overlap.duplicates import first_copies, near_candidates, num_other_answers
 from verl_agentic.data.overlap.ngrams import Hashes, similarity
 from verl_agentic.data.overlap.row_task import RowTask
-from verl_agentic.data.overlap.summary import Grams, Ints, SpanIndex, Summary, read_grams, read_tasks, summarise
+from verl_agentic.data.overlap.summary import ChunkSummary, Grams, Ints, SpanIndex, read_grams, read_tasks, summarise
 
 Kind = Literal["exact", "near", "span"]
 KINDS: tuple[Kind, ...] = ("exact", "near", "span")
@@ -150,7 +150,7 @@ def find_overlaps(
 
 
 def _compare(
-    summaries: Sequence[Summary], keys: Hashes, num_against: int, similarities: Callable[[Ints], np.ndarray]
+    summaries: Sequence[ChunkSummary], keys: Hashes, num_against: int, similarities: Callable[[Ints], np.ndarray]
 ) -> tuple[np.ndarray, Ints]:
     """Returns the kind of each row and the row that it repeats."""
     others = first_copies(keys)
@@ -235,7 +235,7 @@ def _shared(index: SpanIndex, pool: Executor | None) -> Iterator[SpanIndex | Pat
 _load = lru_cache(maxsize=1)(SpanIndex.load)
 
 
-def _summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex | Path) -> Summary:
+def _summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex | Path) -> ChunkSummary:
     return summarise(chunk, common=common, index=_load(index) if isinstance(index, Path) else index)
 
 

@@ -68,7 +68,7 @@ class SpanIndex:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class ChunkSummary:
     """A chunk's rows."""
 
     keys: Hashes
@@ -92,11 +92,11 @@ def read_grams(chunk: Chunk, *, common: Hashes = _NONE, thinning: int = 1, rows:
     return _grams(read_tasks(chunk, rows), common, thinning)
 
 
-def summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex) -> Summary:
+def summarise(chunk: Chunk, *, common: Hashes, index: SpanIndex) -> ChunkSummary:
     """Returns the summary of a chunk, with the spans that it shares with rows of the index."""
     tasks = read_tasks(chunk)
     grams = _grams(tasks, common, 1)
-    return Summary(
+    return ChunkSummary(
         keys=grams.keys,
         bands=bands_of(grams.hashes, grams.counts),
         sources=[task.source for task in tasks],
