@@ -42,7 +42,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much a seed does."""
+    """Numbers of rows, steps and samples of a seed."""
 
     quickstart: Sequence[str]
     tasks: int

@@ -73,6 +73,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     play.add_argument(
         "--sampling-seed", type=int, metavar="S", help="make sampling repeatable, if the server supports it"
     )
+    play.add_argument(
+        "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
+    )
+    _add_best_of_arguments(play)
+    _add_server_arguments(parser)
+    add_cluster_options(parser)
+    parser.add_argument("--prices", metavar="IN,OUT", help="compute the cost from the prices of a million prompt "
+                        "tokens and of a million sampled tokens")  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
+
+
+def _add_best_of_arguments(play: argparse._ArgumentGroup) -> None:
     play.add_argument("--best-of", type=int, default=1, metavar="K", help="sample K turns in place of each, and take "
                       "the one that --q or --phi values most")  # fmt: skip
     play.add_argument("--diversity", type=float, default=0.0, metavar="W", help="subtract W times the similarity to "
@@ -82,17 +97,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     play.add_argument("--phi", type=Path, metavar="DIR", help="take turns (--best-of) or episodes (--select) that "
                       "this DPO or outcome model prefers most to --reference")  # fmt: skip
     play.add_argument("--reference", type=Path, metavar="DIR", help="name the model that --phi was trained from")
-    play.add_argument(
-        "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
-    )
-    _add_server_arguments(parser)
-    add_cluster_options(parser)
-    parser.add_argument("--prices", metavar="IN,OUT", help="compute the cost from the prices of a million prompt "
-                        "tokens and of a million sampled tokens")  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write to this folder (default: outputs/evaluate/ENV-MODEL)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:

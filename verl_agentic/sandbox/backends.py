@@ -70,7 +70,7 @@ class BackendProbe:
 
     @property
     def lacks(self) -> str:
-        """What work on repositories needs and the backend cannot do; empty if nothing."""
+        """Needs of work on repositories that the backend does not meet; empty if it meets all."""
         return _LACKS.get(self.name, "")
 
     @property

@@ -26,7 +26,7 @@ class ModelAsker:
 
     @property
     def is_free(self) -> bool:
-        """Whether a request can be made."""
+        """A request can be made now."""
         return self._model is not None and self._asked is None
 
     def ask(self, text: str) -> None:

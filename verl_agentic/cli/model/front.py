@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.cli.options.front_table import front_of, print_front, signed_names
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -21,29 +23,15 @@ def run(args: argparse.Namespace) -> int:
     """Prints the figures of every folder and the Pareto front; returns 0."""
     import json
 
-    from rich.console import Console
-    from rich.table import Table
-
-    from verl_agentic.rewards.groups.pareto import pareto_front
-
-    names = [name.strip() for name in args.by.split(",") if name.strip()]
+    names = signed_names(args.by)
     found = {str(folder): [_figure(folder, name.lstrip("-")) for name in names] for folder in args.folders}
-    signs = [-1.0 if name.startswith("-") else 1.0 for name in names]
-    points = {
-        folder: [sign * figure["mean"] for sign, figure in zip(signs, figures, strict=True)]
-        for folder, figures in found.items()
-    }
-    front = pareto_front(points)
+    front = front_of(names, {folder: [figure["mean"] for figure in figures] for folder, figures in found.items()})
     if args.json:
         figures = {folder: dict(zip(names, values, strict=True)) for folder, values in found.items()}
         print(json.dumps({"figures": figures, "front": front}))
         return 0
-    table = Table(title="evaluated models", title_justify="left")
-    for name in ("evaluation", *names, "on the front"):
-        table.add_column(name, overflow="fold")
-    for folder, figures in found.items():
-        table.add_row(folder, *map(_shown, figures), "yes" if folder in front else "")
-    Console().print(table)
+    cells = {folder: [_shown(figure) for figure in figures] for folder, figures in found.items()}
+    print_front("evaluated models", "evaluation", names, cells, front)
     return 0
 
 

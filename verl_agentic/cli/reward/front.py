@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from verl_agentic.cli.options.front_table import front_of, print_front, signed_names
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 
@@ -23,29 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the mean parts of every run and the Pareto front; returns 0."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from verl_agentic.rewards.groups.pareto import pareto_front
-
-    parts = [part.strip() for part in args.parts.split(",") if part.strip()]
-    means = {}
+    parts, means = signed_names(args.parts), {}
     for folder in (args.run_dir, *args.against):
         args.run_dir = folder
         means[str(folder)] = [_mean(args, part.lstrip("-")) for part in parts]
-    signs = [-1.0 if part.startswith("-") else 1.0 for part in parts]
-    points = {run: [sign * x for sign, x in zip(signs, point, strict=True)] for run, point in means.items()}
-    front = pareto_front(points)
+    front = front_of(parts, means)
     if args.json:
         named = {run: dict(zip(parts, point, strict=True)) for run, point in means.items()}
         print(json.dumps({"means": named, "front": front}))
         return 0
-    table = Table(title="means per run", title_justify="left")
-    for name in ("run", *parts, "on the front"):
-        table.add_column(name, overflow="fold")
-    for name, point in means.items():
-        table.add_row(name, *(f"{value:.4g}" for value in point), "yes" if name in front else "")
-    Console().print(table)
+    cells = {run: [f"{value:.4g}" for value in point] for run, point in means.items()}
+    print_front("means per run", "run", parts, cells, front)
     return 0
 
 

@@ -33,7 +33,7 @@ from verl_agentic.errors import ConfigError, DataError
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What to export, and in which shape."""
+    """Choice of rows, and the shape of their records."""
 
     shape: str
     """A name of `SHAPES`."""

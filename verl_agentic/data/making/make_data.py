@@ -91,6 +91,13 @@ async def make_data(
     finally:
         journal.close()
     records = [journal.records[one.key] for one in candidates if one.key in journal.records]
+    return await _report(records, out, against, unfinished=unfinished)
+
+
+async def _report(
+    records: Sequence[Mapping[str, Any]], out: Path, against: Sequence[Path], *, unfinished: int
+) -> MakingReport:
+    """Writes the rows of verified candidates and returns the report on all."""
     reasons = {record["key"]: record["reason"] for record in records if record["reason"] is not None}
     right = [record for record in records if record["reason"] is None]
     reasons.update(await asyncio.to_thread(_write, right, out, against))

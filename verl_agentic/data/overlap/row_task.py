@@ -67,7 +67,7 @@ def words_of(text: str) -> list[str]:
 
 
 def prompt_text(record: Mapping[str, Any], where: str) -> str:
-    """Returns the text of the messages before the first one of the assistant. Raises DataError if there is none."""
+    """Returns the text of the messages before the first one of the assistant. Raises DataError without one."""
     name = next((name for name in ("prompt", "messages", "question", "text") if record.get(name)), None)
     if name is None:
         raise DataError(
@@ -96,7 +96,7 @@ def _content(message: Mapping[str, Any]) -> str:
 
 
 def _answer(record: Mapping[str, Any], where: str) -> str:
-    """Returns the ground truth and the hidden fields as text; empty if there are none."""
+    """Returns the ground truth and the hidden fields as text; empty without any."""
     truth = ground_truth_of(record.get("reward_model"), where)
     extra = extra_of(record.get("extra_info"), where)
     hidden = {key: value for key, value in extra.items() if key not in BOOKKEEPING and value not in ({}, [], "")}

@@ -1,4 +1,4 @@
-"""What is kept of a chunk's rows while files are compared: keys and hashes, no texts."""
+"""Keys and hashes of a chunk's rows, which are kept in place of their texts while files are compared."""
 
 from __future__ import annotations
 

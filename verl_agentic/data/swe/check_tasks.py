@@ -31,7 +31,7 @@ class TaskCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether the task holds."""
+        """The task holds: no run contradicts it."""
         return not self.problems
 
 

@@ -81,7 +81,7 @@ class CallTrial:
 
     @property
     def fits(self) -> bool:
-        """Whether the parser can parse the template's call."""
+        """The parser can parse the template's call."""
         return self.read == self.expected
 
 

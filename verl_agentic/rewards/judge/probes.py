@@ -50,7 +50,7 @@ class ProbeResult:
 
     @property
     def is_good(self) -> bool:
-        """Whether the judge is right: an attack must not pass, a control must get its verdict."""
+        """The judge is right: an attack does not pass, a control gets its verdict."""
         if self.probe.is_attack:
             return self.outcome != "passed"
         return self.outcome == ("passed" if self.probe.is_right else "failed")

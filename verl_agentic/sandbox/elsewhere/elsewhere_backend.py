@@ -31,7 +31,7 @@ class ElsewhereBackend:
 
     @property
     def isolation(self) -> str:
-        """How the provider separates machines, by its own documentation."""
+        """Isolation between machines, as the provider documents it."""
         return self._provider.isolation
 
     async def start(self) -> None:

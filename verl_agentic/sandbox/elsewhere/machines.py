@@ -75,7 +75,7 @@ class Provider(Protocol):
     library: str
     """Module of the provider's client."""
     isolation: str
-    """How the provider separates machines, by its own documentation."""
+    """Isolation between machines, as the provider documents it."""
     key_variables: Sequence[str]
     """Environment variables of the key."""
     has_images: bool
@@ -109,7 +109,7 @@ async def write_in_chunks(machine: Machine, path: str, data: bytes, *, python: s
 
 
 class Failure(NamedTuple):
-    """What an error of a provider means."""
+    """The meaning of an error of a provider."""
 
     error: AgenticError
     may_repeat: bool
