@@ -201,10 +201,10 @@ async def _wait(work: asyncio.Future[Any], request: Request, *, timeout_s: float
     try:
         await asyncio.wait({work, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if gone.done() and not work.done():
-            work.cancel()
+            await _cancelled(work)
             return False
     except asyncio.CancelledError:
-        work.cancel()
+        await _cancelled(work)
         raise
     finally:
         gone.cancel()
@@ -224,7 +224,13 @@ async def _late(
     except (EpisodeOverError, ConfigError, DataError) as cause:  # the status has been sent
         yield events([("error", _refusal(cause, entry, dialect))], named=True)
     finally:
-        work.cancel()
+        await _cancelled(work)
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    """Cancels the work and waits until it has ended, so that nothing of it outlives the request."""
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 async def _body(request: Request) -> bytes:
