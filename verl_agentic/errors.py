@@ -167,3 +167,7 @@ def _depends_on_arguments(error: OSError, *, is_bare: bool) -> bool:
     if isinstance(error, TimeoutError):
         return is_bare and error.errno is None
     return isinstance(error, _OF_ARGUMENTS) or error.errno in _ERRNOS_OF_ARGUMENTS
+
+
+RAY_IS_SLOW = "The current node timed out during startup"
+"""Part of Ray's error if a node does not start within 30 s, as on a busy machine. Ray has no setting for this limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from verl_agentic.cli.quickstart import child_process
 from verl_agentic.cli.quickstart.child_process import ChildFailedError, MemoryMeter, run_child
+from verl_agentic.errors import RAY_IS_SLOW
 
 # A child that starts a grandchild, writes its pid into a file, and then does what `then` says.
 PARENT = """
@@ -104,6 +106,23 @@ def test_a_failure_shows_the_end_of_the_log(tmp_path: Path, meter: MemoryMeter) 
     text = str(caught.value)
     assert "ended with exit code 1" in text and str(tmp_path / "a.log") in text
     assert text.endswith("line 99\nthe cause") and "line 76" in text and "line 75" not in text
+
+
+@pytest.mark.parametrize(("slow_starts", "is_run"), [(1, True), (2, False)])
+def test_a_slow_start_of_ray_is_tried_once_more(
+    tmp_path: Path, meter: MemoryMeter, slow_starts: int, is_run: bool
+) -> None:
+    tries = tmp_path / "tries"
+    code = f"""
+import sys
+with open({str(tries)!r}, "a+") as file:
+    file.write("x")
+if {slow_starts!s} >= len(open({str(tries)!r}).read()):
+    sys.exit("Exception: {RAY_IS_SLOW}. This could happen because ...")
+"""
+    with contextlib.nullcontext() if is_run else pytest.raises(ChildFailedError, match=RAY_IS_SLOW):
+        run_child([sys.executable, "-c", code], log=tmp_path / "a.log", environment={}, meter=meter)
+    assert tries.read_text() == "xx"
 
 
 @pytest.mark.parametrize("session", ["same session", "own session"])

@@ -26,6 +26,7 @@ from typing import Any
 from verl_agentic.adapters.import_hooks import when_imported
 from verl_agentic.adapters.patching import wrap
 from verl_agentic.diagnostics.dryrun.events import FOLDER_VARIABLE, MODEL_VARIABLE, TEMPERATURE_VARIABLE
+from verl_agentic.errors import RAY_IS_SLOW
 
 _STAGE_OF = {
     "_compute_reward_colocate": "reward",
@@ -152,7 +153,7 @@ def _watch_uncaught() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and RAY_IS_SLOW not in str(error):  # it is run once more
             write_error("", error)
         before(kind, error, trace)
 

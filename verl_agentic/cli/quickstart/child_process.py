@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from verl_agentic.errors import AgenticError
+from verl_agentic.errors import RAY_IS_SLOW, AgenticError
 
 CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
@@ -102,6 +102,8 @@ def run_child(
 ) -> None:
     """Runs a command to its end; none of its processes outlives the call.
 
+    If Ray is too slow to start, the command is run once more: it has done nothing by then.
+
     Args:
         command: program and arguments.
         log: gets stdout and stderr.
@@ -112,6 +114,21 @@ def run_child(
     Raises:
         ChildFailedError: exit code other than 0.
     """
+    try:
+        _run_once(command, log, environment, meter, on_poll)
+    except ChildFailedError as error:
+        if RAY_IS_SLOW not in str(error):
+            raise
+        _run_once(command, log, environment, meter, on_poll)
+
+
+def _run_once(
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    meter: MemoryMeter,
+    on_poll: Callable[[], None],
+) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         # A session of its own: Ctrl-C reaches only this process, which ends the child.
