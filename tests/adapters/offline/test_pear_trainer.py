@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from jagged import log_probs_of, nested
 from tensordict import TensorDict
@@ -53,9 +55,11 @@ def test_with_ratios_of_1_it_is_the_loss_of_sft() -> None:
     assert loss.item() == pytest.approx(expected.item())
 
 
-def test_a_row_has_its_columns_behind_the_prompt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_row_has_its_columns_behind_the_prompt(tmp_path: Path, name: str) -> None:
     write_json_lines([ROW, ROW], tmp_path / "rows.jsonl")
-    (row,) = BehaviourDataset([str(tmp_path / "rows.jsonl")], vocab_size=5, max_length=4, max_rows=1)
+    pq.write_table(pa.Table.from_pylist([ROW, ROW]), tmp_path / "rows.parquet")
+    (row,) = BehaviourDataset([str(tmp_path / name)], vocab_size=5, max_length=4, max_rows=1)
     assert {name: column.tolist() for name, column in row.items()} == {
         "input_ids": [1, 2, 3, 4], "loss_mask": [0, 0, 1, 0], "position_ids": [0, 1, 2, 3], "turn_ids": [0, 0, 0, 0],
         "behaviour_log_probs": [0.0, 0.0, -0.5, 0.0],

@@ -1,7 +1,7 @@
 """SFT with PEAR weights, with verl's SFT trainer: `torchrun ... -m verl_agentic.adapters.offline.pear_trainer`.
 
 It takes the configuration of `verl.trainer.sft_trainer` and the section `pear` (`PearSettings`). `data.train_files` are
-JSON lines of training rows with the log-probs of the policy that wrote them: `prompt_ids`, `response_ids`,
+JSON lines or parquet of training rows with the log-probs of the policy that wrote them: `prompt_ids`, `response_ids`,
 `response_mask`, `turn_ids`, `rollout_log_probs`.
 """
 
@@ -20,7 +20,7 @@ from verl.trainer.sft_trainer import SFTTrainer
 from verl_agentic.adapters.offline.pair_trainer import in_items, run
 from verl_agentic.adapters.sections import plain
 from verl_agentic.algorithms.losses.pear import PearSettings, pear_weights
-from verl_agentic.data.rows import read_json_lines
+from verl_agentic.data.rows import numbered_records
 from verl_agentic.errors import ConfigError, DataError
 from verl_agentic.settings import read_settings
 
@@ -36,7 +36,7 @@ class BehaviourDataset(Dataset):
         Raises:
             DataError: a row is malformed, has no log-probs, or is longer than `data.max_length`.
         """
-        found = [(f"{file}:{number}", row) for file in files for number, row in read_json_lines(Path(file))]
+        found = [(f"{file}:{number}", row) for file in files for number, row in numbered_records(Path(file))]
         self._rows = found[: max_rows if max_rows >= 0 else None]
         for where, row in self._rows:
             _check(row, where, vocab_size=vocab_size, max_length=max_length)
