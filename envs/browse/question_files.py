@@ -76,6 +76,8 @@ def decrypt(text: str, password: str) -> str:
 
 def _gaia(record: Mapping[str, Any], place: int) -> FileQuestion | None:
     question, answer = _text(record, "Question"), _text(record, "Final answer")
+    if answer == "?":
+        raise DataError("an answer of GAIA's test split is hidden, got '?'; use the split `validation`")
     if record.get("file_name"):
         return None
     name, level = str(record.get("task_id") or place), str(record.get("Level") or "")
