@@ -114,7 +114,7 @@ async def test_open_questions_have_criteria_and_are_left_to_a_judge(tmp_path: Pa
     ("name", "content", "form", "message"),
     [
         ("a.jsonl", '{"Question": "x"}', "gaia", r"row 0: a row must have the column Final answer, got \['Quest"),
-        ("a.jsonl", '{"Question": "x", "Final answer": "?"}', "gaia", "row 0: an answer of GAIA's test split is hidden"),
+        ("a.jsonl", '{"Question": "x", "Final answer": "?"}', "gaia", "of GAIA's test split is hidden"),
         ("a.csv", "problem,answer\nx,y\n", "browsecomp", "must have the column canary, got"),
         ("a.jsonl", '{"question": "x"}', "qa", "must have the column golden_answers or answers or answer"),
         ("a.jsonl", '{"question": "x"}', "criteria", "must have the column rubric or rubrics or criteria"),
