@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from verl_agentic.cli.quickstart import child_process
-from verl_agentic.cli.quickstart.child_process import ChildFailedError, MemoryMeter, run_child
+from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
 from verl_agentic.errors import RAY_IS_SLOW
 
 # A child that starts a grandchild, writes its pid into a file, and then does what `then` says.
@@ -245,3 +246,15 @@ def test_the_meter_counts_the_memory_of_descendants_and_forgets_the_dead(meter: 
     assert meter.peak_bytes - before > 250 * 2**20
     meter.measure()
     assert process.pid not in meter.seen
+
+
+@pytest.mark.parametrize(("variables", "address"), [({}, "127.0.0.1:6379"), (CPU_ENVIRONMENT, None)])
+def test_a_run_does_not_join_a_cluster_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], address: str | None
+) -> None:
+    services: Any = pytest.importorskip("ray._private.services")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "ray_current_cluster").write_text("127.0.0.1:6379")
+    assert services.canonicalize_bootstrap_address(None, str(tmp_path)) == address

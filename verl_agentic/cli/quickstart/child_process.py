@@ -21,6 +21,7 @@ CPU_ENVIRONMENT = {
     "GOMP_SPINCOUNT": "20000",
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
+    "RAY_ADDRESS": "local",  # Ray would join a cluster that runs on this machine, which refuses the run's options
 }
 _POLL_S, _MEASURE_S = 0.5, 2.0
 _GRACE_S = 20.0  # for Ray, to end its own processes
