@@ -29,6 +29,18 @@ def first_copies(keys: Hashes) -> Ints:
     return np.where(first < rows, first, -1)
 
 
+def exact_pairs(keys: Hashes) -> Ints:
+    """Returns pairs that connect all rows with the same task, [P, 2]; arguments as for `first_copies`.
+
+    A row without ground truth and hidden fields connects all rows with its prompt.
+    """
+    rows, same_prompt, is_open = np.arange(len(keys)), _first_of(keys[:, :1]), keys[:, 1] == 0
+    open_of_prompt = np.full(len(keys), -1, dtype=np.int64)
+    open_of_prompt[same_prompt[is_open]] = rows[is_open]
+    others = np.concatenate([first_copies(keys), open_of_prompt[same_prompt]])
+    return np.stack([np.tile(rows, 2), others], axis=1)[others >= 0]
+
+
 def num_other_answers(keys: Hashes) -> int:
     """Returns the number of different tasks whose prompt is also that of another task."""
     tasks = np.unique(keys[keys[:, 1] != 0], axis=0)
