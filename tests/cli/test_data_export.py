@@ -73,3 +73,11 @@ def test_evaluations_are_exported_with_the_ids_of_the_server_and_no_others(
     write_run(run / "rl", trajectories=[log_row(0, [([4], [])])])
     assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2
     assert "has the log of a run and evaluations" in capsys.readouterr().err
+
+
+def test_an_evaluation_is_not_replaced_by_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    episodes = tmp_path / "episodes.jsonl"
+    episodes.write_text(json.dumps(episode(0)) + "\n")
+    assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(episodes)]) == 2
+    assert "would replace the file of an evaluation" in capsys.readouterr().err
+    assert json.loads(episodes.read_text()) == episode(0)

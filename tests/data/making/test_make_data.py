@@ -81,6 +81,14 @@ async def test_only_right_and_new_rows_are_written_and_the_rest_is_reported(tmp_
     assert [row["number"] for row in rows(tmp_path / "b.jsonl")] == [0, 2]
 
 
+async def test_a_repeated_run_is_not_compared_with_its_own_rows(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    await make_data(Numbers(), out, seed=0, n=10, settings={})
+    with pytest.raises(ConfigError, match="would repeat themselves"):
+        await make_data(Numbers(), out, seed=0, n=10, settings={}, against=[tmp_path / "." / "a.jsonl"])
+    assert len(rows(out)) == 3
+
+
 async def test_a_repeated_run_makes_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     first = await make_data(Numbers(silent={2, 3}), out, seed=0, n=4, settings={})

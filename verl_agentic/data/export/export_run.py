@@ -27,7 +27,7 @@ from verl_agentic.data.export.sibling_records import (
     step_records,
 )
 from verl_agentic.data.export.write_records import write_records
-from verl_agentic.data.stored_samples import Split
+from verl_agentic.data.stored_samples import EPISODES, Split
 from verl_agentic.errors import ConfigError, DataError
 
 
@@ -81,9 +81,11 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         options: shape and choice.
 
     Raises:
-        ConfigError: an option is wrong. DataError: the log cannot be read, a mask in it is wrong, or no record is left.
+        ConfigError: an option is wrong, or `out` is the file of an evaluation. DataError: the log cannot be read, a mask in it is wrong, or no record is left.
     """
     _check(options)
+    if out.name == EPISODES:
+        raise ConfigError(f"--out would replace the file of an evaluation, got {out}; choose another name")
     left_out: Counter[str] = Counter()
     with open_sessions(run_dir) as log:
         sessions = _chosen(log, options, left_out)

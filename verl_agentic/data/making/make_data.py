@@ -64,11 +64,13 @@ async def make_data(
         on_candidate: called with the reason why a candidate was dropped, or None.
 
     Raises:
-        ConfigError: `out` has another suffix or holds other data, or the maker needs a model.
+        ConfigError: `out` has another suffix, holds other data or is in `against`, or the maker needs a model.
         DataError: the journal or a file of `against` cannot be read.
     """
     if out.suffix != ".jsonl":
         raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
+    if out.resolve() in (file.resolve() for file in against):
+        raise ConfigError(f"rows of {out} would repeat themselves, got it in --against; leave it out there")
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
