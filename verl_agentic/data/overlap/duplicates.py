@@ -17,7 +17,7 @@ def first_copies(keys: Hashes) -> Ints:
     A row without ground truth and hidden fields has the same task as any row with its prompt.
 
     Args:
-        keys: [N, 2] keys of prompt and answer, in the order of the rows.
+        keys: [N, 3] keys of prompt, answer and words, in the order of the rows.
     """
     rows = np.arange(len(keys))
     same_both, same_prompt = _first_of(keys), _first_of(keys[:, :1])
@@ -53,7 +53,7 @@ def near_candidates(bands: Hashes, keys: Hashes, is_excluded: np.ndarray) -> Int
 
     Args:
         bands: [N, B], see `ngrams.bands_of`.
-        keys: [N, 2] keys of prompt and answer.
+        keys: [N, 3] keys of prompt, answer and words.
         is_excluded: [N] rows that are left out.
     """
     rows = np.flatnonzero((bands[:, 0] != 0) & ~is_excluded)

@@ -133,7 +133,7 @@ def find_overlaps(
         read = [*old, *new][: len(summaries)]
         sizes = [len(summary.sources) for summary in summaries]
         num_against = sum(sizes[: len(old)])
-        keys = np.concatenate([np.zeros((0, 2), np.uint64), *(summary.keys for summary in summaries)])
+        keys = np.concatenate([np.zeros((0, 3), np.uint64), *(summary.keys for summary in summaries)])
         kinds, others, pairs = _compare(
             summaries, keys, num_against, partial(_similarities, read, sizes, common, pool)
         )
