@@ -152,6 +152,17 @@ def test_a_few_changed_words_are_a_near_duplicate(tmp_path: Path) -> None:
     assert found_in(overlaps) == []
 
 
+def test_a_copy_of_a_held_out_row_is_a_leak_even_if_a_training_row_is_more_like_it(tmp_path: Path) -> None:
+    held_out = [words(200) for _ in range(20)]
+    leaked = [[*text[:100], "changed", *text[101:]] for text in held_out]  # a similarity of 0.87
+    others = [[*text[:-12], *words(12)] for text in leaked]  # of 0.88 with the leaked one, of 0.77 with the held-out one
+    trained = [row(text) for pair in zip(others, leaked, strict=True) for text in pair]
+    files = [write(tmp_path / "train.jsonl", trained), write(tmp_path / "val.jsonl", [row(text) for text in held_out])]
+    overlaps = find_overlaps(files[:1], files[1:])
+    near = [(one, other) for kind, one, other in found_in(overlaps) if kind == "near"]
+    assert near == [(2 * number + 1, number) for number in range(20)] and set(range(20, 60)) == {*overlaps.leaked}
+
+
 def test_one_prompt_with_other_answers_or_hidden_fields_is_no_duplicate(tmp_path: Path) -> None:
     text = words(30)
     rows = [

@@ -163,7 +163,8 @@ def _compare(
     bands = np.concatenate([np.zeros((0, 20), np.uint64), *(summary.bands for summary in summaries)])
     pairs = near_candidates(bands, keys, kinds >= 0)
     pairs = pairs[pairs[:, 0] >= num_against]
-    pairs = pairs[similarities(pairs) >= SIMILARITY][::-1]  # the first pair of a row is written last
+    pairs = pairs[similarities(pairs) >= SIMILARITY][::-1]  # the first pair of a row is written last,
+    pairs = pairs[np.argsort(pairs[:, 1] < num_against, kind="stable")]  # and after others the first of `against`
     kinds[pairs[:, 0]], others[pairs[:, 0]] = 1, pairs[:, 1]
     spans = np.concatenate([np.zeros(0, np.int64), *(summary.span_rows for summary in summaries)])
     rows = np.flatnonzero((kinds < 0) & (spans >= 0))
