@@ -117,6 +117,14 @@ def test_a_step_has_the_share_of_successes_below_it(tmp_path: Path) -> None:
     assert len(export(tmp_path / "6", branched(SHARED, FIFTHS), "steps", continuations=6)) == 1
 
 
+def test_a_greedy_or_a_scripted_session_changes_no_value(tmp_path: Path) -> None:
+    log = branched(SHARED, FIFTHS)
+    others = [
+        {**log[0], "session": len(log) + n, "acc": 0.0, "role": role} for n, role in enumerate(("greedy", "external"))
+    ]
+    assert export(tmp_path / "a", [*log, *others], "steps") == export(tmp_path / "b", log, "steps")
+
+
 @settings(max_examples=25)
 @given(
     sessions=st.lists(

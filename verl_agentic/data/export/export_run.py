@@ -93,7 +93,8 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         records = _records(log, sessions, options, parts, left_out)
         first = next(records, None)
         if first is None:
-            raise DataError(f"no record is left for {out}, got {_told(left_out) or 'no branch points'}; choose more")
+            nothing = "no branch points" if options.compares_steps else "no siblings with different values"
+            raise DataError(f"no record is left for {out}, got {_told(left_out) or nothing}; choose more")
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
     return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=+left_out)
@@ -121,7 +122,7 @@ def _chosen(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> 
     if options.best is not None:
         sessions = best_of_groups(sessions, options.best, by=options.by, left_out=left_out)
     if options.per_prompt is not None:
-        sessions = first_of_prompts(sessions, options.per_prompt, left_out=left_out)
+        sessions = first_of_prompts(log, sessions, options.per_prompt, left_out=left_out)
     return sessions
 
 

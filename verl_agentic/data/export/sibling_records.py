@@ -83,7 +83,11 @@ def step_records(
 def _states(
     log: SessionLog, sessions: Sequence[LoggedSession], *, min_continuations: int, left_out: Counter[str]
 ) -> Iterator[list[Step]]:
-    for group in _groups(log, sessions, by=OUTCOME, left_out=left_out, only_whole=False):
+    # A greedy baseline or a script is no sample, and would shift the mean outcome.
+    sampled = [session for session in sessions if session.rows[-1]["role"] == "policy"]
+    others = sum(len(session.rows) for session in sessions) - sum(len(session.rows) for session in sampled)
+    left_out["that the policy did not sample (role)"] += others
+    for group in _groups(log, sampled, by=OUTCOME, left_out=left_out, only_whole=False):
         yield from branch_points(group, min_continuations=min_continuations)
 
 

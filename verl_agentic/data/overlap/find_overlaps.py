@@ -134,9 +134,7 @@ def find_overlaps(
         sizes = [len(summary.sources) for summary in summaries]
         num_against = sum(sizes[: len(old)])
         keys = np.concatenate([np.zeros((0, 3), np.uint64), *(summary.keys for summary in summaries)])
-        kinds, others, pairs = _compare(
-            summaries, keys, num_against, partial(_similarities, read, sizes, common, pool)
-        )
+        kinds, others, pairs = _compare(summaries, keys, num_against, partial(_similarities, read, sizes, common, pool))
     return Overlaps(
         files=paths,
         starts=_starts(chunks, sizes),
