@@ -226,7 +226,7 @@ def test_logs_of_different_tokenizers_are_not_mixed(tmp_path: Path) -> None:
         (run / "tokenizer" / "tokenizer.json").write_text(json.dumps(written))
         if name == "b":
             assert export_run(tmp_path / "runs", tmp_path / "out.jsonl", ExportOptions(shape="sft")).records == 2
-    with pytest.raises(ConfigError, match="ids of one tokenizer, got .*a/tokenizer.* .*c/tokenizer"):
+    with pytest.raises(ConfigError, match=r"ids of one tokenizer, got .*a/tokenizer.* .*c/tokenizer"):
         export_run(tmp_path / "runs", tmp_path / "out.jsonl", ExportOptions(shape="sft"))
 
 

@@ -155,9 +155,7 @@ def test_a_few_changed_words_are_a_near_duplicate(tmp_path: Path) -> None:
 def test_a_copy_of_a_held_out_row_is_a_leak_even_if_a_training_row_is_more_like_it(tmp_path: Path) -> None:
     held_out = [words(200) for _ in range(20)]
     leaked = [[*text[:100], "changed", *text[101:]] for text in held_out]  # a similarity of 0.87
-    others = [
-        [*text[:-12], *words(12)] for text in leaked
-    ]  # of 0.88 with the leaked one, of 0.77 with the held-out one
+    others = [[*text[:-12], *words(12)] for text in leaked]  # of 0.88 with the leaked one, of 0.77 with the other
     trained = [row(text) for pair in zip(others, leaked, strict=True) for text in pair]
     files = [write(tmp_path / "train.jsonl", trained), write(tmp_path / "val.jsonl", [row(text) for text in held_out])]
     overlaps = find_overlaps(files[:1], files[1:])

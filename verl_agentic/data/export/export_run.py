@@ -81,7 +81,8 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         options: shape and choice.
 
     Raises:
-        ConfigError: an option is wrong, or `out` is the file of an evaluation. DataError: the log cannot be read, a mask in it is wrong, or no record is left.
+        ConfigError: an option is wrong, or `out` is the file of an evaluation.
+        DataError: the log cannot be read, a mask in it is wrong, or no record is left.
     """
     _check(options)
     if out.name == EPISODES:

@@ -131,7 +131,8 @@ def open_sessions(run_dir: Path) -> Iterator[SessionLog]:
     """Opens the log of a run, or of all evaluations at or below a folder.
 
     Raises:
-        ConfigError: the folder has both, or logs of several tokenizers. DataError: it has neither, or no episode with exact token ids.
+        ConfigError: the folder has both, or logs of several tokenizers.
+        DataError: it has neither, or no episode with exact token ids.
     """
     folders = evaluation_folders(run_dir) if run_dir.is_dir() else []
     _check_tokenizers(folders or {path.parent.parent for path in run_dir.rglob(f"{FOLDER}/trajectories-*.arrows")})
@@ -159,7 +160,7 @@ def _check_tokenizers(folders: Iterable[Path]) -> None:
 
 
 def _with_maps(row: Mapping[str, Any], maps: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row with numbers by name, and whether it is guided or branched; numbers that are not finite are unknown."""
+    """Returns a row with numbers by name, and whether it is guided or branched; only finite numbers are known."""
     named = {name: _known(dict(maps[name] or ())) for name in MAPS}
     return {**_known(row), **named, **{name: bool(named["numbers"].get(name)) for name in ("guided", "branched")}}
 

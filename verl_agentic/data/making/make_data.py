@@ -69,8 +69,7 @@ async def make_data(
     """
     if out.suffix != ".jsonl":
         raise ConfigError(f"rows are written as JSON lines, got {out}; name a .jsonl file")
-    if out.resolve() in (file.resolve() for file in against):
-        raise ConfigError(f"rows of {out} would repeat themselves, got it in --against; leave it out there")
+    _check_other(out, against)
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
@@ -94,6 +93,11 @@ async def make_data(
         journal.close()
     records = [journal.records[one.key] for one in candidates if one.key in journal.records]
     return await _report(records, out, against, unfinished=unfinished)
+
+
+def _check_other(out: Path, against: Sequence[Path]) -> None:
+    if out.resolve() in (file.resolve() for file in against):
+        raise ConfigError(f"rows of {out} would repeat themselves, got it in --against; leave it out there")
 
 
 async def _report(
