@@ -17,9 +17,11 @@ from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
 from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, StoredSample
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.types import Message
+from verl_agentic.rewards.sample import Sample, Turn
+from verl_agentic.types import Message, Reward, StopReason
 
 
 @dataclass
@@ -179,6 +181,69 @@ async def test_a_model_writes_code_tasks_and_copies_are_dropped(tmp_path: Path) 
     assert report.rows == 1 and report.dropped == {"the reply is not JSON": 1}
     copy = await run("code_tasks", tmp_path / "b.jsonl", n=1, chat=chat, against=[tmp_path / "a.jsonl"])
     assert copy.rows == 0 and list(copy.dropped) == ["repeats another row (exact)"]
+
+
+def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
+    """Stores trajectories of one group, each with a prompt, the texts of its turns, and an outcome."""
+    records = []
+    for session, (prompt, texts, outcome) in enumerate(trajectories):
+        turns = tuple(
+            Turn(index=n, text=text, content=text, observations=(f"saw {text}",) if n < len(texts) - 1 else ())
+            for n, text in enumerate(texts)
+        )
+        sample = Sample(
+            id=f"s{session}",
+            prompt=(Message("user", prompt),),
+            turns=turns,
+            final_answer=texts[-1],
+            stop_reason=StopReason.ANSWERED,
+            env=Reward(outcome),
+        )
+        stored = StoredSample(group="g", session=session, step=1, split="val", sample=sample)
+        records.append({"key": str(session), STORED_SAMPLE: stored.to_dict()})
+    write_json_lines(records, folder / EPISODES)
+
+
+async def test_each_step_of_a_trajectory_becomes_a_choice_and_the_outcome_is_appended(tmp_path: Path) -> None:
+    store(tmp_path / "run", ("Q", ["look", "open", "5"], 1.0), ("Q", ["search", "6"], 0.0), ("Q", ["look", "7"], 0.0))
+    proposals = iter(f"proposal {number}" for number in range(99))
+    chat = model(lambda text: next(proposals))
+    report = await run("decisions", tmp_path / "a.jsonl", n=3, chat=chat, run=str(tmp_path / "run"), alternatives=2)
+    first, second, third = rows(tmp_path / "a.jsonl")
+    assert report.rows == 3
+    for row, taken in ((first, ["look", "open", "5"]), (second, ["search", "6"]), (third, ["look", "7"])):
+        assert [item["options"][item["original"]] for item in row["items"]] == taken
+        assert all(len(set(item["options"])) == 3 for item in row["items"])
+        said = [message["content"] for message in row["messages"]]
+        assert said[1:-2:2] == [f"I will choose option {item['original'] + 1}." for item in row["items"]]
+        shown = [text.partition("Step ")[2] for text in said[0:-2:2]]
+        assert all(
+            f"Option {place}: {option}" in text
+            for text, item in zip(shown, row["items"], strict=True)
+            for place, option in enumerate(item["options"], start=1)
+        )
+        assert said[2].startswith(f"saw {taken[0]}\n"), "the environment's output comes after the choice"
+        assert said[-1] == f"My decision is {'correct' if taken[-1] == '5' else 'incorrect'}."
+    assert "search" in first["items"][0]["options"], "a sibling's step in the same state is an alternative"
+    assert "7" in first["items"][1]["options"] and "open" in third["items"][1]["options"]
+    assert not {"open", "7"} & {*second["items"][1]["options"]}, "its state is another one"
+    assert len({item["original"] for row in (first, second, third) for item in row["items"]}) > 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "too few alternatives"),
+        ("  LOOK ", "the model repeats a step"),
+        ("look <tool_response>7</tool_response>", "an option has the output of a tool"),
+    ],
+)
+async def test_unfit_alternatives_are_reported(tmp_path: Path, answer: str | None, reason: str) -> None:
+    store(tmp_path / "run", ("Q", ["look"], 1.0))
+    chat = None if answer is None else model(lambda text: answer)
+    options = {"run": str(tmp_path / "run"), "alternatives": 1}
+    report = await run("decisions", tmp_path / "a.jsonl", n=1, chat=chat, **options)
+    assert report.dropped == {reason: 1}
 
 
 _FACTS = Facts(

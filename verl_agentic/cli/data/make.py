@@ -11,6 +11,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
+    from verl_agentic.cli.options.encoding_options import add_encoding_options
     from verl_agentic.data.making.maker import maker_names
 
     parser.add_argument(
@@ -30,11 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--api-key-env", default="", metavar="NAME", help="take the key from this environment variable")
     model.add_argument("--temperature", type=float, default=1.0, help="sample at this temperature (default 1.0)")
     model.add_argument("--max-tokens", type=int, default=2_048, metavar="N", help="limit replies (default 2048)")
+    add_encoding_options(parser)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON line")
 
 
 def run(args: argparse.Namespace) -> int:
     """Makes the rows and prints the report; returns 0 if there is at least one row and no reply is missing, else 1."""
+    from verl_agentic.cli.options.encoding_options import encode_of
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.making.make_data import make_data
     from verl_agentic.data.making.maker import load_maker
@@ -66,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             settings=settings,
             model=model,
             against=args.against,
+            encode=encode_of(args),
             jobs=args.jobs,
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.data.evaluation.journal import Journal, keep_settings
-from verl_agentic.data.making.maker import Candidate, Maker, NoReplyError, RefusedError
+from verl_agentic.data.making.maker import Candidate, Maker, NoReplyError, Record, RefusedError
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.overlap.write_kept import write_kept
 from verl_agentic.data.rows import write_json_lines
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.models.client import connections
+
+Encode = Callable[[Sequence[Record]], Awaitable[Sequence[Record | str]]]
+"""Adds columns to rows; gives the reason for a row that must not be written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,7 @@ async def make_data(
     settings: Mapping[str, Any],
     model: ChatModel | None = None,
     against: Sequence[Path] = (),
+    encode: Encode | None = None,
     jobs: int = 8,
     on_candidate: Callable[[str | None], None] = lambda reason: None,
 ) -> MakingReport:
@@ -60,6 +64,7 @@ async def make_data(
         settings: of this run; a journal of other settings is refused.
         model: for makers that need one.
         against: files with rows that must not be made again.
+        encode: adds columns, such as token ids, to rows that pass; the journal does not have them.
         jobs: candidates at a time.
         on_candidate: called with the reason why a candidate was dropped, or None.
 
@@ -92,7 +97,8 @@ async def make_data(
     finally:
         journal.close()
     records = [journal.records[one.key] for one in candidates if one.key in journal.records]
-    return await _report(records, out, against, unfinished=unfinished)
+    keeps_near = getattr(maker, "KEEPS_NEAR", False)
+    return await _report(records, out, against, encode=encode, keeps_near=keeps_near, unfinished=unfinished)
 
 
 def _check_other(out: Path, against: Sequence[Path]) -> None:
@@ -101,12 +107,22 @@ def _check_other(out: Path, against: Sequence[Path]) -> None:
 
 
 async def _report(
-    records: Sequence[Mapping[str, Any]], out: Path, against: Sequence[Path], *, unfinished: int
+    records: Sequence[Mapping[str, Any]],
+    out: Path,
+    against: Sequence[Path],
+    *,
+    encode: Encode | None,
+    keeps_near: bool,
+    unfinished: int,
 ) -> MakingReport:
     """Writes the rows of verified candidates and returns the report on all."""
     reasons = {record["key"]: record["reason"] for record in records if record["reason"] is not None}
-    right = [record for record in records if record["reason"] is None]
-    reasons.update(await asyncio.to_thread(_write, right, out, against))
+    right = {record["key"]: record["record"] for record in records if record["reason"] is None}
+    if encode is not None:
+        right = dict(zip(right, await encode(list(right.values())), strict=True))
+        reasons.update({key: row for key, row in right.items() if isinstance(row, str)})
+    rows = {key: row for key, row in right.items() if not isinstance(row, str)}
+    reasons.update(await asyncio.to_thread(_write, rows, out, against, keeps_near=keeps_near))
     short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
     return MakingReport(
         rows=len(records) - len(reasons),
@@ -125,23 +141,27 @@ async def _finished(candidate: Candidate, maker: Maker) -> dict[str, Any]:
     return {"key": candidate.key, "reason": reason, "record": record}
 
 
-def _write(records: Sequence[Mapping[str, Any]], out: Path, against: Sequence[Path]) -> dict[str, str]:
+def _write(rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool) -> dict[str, str]:
     """Writes rows without repeated ones; returns key -> reason of the dropped ones."""
     made = out.with_suffix(".made.jsonl")
-    write_json_lines((record["record"] for record in records), made)
+    write_json_lines(rows.values(), made)
     try:
         found = find_overlaps([made], against)
-        is_kept = np.ones(len(records), dtype=bool)
-        is_kept[found.repeated - found.num_against] = False
+        repeated = found.repeated
+        if keeps_near:
+            is_near = (found.kinds == KINDS.index("near")) & (found.others >= found.num_against)
+            repeated = repeated[~is_near[repeated]]
+        is_kept = np.ones(len(rows), dtype=bool)
+        is_kept[repeated - found.num_against] = False
         write_kept(made, is_kept, out)
     finally:
         made.unlink()
-    reasons = {}
-    for row in found.repeated.tolist():
+    keys, reasons = list(rows), {}
+    for row in repeated.tolist():
         file, number = found.place(int(found.others[row]))
         where = out if found.files[file] == made else found.files[file]
         kind = KINDS[found.kinds[row]]
-        reasons[records[row - found.num_against]["key"]] = f"repeats another row ({kind}): row {number} of {where}"
+        reasons[keys[row - found.num_against]] = f"repeats another row ({kind}): row {number} of {where}"
     return reasons
 
 

@@ -38,7 +38,10 @@ class Candidate:
 
 
 class Maker(Protocol):
-    """A kind of data: a subclass of `Settings`, whose fields are the options of the kind."""
+    """A kind of data: a subclass of `Settings`, whose fields are the options of the kind.
+
+    `KEEPS_NEAR = True` keeps rows that are nearly equal to rows of the same file.
+    """
 
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterable[Candidate]:
         """Returns `n` candidates, or fewer if there are no more; equal arguments give equal keys.
