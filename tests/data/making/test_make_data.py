@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.data.datasets.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.data.makers import code_tasks, plans, set_questions
 from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
-from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.rows import read_json_lines, read_rows, write_json_lines
 from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, StoredSample
+from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.sample import Sample, Turn
@@ -295,6 +297,33 @@ async def test_set_questions_of_the_world_are_unique_and_expanded(tmp_path: Path
         assert solve(facts, query) == {row["reward_model"]["ground_truth"]}
     wrong = {**made[0], "prompt": [Message("user", made[0]["reward_model"]["ground_truth"]).to_dict()]}
     assert "the answer is shown" in str(await load_maker("set_questions", {}).verify(wrong))
+
+
+async def test_the_solution_of_a_set_question_finds_the_answer_in_browse(tmp_path: Path, tiny_chat: Any) -> None:
+    await run("set_questions", tmp_path / "a.jsonl", n=6, layers=2)
+    questions, package = read_rows(tmp_path / "a.jsonl"), load_env_package("browse")
+    assert package.gold is not None
+    solutions = [package.gold(row) for row in questions]
+    tokenizer, codec = tiny_chat
+    episodes = await run_episodes(
+        questions,
+        make_env=package.make_env,
+        setup_for=lambda index, row: scripted(solutions[index], codec=codec, tokenizer=tokenizer, limits=AMPLE_LIMITS),
+    )
+    facts, num_dropped = set_questions._world("").facts, 0
+    for row, episode in zip(questions, episodes, strict=True):
+        assert episode.reward.outcome == 1 and episode.stop_reason is StopReason.ANSWERED
+        assert not any(message.is_error for message in episode.messages), "every page exists"
+        shown = "\n".join(message.content for message in row.prompt)
+        for action, message in zip(episode.actions[:-1], episode.messages[len(row.prompt) + 1 :: 2], strict=True):
+            (call,) = action.tool_calls
+            assert call.name == "search" or call.arguments["title"] in shown, "a page was shown before it is opened"
+            shown += message.content
+        query = set_questions.from_json(json.loads(row.extra["query"]))
+        less = [solve(facts, rest) for rest in algebra.without_one(query)]
+        assert all(found != {row.ground_truth} for found in less), "every constraint matters"
+        num_dropped += len(less)
+    assert num_dropped >= len(questions)
 
 
 async def test_plans_hold_no_call_and_no_output(tmp_path: Path) -> None:
