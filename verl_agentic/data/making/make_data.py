@@ -97,8 +97,7 @@ async def make_data(
     finally:
         journal.close()
     records = [journal.records[one.key] for one in candidates if one.key in journal.records]
-    keeps_near = getattr(maker, "KEEPS_NEAR", False)
-    return await _report(records, out, against, encode=encode, keeps_near=keeps_near, unfinished=unfinished)
+    return await _report(maker, records, out, against, encode=encode, unfinished=unfinished)
 
 
 def _check_other(out: Path, against: Sequence[Path]) -> None:
@@ -107,12 +106,12 @@ def _check_other(out: Path, against: Sequence[Path]) -> None:
 
 
 async def _report(
+    maker: Maker,
     records: Sequence[Mapping[str, Any]],
     out: Path,
     against: Sequence[Path],
     *,
     encode: Encode | None,
-    keeps_near: bool,
     unfinished: int,
 ) -> MakingReport:
     """Writes the rows of verified candidates and returns the report on all."""
@@ -122,7 +121,10 @@ async def _report(
         right = dict(zip(right, await encode(list(right.values())), strict=True))
         reasons.update({key: row for key, row in right.items() if isinstance(row, str)})
     rows = {key: row for key, row in right.items() if not isinstance(row, str)}
+    keeps_near = getattr(maker, "KEEPS_NEAR", False)
     reasons.update(await asyncio.to_thread(_write, rows, out, against, keeps_near=keeps_near))
+    if hasattr(maker, "write_beside"):
+        maker.write_beside(out, [row for key, row in rows.items() if key not in reasons])
     short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
     return MakingReport(
         rows=len(records) - len(reasons),

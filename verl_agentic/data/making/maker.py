@@ -40,7 +40,8 @@ class Candidate:
 class Maker(Protocol):
     """A kind of data: a subclass of `Settings`, whose fields are the options of the kind.
 
-    `KEEPS_NEAR = True` keeps rows that are nearly equal to rows of the same file.
+    `KEEPS_NEAR = True` keeps rows that are nearly equal to rows of the same file. `write_beside(out, rows)` is called
+    with the rows that were written.
     """
 
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterable[Candidate]:
