@@ -4,8 +4,7 @@ action synthesis, HAS).
 Alternatives are what siblings did in the same state, and what a model proposes there. One row is one trajectory of T
 steps: T choices, the outputs of the environment between them, and at the end whether the trajectory was right.
 
-Paper: https://arxiv.org/abs/2509.13310 (AgentFounder, section 3: step-level scaling, contrastive decision-action
-synthesis)
+Paper: https://arxiv.org/abs/2509.13310 (AgentFounder: step-level scaling, contrastive decision-action synthesis)
 
 Deviations: steps of siblings are alternatives, too; the outcome is that of the environment.
 """

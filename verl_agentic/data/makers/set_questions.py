@@ -3,7 +3,8 @@
 Every constraint matters: without it, the answers change. So no constraint is a shortcut. The facts are those of the
 generated world of `browse`, whose rows the questions are, or those of a file.
 
-Papers: https://arxiv.org/abs/2507.15061 (WebShaper, section 3), https://arxiv.org/abs/2504.12516 (BrowseComp)
+Papers: https://arxiv.org/abs/2507.15061 (WebShaper: knowledge projections, layer-wise expansion),
+https://arxiv.org/abs/2504.12516 (BrowseComp)
 
 Deviations: texts come from templates, and a model may reword them.
 """
