@@ -63,9 +63,7 @@ WRITES = "from pathlib import Path\nPath({!r}).write_text('here')\n"
 
 
 @pytest.mark.slow
-async def test_only_environments_that_validate_are_kept(
-    tmp_path: Path, sandbox: str
-) -> None:
+async def test_only_environments_that_validate_are_kept(tmp_path: Path, sandbox: str) -> None:
     report = await run(tmp_path / "envs.jsonl", reply(), reply(EARNS_ALWAYS), reply(LEAKS), rows=1, sandbox=sandbox)
     assert report.rows == 1 and report.dropped == {"null scores 0": 1, "answer is hidden": 1}
     assert "the ground truth is in the prompt" in report.examples["answer is hidden"]

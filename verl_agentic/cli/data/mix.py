@@ -13,14 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE:SHARE", help="take this share of the mix from this file")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write rows here, as JSON lines")
     parser.add_argument(
-        "--by", choices=("rows", "tokens"), default="rows", help="count shares in rows, or in tokens of input_ids "
+        "--by", choices=("rows", "tokens"), default="rows", help="divide by rows, or by tokens of input_ids "
         "(default %(default)s)"
     )  # fmt: skip
     parser.add_argument(
         "--total", type=int, metavar="N", help="write N rows or tokens (default: as many as the files have)"
     )
     parser.add_argument("--repeat", action="store_true", help="repeat rows of files that are too small for --total")
-    parser.add_argument("--seed", type=int, default=0, help="choose and order rows by this seed (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="take and shuffle rows by this seed (default %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the parts as one JSON line")
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import verl_agentic
 from verl_agentic.data.making.env_gate import EXAMPLES, EnvGate
 from verl_agentic.data.making.maker import Candidate, Record, RefusedError, ask, needed
 from verl_agentic.python_source import parse_python
@@ -30,7 +29,7 @@ _MODULES = frozenset((
 # fmt: on
 _REFUSED_NAMES = frozenset({"open", "exec", "eval", "compile", "__import__", "__builtins__", "globals", "input"})
 _FENCED = re.compile(r"```(?:python)?\s*\n# *(\w+\.py)\s*\n(.*?)```", re.DOTALL)
-_SKELETON = Path(verl_agentic.__file__).parent / "cli" / "env" / "skeleton"
+_SKELETON = Path(__file__).parents[2] / "cli" / "env" / "skeleton"
 _ASKED = """\
 Write a new environment for agents, about {topic}. It is number {number} of many, so choose an unusual idea.
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import verl_agentic
 from verl_agentic.errors import ConfigError
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits
 from verl_agentic.sandbox.process_pool import shared_pool
@@ -96,7 +95,7 @@ class EnvGate:
 
 def _packages() -> list[str]:
     """Returns the folders with this package, verl and all that they import."""
-    own = str(Path(verl_agentic.__file__).parents[1])
+    own = str(Path(__file__).parents[3])
     return list(dict.fromkeys([own, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]))
 
 

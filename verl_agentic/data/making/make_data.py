@@ -123,8 +123,8 @@ async def _report(
     rows = {key: row for key, row in right.items() if not isinstance(row, str)}
     keeps_near = getattr(maker, "KEEPS_NEAR", False)
     reasons.update(await asyncio.to_thread(_write, rows, out, against, keeps_near=keeps_near))
-    if hasattr(maker, "write_beside"):
-        maker.write_beside(out, [row for key, row in rows.items() if key not in reasons])
+    if write_beside := getattr(maker, "write_beside", None):
+        write_beside(out, [row for key, row in rows.items() if key not in reasons])
     short = {key: reason.partition(":")[0] for key, reason in reasons.items()}
     return MakingReport(
         rows=len(records) - len(reasons),
