@@ -104,8 +104,9 @@ async def test_code_that_reaches_outside_of_its_package_is_refused(line: str, re
     assert await EnvironmentsMaker().verify({"name": "made_0_0", "files": files}) == reason
 
 
-async def test_a_validation_that_the_code_ends_is_no_verdict(sandbox: str) -> None:
-    files = {"__init__.py": "import os\nprint('{}')\nos._exit(0)\n"}
+@pytest.mark.parametrize("printed", ["{}", '{"checks": []}', '{"checks": [{"ok": false}]}', "[1]", ""])
+async def test_a_validation_that_the_code_ends_is_no_verdict(sandbox: str, printed: str) -> None:
+    files = {"__init__.py": f"import os\nprint('{printed}', flush=True)\nos._exit(0)\n"}
     gate = EnvGate(backend=sandbox)
     assert await gate.fault("made_0_0", files, count=1) == "no verdict: the code ended the validation"
 

@@ -159,7 +159,7 @@ def _messages(
     messages = []
     for step, (item, output) in enumerate(zip(items, outputs, strict=True), start=1):
         listed = "\n".join(f"Option {place}: {option}" for place, option in enumerate(item["options"], start=1))
-        messages.append(Message("user", f"{before}\n\nStep {step}\n{listed}"))
+        messages.append(Message("user", f"{before}\n\nStep {step}\n{listed}".strip()))
         messages.append(Message("assistant", f"I will choose option {item['original'] + 1}."))
         before = output
     outcome = Message("assistant", f"My decision is {'correct' if is_right else 'incorrect'}.")

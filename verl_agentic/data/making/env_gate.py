@@ -49,20 +49,19 @@ class EnvGate:
         result = await self._run([_LOAD, name], files, wall_s=self.load_s, outputs=[place])
         if reason := _no_result(result, self.load_s):
             return reason, ""
-        return None, result.files[place].decode() if place in result.files else ""
+        return None, result.files[place].decode(errors="replace") if place in result.files else ""
 
     async def fault(self, name: str, files: Mapping[str, str], *, count: int) -> str | None:
         """Returns why `env validate` with `count` new rows refuses the package of these files, or None."""
         result = await self._run([_VALIDATE, name, str(count)], files, wall_s=self.validate_s)
         try:
-            found = json.loads(result.stdout.strip().rpartition("\n")[2])
-            failed = [check for check in found["checks"] if not check["ok"]]
-        except (ValueError, TypeError, KeyError):
-            return _no_result(result, self.validate_s) or "no verdict: the code ended the validation"
+            checks = json.loads(result.stdout.strip().rpartition("\n")[2])["checks"]
+            failed = [f"{check['name']}: {check['problems'][0]}" for check in checks if not check["ok"]]
+        except (ValueError, TypeError, LookupError):
+            checks, failed = [], []
         if failed:
-            others = f" (failed, too: {', '.join(check['name'] for check in failed[1:])})" if failed[1:] else ""
-            return f"{failed[0]['name']}: {failed[0]['problems'][0]}{others}"
-        return _no_result(result, self.validate_s)
+            return "; ".join(failed)
+        return _no_result(result, self.validate_s) or (None if checks else "no verdict: the code ended the validation")
 
     async def _run(
         self,
