@@ -1,0 +1,235 @@
+"""Questions about a large cluster, answered by simulated runs with the constants of `cluster_constants.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from _cluster_model import Costs, Plan, Run, Workload
+from _cluster_queues import Clock, Engine, EngineSpeed, Request
+
+CONSTANTS = Path(__file__).parent / "cluster_constants.yaml"
+EPISODES_PER_NODE = 100
+POLICIES: Mapping[str, Mapping[str, Any]] = {
+    "sync": {"mode": "sync"},
+    "sync, 25 % more groups": {"mode": "sync", "oversample": 0.25},
+    "one step off": {"mode": "one_step_off"},
+    "partial rollout": {"mode": "partial"},
+    "async": {"mode": "async"},
+}
+_PUBLISHED = {"2000_in_100_out": (2_000, 100, 3_195.30), "4000_in_200_out": (4_000, 200, 2_148.69)}
+"""Tokens per second in total, of vLLM 0.11.0 with one H100: https://docs.gpustack.ai/latest/performance-lab/qwen3-32b/h100"""
+_FULL = 0.9
+"""Share of time from which a station counts as a queue."""
+
+
+def load_constants(path: Path = CONSTANTS) -> dict[str, float]:
+    """Returns the values.
+
+    Raises:
+        ValueError: an entry lacks its value, unit or source.
+    """
+    entries = yaml.safe_load(path.read_text())
+    wrong = [name for name, entry in entries.items() if set(entry) != {"value", "unit", "source"}]
+    if wrong or not all(entry["source"] for entry in entries.values()):
+        raise ValueError(f"each constant needs value, unit and source, got others in {wrong}; add them to {path}")
+    return {name: float(entry["value"]) for name, entry in entries.items()}
+
+
+def gpu_speed(known: Mapping[str, float], *, gpus: int) -> EngineSpeed:
+    """Returns the speed of an engine: decoding reads weights and contexts, prompts compute.
+
+    Communication between the GPUs of an engine is not counted, so that several GPUs are too fast.
+    """
+    bandwidth = gpus * known["memory_bandwidth"] * known["bandwidth_efficiency"]
+    token_s = 2 * known["parameters"] / (gpus * known["peak"] * known["prefill_efficiency"])
+    return EngineSpeed(
+        step_s=known["weight_bytes"] / bandwidth,
+        sequence_s=token_s,
+        cached_token_s=known["kv_bytes_per_token"] / bandwidth,
+        prefill_token_s=token_s,
+        max_sequences=int(known["max_sequences"]),
+        cache_tokens=(gpus * known["memory"] * known["memory_share"] - known["weight_bytes"])
+        / known["kv_bytes_per_token"],
+    )
+
+
+def published_check(known: Mapping[str, float]) -> dict[str, float]:
+    """Returns the simulated over the published tokens per second of one GPU that serves many equal requests."""
+    ratios = {}
+    for name, (prompt, new, measured) in _PUBLISHED.items():
+        clock, count, speed = Clock(), 200, gpu_speed(known, gpus=1)
+        engine = Engine(clock, speed)
+        for session in range(count):
+            engine.use(Request(session, prompt, new), lambda: None)
+        clock.run()
+        ratios[name] = round(count * (prompt + new) / clock.now / measured, 3)
+    return ratios
+
+
+def gpu_costs(known: Mapping[str, float]) -> Costs:
+    """Returns the costs of a run on GPUs."""
+    worker_s = known["loop_turn_cpu"] + known["client_turn_cpu"] + known["generate_call_cpu"]
+    return Costs(
+        start_s=worker_s,
+        turn_s=worker_s,
+        balancer_s=known["balancer_turn_cpu"],
+        reward_s=known["reward"],
+        sandbox_start_s=known["sandbox_start"],
+        put_s=known["put_cpu"],
+        list_key_s=known["list_key"],
+        read_key_s=known["read_key"],
+        engine=gpu_speed(known, gpus=8),
+        update_token_s=known["train_flops_per_parameter"] * known["parameters"] / known["train_speed"],
+        sync_s=known["sync_fixed"] + known["weight_bytes"] / known["sync_speed"] + known["abort_wait"],
+    )
+
+
+def workload(known: Mapping[str, float]) -> Workload:
+    """Returns the assumed task."""
+    return Workload(
+        turns=known["turns"],
+        turns_sigma=known["turns_sigma"],
+        max_turns=int(known["max_turns"]),
+        prompt_tokens=int(known["prompt_tokens"]),
+        turn_tokens=known["turn_tokens"],
+        observation_tokens=known["observation_tokens"],
+        tokens_sigma=known["tokens_sigma"],
+        tool_s=known["tool"],
+        tool_sigma=known["tool_sigma"],
+    )
+
+
+class Cluster:
+    """Runs plans with one set of constants."""
+
+    def __init__(self, known: Mapping[str, float], *, progress: Callable[[str], None]) -> None:
+        self.known, self.costs, self.load, self._progress = known, gpu_costs(known), workload(known), progress
+
+    def plan(self, nodes: int, **others: Any) -> Plan:
+        """Returns a plan with verl's numbers and a worker per node, unless others are given."""
+        known = self.known
+        values: dict[str, Any] = {
+            "nodes": nodes,
+            "concurrent": EPISODES_PER_NODE * nodes,
+            "workers": nodes,
+            "reward_workers": int(known["reward_workers"]),
+            "sandbox_slots": int(known["sandbox_slots"]),
+            "sticky_sessions": int(known["sticky_sessions"]),
+            "poll_s": known["poll"],
+            "train_share": self.train_share,
+        }
+        return Plan(**{**values, **others})
+
+    @property
+    def train_share(self) -> float:
+        """Share of the nodes that train, which needs as long for an episode as the others, all engines being full."""
+        load, speed = self.load, self.costs.engine
+        turn = load.turn_tokens + load.observation_tokens
+        length = load.prompt_tokens + load.turns * turn
+        full = EPISODES_PER_NODE
+        token_s = (speed.step_s + full * (speed.sequence_s + speed.cached_token_s * length / 2)) / full
+        play = load.turns * load.turn_tokens * token_s + length * speed.prefill_token_s
+        train = length * self.costs.update_token_s / 8
+        return round(train / (train + play), 2)
+
+    def first_queue(self, nodes: int, levels: Sequence[int]) -> dict[str, Any]:
+        """Returns the share of time in which each station is busy, by number of concurrent episodes, in mode `async`.
+
+        First with verl's number of workers, then at the highest level with a worker per node, and then with a balancer
+        that is ten times as fast.
+        """
+        default = int(self.known["workers"])
+        found: dict[str, Any] = {"levels": {}}
+        for level in levels:
+            run = self._run(f"{level} episodes", self.plan(nodes, concurrent=level, mode="async", workers=default, steps=2))
+            found["levels"][level] = _state(run)
+        top = levels[-1]
+        for name, workers, faster in (("worker per node", nodes, 1), ("and a balancer 10 x as fast", nodes, 10)):
+            costs = replace(self.costs, balancer_s=self.costs.balancer_s / faster)
+            plan = self.plan(nodes, concurrent=top, mode="async", workers=workers, steps=2)
+            found[name] = _state(self._run(f"{top} episodes, {name}", plan, costs))
+        states = [*found["levels"].items(), *((name, found[name]) for name in found if name != "levels")]
+        found["queues"] = {str(name): [s for s, busy in state["busy"].items() if busy >= _FULL] for name, state in states}
+        return found
+
+    def tails(self, nodes: int, sigmas: Sequence[float]) -> dict[str, dict[float, dict[str, float]]]:
+        """Returns idle share and trained tokens of each way to train, by the tail of the number of turns."""
+        found: dict[str, dict[float, dict[str, float]]] = {name: {} for name in POLICIES}
+        for sigma in sigmas:
+            load = replace(self.load, turns_sigma=sigma)
+            for name, options in POLICIES.items():
+                run = self._run(f"sigma {sigma}, {name}", self.plan(nodes, **options, steps=4), load=load)
+                total = run.steady()
+                found[name][sigma] = {
+                    "idle": round(run.idle_share(), 3),
+                    "tokens_per_gpu_s": round(total.trained_tokens / total.time_s / (nodes * run.plan.gpus_per_node), 1),
+                    "dropped": round(total.dropped / (total.dropped + total.trained), 3),
+                    "step_s": round(total.time_s / 3, 1),
+                }
+        return found
+
+    def lost_node(self, nodes: int) -> dict[str, Any]:
+        """Returns what a lost node that plays costs in mode `async`, noticed by the balancer or not."""
+        steps, found = 4, {}
+        plain = self._run("no loss", self.plan(nodes, mode="async", steps=steps))
+        at = (plain.marks[0].time_s + plain.marks[1].time_s) / 2
+        for name, is_noticed in (("noticed", True), ("unnoticed", False)):
+            plan = self.plan(nodes, mode="async", steps=steps, lost_node_at_s=at, is_loss_noticed=is_noticed)
+            run = self._run(f"a loss, {name}", plan)
+            later, before = run.marks[-1].since(run.marks[1]), plain.marks[-1].since(plain.marks[1])
+            found[name] = {
+                "replayed": run.totals.replayed,
+                "void_share": round(later.void / later.trained, 3),
+                "step_s": round(later.time_s / (steps - 2), 1),
+                "step_s.no_loss": round(before.time_s / (steps - 2), 1),
+            }
+        return found
+
+    def lost_shares(self, nodes: Sequence[int], checkpoint_s: float) -> dict[int, float]:
+        """Returns the share of time that losses of nodes that train cost: the restart, and half a checkpoint interval."""
+        each = self.known["restart"] + checkpoint_s / 2
+        between = 86_400 * self.known["node_days_between_losses"]
+        return {count: each / (between / count + each) for count in nodes}
+
+    def _run(self, name: str, plan: Plan, costs: Costs | None = None, *, load: Workload | None = None) -> Run:
+        run = Run(plan, costs or self.costs, load or self.load).play()
+        self._progress(f"{name}: {run.totals.turns} turns in {run.clock.now:.0f} s of simulated time")
+        return run
+
+    def rates(self, state: Mapping[str, Any]) -> dict[str, float]:
+        """Returns calls and bytes per second that follow from a state."""
+        known = self.known
+        calls = known["balancer_calls"] * state["turns_per_s"]
+        return {
+            "balancer_calls_per_s": round(calls),
+            "queue_calls_per_s": round(known["queue_calls"] * state["episodes_per_s"], 1),
+            "log_mb_per_s": round(known["log_bytes_per_token"] * state["tokens_per_s"] / 1e6, 1),
+            "queue_mb_per_s": round(known["queue_bytes_per_token"] * state["tokens_per_s"] / 1e6, 1),
+        }
+
+
+def _state(run: Run) -> dict[str, Any]:
+    """Returns the steady state of a run."""
+    total, plan = run.steady(), run.plan
+    seconds = total.time_s
+    served = sum(engine.prefilled + engine.reused for engine in run.engines)
+    busy = {name: round(share, 3) for name, share in run.utilisation().items()}
+    play_s = len(run.engines) * plan.engine_gpus * seconds
+    busy["engines"] = round(total.engine_gpu_s / play_s, 3)
+    busy["trainer"] = round(total.train_gpu_s / (plan.train_nodes * plan.gpus_per_node * seconds), 3)
+    return {
+        "busy": busy,
+        "turns_per_s": round(total.turns / seconds, 1),
+        "episodes_per_s": round(total.trained / seconds, 2),
+        "tokens_per_s": round(total.trained_tokens / seconds),
+        "sticky_hits": round(run.router.hits / (run.router.hits + run.router.misses), 3),
+        "prefix_reused": round(sum(engine.reused for engine in run.engines) / served, 3),
+    }
+
+
+known_cluster = partial(Cluster, load_constants())
