@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,21 +120,17 @@ class Cluster:
             "sandbox_slots": int(known["sandbox_slots"]),
             "sticky_sessions": int(known["sticky_sessions"]),
             "poll_s": known["poll"],
-            "train_share": self.train_share,
         }
         return Plan(**{**values, **others})
 
-    @property
-    def train_share(self) -> float:
-        """Share of the nodes that train, which needs as long for an episode as the others, all engines being full."""
-        load, speed = self.load, self.costs.engine
-        turn = load.turn_tokens + load.observation_tokens
-        length = load.prompt_tokens + load.turns * turn
-        full = EPISODES_PER_NODE
-        token_s = (speed.step_s + full * (speed.sequence_s + speed.cached_token_s * length / 2)) / full
-        play = load.turns * load.turn_tokens * token_s + length * speed.prefill_token_s
-        train = length * self.costs.update_token_s / 8
-        return round(train / (train + play), 2)
+    def balanced(self, plan: Plan, load: Workload | None = None) -> Plan:
+        """Returns the plan with the share of nodes that train at which neither side waits for the other."""
+        if not plan.is_split:
+            return plan
+        run = self._run("shares", replace(plan, steps=2, lost_node_at_s=None), load=load)
+        total = run.steady()
+        play = total.time_s * len(run.engines) * plan.engine_gpus
+        return replace(plan, train_share=round(total.train_gpu_s / (total.train_gpu_s + play), 2))
 
     def first_queue(self, nodes: int, levels: Sequence[int]) -> dict[str, Any]:
         """Returns the share of time in which each station is busy, by number of concurrent episodes, in mode `async`.
@@ -143,16 +138,17 @@ class Cluster:
         First with verl's number of workers, then at the highest level with a worker per node, and then with a balancer
         that is ten times as fast.
         """
-        default = int(self.known["workers"])
+        share = self.balanced(self.plan(min(nodes, 20), mode="async")).train_share
+        base = self.plan(nodes, mode="async", train_share=share, steps=2)
         found: dict[str, Any] = {"levels": {}}
         for level in levels:
-            run = self._run(f"{level} episodes", self.plan(nodes, concurrent=level, mode="async", workers=default, steps=2))
-            found["levels"][level] = _state(run)
+            plan = replace(base, concurrent=level, workers=int(self.known["workers"]))
+            found["levels"][level] = self._state(self._run(f"{level} episodes", plan))
         top = levels[-1]
         for name, workers, faster in (("worker per node", nodes, 1), ("and a balancer 10 x as fast", nodes, 10)):
             costs = replace(self.costs, balancer_s=self.costs.balancer_s / faster)
-            plan = self.plan(nodes, concurrent=top, mode="async", workers=workers, steps=2)
-            found[name] = _state(self._run(f"{top} episodes, {name}", plan, costs))
+            plan = replace(base, concurrent=top, workers=workers)
+            found[name] = self._state(self._run(f"{top} episodes, {name}", plan, costs))
         states = [*found["levels"].items(), *((name, found[name]) for name in found if name != "levels")]
         found["queues"] = {str(name): [s for s, busy in state["busy"].items() if busy >= _FULL] for name, state in states}
         return found
@@ -163,24 +159,26 @@ class Cluster:
         for sigma in sigmas:
             load = replace(self.load, turns_sigma=sigma)
             for name, options in POLICIES.items():
-                run = self._run(f"sigma {sigma}, {name}", self.plan(nodes, **options, steps=4), load=load)
+                plan = self.balanced(self.plan(nodes, **options, steps=4), load)
+                run = self._run(f"sigma {sigma}, {name}", plan, load=load)
                 total = run.steady()
                 found[name][sigma] = {
                     "idle": round(run.idle_share(), 3),
                     "tokens_per_gpu_s": round(total.trained_tokens / total.time_s / (nodes * run.plan.gpus_per_node), 1),
                     "dropped": round(total.dropped / (total.dropped + total.trained), 3),
                     "step_s": round(total.time_s / 3, 1),
+                    "train_share": plan.train_share if plan.is_split else 1.0,
                 }
         return found
 
     def lost_node(self, nodes: int) -> dict[str, Any]:
         """Returns what a lost node that plays costs in mode `async`, noticed by the balancer or not."""
         steps, found = 4, {}
-        plain = self._run("no loss", self.plan(nodes, mode="async", steps=steps))
+        base = self.balanced(self.plan(nodes, mode="async", steps=steps))
+        plain = self._run("no loss", base)
         at = (plain.marks[0].time_s + plain.marks[1].time_s) / 2
         for name, is_noticed in (("noticed", True), ("unnoticed", False)):
-            plan = self.plan(nodes, mode="async", steps=steps, lost_node_at_s=at, is_loss_noticed=is_noticed)
-            run = self._run(f"a loss, {name}", plan)
+            run = self._run(f"a loss, {name}", replace(base, lost_node_at_s=at, is_loss_noticed=is_noticed))
             later, before = run.marks[-1].since(run.marks[1]), plain.marks[-1].since(plain.marks[1])
             found[name] = {
                 "replayed": run.totals.replayed,
@@ -201,35 +199,23 @@ class Cluster:
         self._progress(f"{name}: {run.totals.turns} turns in {run.clock.now:.0f} s of simulated time")
         return run
 
-    def rates(self, state: Mapping[str, Any]) -> dict[str, float]:
-        """Returns calls and bytes per second that follow from a state."""
-        known = self.known
-        calls = known["balancer_calls"] * state["turns_per_s"]
+    def _state(self, run: Run) -> dict[str, Any]:
+        """Returns the steady state of a run: who is busy, and calls and bytes per second."""
+        total, plan, known = run.steady(), run.plan, self.known
+        seconds, router = total.time_s, run.router
+        reused = sum(engine.reused for engine in run.engines)
+        busy = run.utilisation()
+        busy["engines"] = total.engine_gpu_s / (len(run.engines) * plan.engine_gpus * seconds)
+        busy["trainer"] = total.train_gpu_s / (plan.train_nodes * plan.gpus_per_node * seconds)
+        tokens_per_s = total.trained_tokens / seconds
         return {
-            "balancer_calls_per_s": round(calls),
-            "queue_calls_per_s": round(known["queue_calls"] * state["episodes_per_s"], 1),
-            "log_mb_per_s": round(known["log_bytes_per_token"] * state["tokens_per_s"] / 1e6, 1),
-            "queue_mb_per_s": round(known["queue_bytes_per_token"] * state["tokens_per_s"] / 1e6, 1),
+            "busy": {name: round(share, 3) for name, share in busy.items()},
+            "turns_per_s": round(total.turns / seconds, 1),
+            "episodes_per_s": round(total.trained / seconds, 2),
+            "sticky_hits": round(router.hits / (router.hits + router.misses), 3),
+            "prefix_reused": round(reused / (reused + sum(engine.prefilled for engine in run.engines)), 3),
+            "balancer_calls_per_s": round(known["balancer_calls"] * total.turns / seconds),
+            "queue_calls_per_s": round(known["queue_calls"] * total.trained / seconds, 1),
+            "log_mb_per_s": round(known["log_bytes_per_token"] * tokens_per_s / 1e6, 2),
+            "queue_mb_per_s": round(known["queue_bytes_per_token"] * tokens_per_s / 1e6, 2),
         }
-
-
-def _state(run: Run) -> dict[str, Any]:
-    """Returns the steady state of a run."""
-    total, plan = run.steady(), run.plan
-    seconds = total.time_s
-    served = sum(engine.prefilled + engine.reused for engine in run.engines)
-    busy = {name: round(share, 3) for name, share in run.utilisation().items()}
-    play_s = len(run.engines) * plan.engine_gpus * seconds
-    busy["engines"] = round(total.engine_gpu_s / play_s, 3)
-    busy["trainer"] = round(total.train_gpu_s / (plan.train_nodes * plan.gpus_per_node * seconds), 3)
-    return {
-        "busy": busy,
-        "turns_per_s": round(total.turns / seconds, 1),
-        "episodes_per_s": round(total.trained / seconds, 2),
-        "tokens_per_s": round(total.trained_tokens / seconds),
-        "sticky_hits": round(run.router.hits / (run.router.hits + run.router.misses), 3),
-        "prefix_reused": round(sum(engine.reused for engine in run.engines) / served, 3),
-    }
-
-
-known_cluster = partial(Cluster, load_constants())

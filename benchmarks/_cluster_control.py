@@ -6,8 +6,6 @@ The clients run in this process and other Ray workers. Times are those of the se
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -124,8 +122,3 @@ def _controller_process() -> psutil.Process:
     (found,) = [one for one in ours if "TransferQueueController" in " ".join(one.cmdline())]
     return found
 
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    logging.disable(logging.WARNING)
-    print(measure_control(quick=False))

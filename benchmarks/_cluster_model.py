@@ -68,6 +68,8 @@ class Costs:
     balancer_s: float = 0.0
     """Balancer, per turn."""
     reward_s: float = 0.0
+    call_s: float = 0.0
+    """Per turn: delay of a request in which no part is busy."""
     sandbox_start_s: float = 0.0
     put_s: float = 0.0
     """Controller of TransferQueue, per row and per prompt."""
@@ -187,6 +189,8 @@ class Run:
         self.totals = Totals()
         self.marks: list[Totals] = []
         """Totals at the end of each step."""
+        self.started: list[int] = []
+        """Episodes in the order of their first start."""
         self.ends_s: list[float] = []
         """When each episode was finished."""
         self._random = random.Random(plan.seed)
@@ -236,6 +240,8 @@ class Run:
 
     def _start(self, number: int) -> None:
         self._attempts[number] += 1
+        if self._attempts[number] == 1:
+            self.started.append(number)
         process = self._episode(number, self.draw(number))
         self._live[number] = (process, self._attempts[number])
         self.clock.start(process)
@@ -262,7 +268,7 @@ class Run:
                 return
             self.totals.turns += 1
             context += tokens + int(episode.observation_tokens[turn])
-            yield sandboxes, float(episode.tool_s[turn])
+            yield sandboxes, float(episode.tool_s[turn]) + costs.call_s
         yield self._random.choice(stations["reward workers"]), costs.reward_s
         yield stations["TransferQueue controller"][0], costs.put_s
         self._finish(number, context)
@@ -280,7 +286,9 @@ class Run:
     def _fail(self, number: int) -> None:
         """Tries an episode once more, as the loop does; then its row is void."""
         if self._attempts[number] < 2:
-            self.clock.at(self.clock.now + _RETRY_WAIT_S, lambda: number in self._live and self._start(number))
+            failed = self._live[number]
+            again = lambda: self._start(number) if self._live.get(number) is failed else None  # noqa: E731
+            self.clock.at(self.clock.now + _RETRY_WAIT_S, again)
         else:
             self.totals.void += 1
             self._finish(number, 0)

@@ -68,10 +68,10 @@ async def _measure(folder: Path, url: str, size: Size) -> dict[str, Any]:
     stage = _Stage(endpoint, tokenizer, codecs["chat"])
     try:
         await stage.play(_drawn(2, seed=7))  # warms up
-        speed = await _engine_speed(endpoint, repeats=size.repeats)
+        speed, call_s = await _engine_speed(endpoint, repeats=size.repeats)
         turn_s = median([await _turn_cpu_s(stage, size.small, seed=seed + 1) for seed in range(size.repeats)])
-        costs = Costs(turn_s=turn_s, engine=speed)
-        ratios, figures = [], {"turn_cpu_s": turn_s, **{k: v for k, v in vars(speed).items() if k.endswith("_s")}}
+        costs = Costs(turn_s=turn_s, call_s=call_s, engine=speed)
+        ratios, figures = [], {"turn_cpu_s": turn_s, "call_s": call_s, **{k: v for k, v in vars(speed).items() if k.endswith("_s")}}
         for seed in range(100, 100 + size.repeats):
             predicted, expected_mean = predict(costs, size.episodes, seed=seed)
             measured, mean = await stage.play(_drawn(size.episodes, seed=seed))
@@ -189,8 +189,8 @@ async def _turn_cpu_s(stage: _Stage, episodes: int, *, seed: int) -> float:
     return spent
 
 
-async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> EngineSpeed:
-    """Fits the speed of the server to requests of at most 16 at a time, by least squares of relative errors."""
+async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> tuple[EngineSpeed, float]:
+    """Fits the speed of the server, and the delay of a request, to requests of at most 16 at a time, by least squares of relative errors."""
     policy = CompletionsPolicy(endpoint, sampling=Sampling(), stop_texts=(), stop_token_ids=())
     draw = random.Random(0)
     rows, times = [], []
@@ -207,19 +207,20 @@ async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> EngineSpeed:
                     taken.append(time.perf_counter() - begin)
                 times.append(median(taken[1:]))
                 total = context + new
-                rows.append([batch, batch * context, new, new * batch, new * batch * total])
+                rows.append([1, batch, batch * context, new, new * batch, new * batch * total])
     weights = 1 / np.array(times)
     found = _fit(np.array(rows) * weights[:, None])
     error = np.abs(np.array(rows) @ found * weights - 1).max()
     progress(f"the server: {[float(f'{one:.3g}') for one in found]} s, largest error {error:.2f}")
-    request_s, prefill_s, step_s, sequence_s, cached_s = map(float, found)
-    return EngineSpeed(
+    call_s, request_s, prefill_s, step_s, sequence_s, cached_s = map(float, found)
+    speed = EngineSpeed(
         step_s=step_s,
         sequence_s=sequence_s,
         cached_token_s=cached_s,
         prefill_token_s=prefill_s,
         request_s=request_s,
     )
+    return speed, call_s
 
 
 def _fit(rows: np.ndarray) -> np.ndarray:
