@@ -22,8 +22,8 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
 }
 _PUBLISHED = {"2000_in_100_out": (2_000, 100, 3_195.30), "4000_in_200_out": (4_000, 200, 2_148.69)}
 """Tokens per second in total, of vLLM 0.11.0 with one H100: https://docs.gpustack.ai/latest/performance-lab/qwen3-32b/h100"""
-_FULL = 0.9
-"""Share of time from which a station counts as a queue."""
+_FULL, _WANTED = 0.9, ("engines", "trainer")
+"""Share of time from which a station is a queue; GPUs should be busy."""
 
 
 def load_constants(path: Path = CONSTANTS) -> dict[str, float]:
@@ -149,8 +149,6 @@ class Cluster:
             costs = replace(self.costs, balancer_s=self.costs.balancer_s / faster)
             plan = replace(base, concurrent=top, workers=workers)
             found[name] = self._state(self._run(f"{top} episodes, {name}", plan, costs))
-        states = [*found["levels"].items(), *((name, found[name]) for name in found if name != "levels")]
-        found["queues"] = {str(name): [s for s, busy in state["busy"].items() if busy >= _FULL] for name, state in states}
         return found
 
     def tails(self, nodes: int, sigmas: Sequence[float]) -> dict[str, dict[float, dict[str, float]]]:
@@ -162,9 +160,10 @@ class Cluster:
                 plan = self.balanced(self.plan(nodes, **options, steps=4), load)
                 run = self._run(f"sigma {sigma}, {name}", plan, load=load)
                 total = run.steady()
+                gpu_s = total.time_s * nodes * plan.gpus_per_node
                 found[name][sigma] = {
                     "idle": round(run.idle_share(), 3),
-                    "tokens_per_gpu_s": round(total.trained_tokens / total.time_s / (nodes * run.plan.gpus_per_node), 1),
+                    "tokens_per_gpu_s": round(total.trained_tokens / gpu_s, 1),
                     "dropped": round(total.dropped / (total.dropped + total.trained), 3),
                     "step_s": round(total.time_s / 3, 1),
                     "train_share": plan.train_share if plan.is_split else 1.0,
@@ -189,7 +188,7 @@ class Cluster:
         return found
 
     def lost_shares(self, nodes: Sequence[int], checkpoint_s: float) -> dict[int, float]:
-        """Returns the share of time that losses of nodes that train cost: the restart, and half a checkpoint interval."""
+        """Returns the share of time that losses of nodes that train cost: a restart and half a checkpoint interval."""
         each = self.known["restart"] + checkpoint_s / 2
         between = 86_400 * self.known["node_days_between_losses"]
         return {count: each / (between / count + each) for count in nodes}
@@ -210,6 +209,7 @@ class Cluster:
         tokens_per_s = total.trained_tokens / seconds
         return {
             "busy": {name: round(share, 3) for name, share in busy.items()},
+            "queues": [name for name, share in busy.items() if share >= _FULL and name not in _WANTED],
             "turns_per_s": round(total.turns / seconds, 1),
             "episodes_per_s": round(total.trained / seconds, 2),
             "sticky_hits": round(router.hits / (router.hits + router.misses), 3),

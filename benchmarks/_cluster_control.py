@@ -121,4 +121,3 @@ def _controller_process() -> psutil.Process:
     ours = psutil.Process().children(recursive=True)
     (found,) = [one for one in ours if "TransferQueueController" in " ".join(one.cmdline())]
     return found
-

@@ -1,7 +1,7 @@
 """A training run of verl on many nodes, in simulated time.
 
-Episodes pass through the event loop of their worker, the balancer, an engine and a sandbox, turn by turn, then through a
-reward worker and TransferQueue. The trainer polls for whole groups, updates, and sends weights. Four ways to train:
+Episodes pass through the event loop of their worker, the balancer, an engine and a sandbox, turn by turn, then through
+a reward worker and TransferQueue. The trainer polls for whole groups, updates, and sends weights. Four ways to train:
 
 - `sync`: all GPUs play a batch, then all GPUs train on it.
 - `partial`: the same GPUs, but a step takes the first groups that are finished; the others go on after the update.

@@ -71,7 +71,9 @@ async def _measure(folder: Path, url: str, size: Size) -> dict[str, Any]:
         speed, call_s = await _engine_speed(endpoint, repeats=size.repeats)
         turn_s = median([await _turn_cpu_s(stage, size.small, seed=seed + 1) for seed in range(size.repeats)])
         costs = Costs(turn_s=turn_s, call_s=call_s, engine=speed)
-        ratios, figures = [], {"turn_cpu_s": turn_s, "call_s": call_s, **{k: v for k, v in vars(speed).items() if k.endswith("_s")}}
+        ratios: list[float] = []
+        figures = {"turn_cpu_s": turn_s, "call_s": call_s}
+        figures |= {name: value for name, value in vars(speed).items() if name.endswith("_s")}
         for seed in range(100, 100 + size.repeats):
             predicted, expected_mean = predict(costs, size.episodes, seed=seed)
             measured, mean = await stage.play(_drawn(size.episodes, seed=seed))
@@ -190,7 +192,10 @@ async def _turn_cpu_s(stage: _Stage, episodes: int, *, seed: int) -> float:
 
 
 async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> tuple[EngineSpeed, float]:
-    """Fits the speed of the server, and the delay of a request, to requests of at most 16 at a time, by least squares of relative errors."""
+    """Fits the speed of the server, and the delay of a request, to waves of at most 16 requests.
+
+    By least squares of relative errors.
+    """
     policy = CompletionsPolicy(endpoint, sampling=Sampling(), stop_texts=(), stop_token_ids=())
     draw = random.Random(0)
     rows, times = [], []
