@@ -138,12 +138,13 @@ class Cluster:
         First with verl's number of workers, then at the highest level with a worker per node, and then with a balancer
         that is ten times as fast.
         """
-        share = self.balanced(self.plan(min(nodes, 20), mode="async")).train_share
+        share = self.balanced(self.plan(min(nodes, 10), mode="async")).train_share
         base = self.plan(nodes, mode="async", train_share=share, steps=2)
         found: dict[str, Any] = {"levels": {}}
         for level in levels:
             plan = replace(base, concurrent=level, workers=int(self.known["workers"]))
             found["levels"][level] = self._state(self._run(f"{level} episodes", plan))
+            self._progress(f"busy: {found['levels'][level]['busy']}")
         top = levels[-1]
         for name, workers, faster in (("worker per node", nodes, 1), ("and a balancer 10 x as fast", nodes, 10)):
             costs = replace(self.costs, balancer_s=self.costs.balancer_s / faster)

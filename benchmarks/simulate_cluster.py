@@ -35,7 +35,7 @@ from _report import Target, progress, report
 from verl_agentic.pages.charts import Series, line_file
 
 _COLOURS = ("#0b6e4f", "#1f5fbf", "#7a3e9d", "#b3541e", "#555555", "#b08900", "#c2185b")
-_NODES, _SMALL = 1_000, 20
+_NODES, _SMALL = 1_000, 10
 _LEVELS, _SIGMAS = (1_000, 3_000, 10_000, 30_000, 100_000), (0.25, 0.5, 0.75, 1.0)
 _CHECKPOINTS_MIN = (10, 30, 60)
 _SIZES = (1, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000)
