@@ -95,7 +95,8 @@ class _Words:
 def _last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     path = folder / EPISODES
     last = {record.get("key"): where for where, record in json_records(path)}
-    yield from (pair for pair in json_records(path) if last[pair[1].get("key")] == pair[0])
+    # The evaluation may still run: records that came after the first reading are left out.
+    yield from (pair for pair in json_records(path) if last.get(pair[1].get("key")) == pair[0])
 
 
 def _settings(folder: Path) -> dict[str, Any]:
