@@ -88,6 +88,9 @@ def test_what_cannot_be_mixed_is_refused(files: tuple[Path, Path], tmp_path: Pat
         mix_files({agent: 0.5, general: 0.5}, out, by="tokens", total=30)
     with pytest.raises(DataError, match="tokens are counted in input_ids"):
         mix_files({tmp_path / "rl.jsonl": 1.0}, out, by="tokens")
+    (tmp_path / "link.jsonl").symlink_to(agent)
+    with pytest.raises(ConfigError, match="rows go into another"):
+        mix_files({agent: 1.0}, tmp_path / "link.jsonl")
     with pytest.raises(ConfigError, match="rows go into another"):
         mix_files({agent: 1.0}, agent)
     assert not out.exists()
