@@ -17,7 +17,8 @@ def load_causal_lm(path: str | Path, **options: Any) -> Any:
     """
     from transformers import AutoModelForCausalLM
 
-    model, info = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)
+    model, info = loaded
     if missing := sorted(info["missing_keys"]):
         raise DataError(
             f"{path} lacks {len(missing)} weights, got none for {missing[0]}; merge a LoRA checkpoint into its model "
