@@ -22,6 +22,8 @@ from verl_agentic.sandbox.backends import probe
 
 SKELETON = Path(verl_agentic.__file__).parent / "cli" / "env" / "skeleton"
 SOURCES = {name: (SKELETON / name).read_text() for name in ("env.py", "rows.py", "gold.py")}
+PATIENCE = {"load_s": 900.0, "validate_s": 900.0}
+"""For busy machines."""
 _REPLIES: dict[str, list[str]] = {}
 
 
@@ -64,7 +66,8 @@ WRITES = "from pathlib import Path\nPath({!r}).write_text('here')\n"
 
 @pytest.mark.slow
 async def test_only_environments_that_validate_are_kept(tmp_path: Path, sandbox: str) -> None:
-    report = await run(tmp_path / "envs.jsonl", reply(), reply(EARNS_ALWAYS), reply(LEAKS), rows=1, sandbox=sandbox)
+    replies = [reply(), reply(EARNS_ALWAYS), reply(LEAKS)]
+    report = await run(tmp_path / "envs.jsonl", *replies, rows=1, sandbox=sandbox, **PATIENCE)
     assert report.rows == 1 and report.dropped == {"null scores 0": 1, "answer is hidden": 1}
     assert "the ground truth is in the prompt" in report.examples["answer is hidden"]
     (row,) = [record for _, record in read_json_lines(tmp_path / "envs.jsonl")]
@@ -78,7 +81,7 @@ async def test_only_environments_that_validate_are_kept(tmp_path: Path, sandbox:
 async def test_code_runs_in_the_sandbox_only_and_cannot_write_outside(tmp_path: Path, sandbox: str) -> None:
     marker, before = tmp_path / "marker", {*sys.modules}
     replies = [reply(env=f"{WRITES.format(str(marker))}{SOURCES['env.py']}"), reply(gold="def gold(row:\n")]
-    report = await run(tmp_path / "envs.jsonl", *replies, "I cannot.", sandbox=sandbox)
+    report = await run(tmp_path / "envs.jsonl", *replies, "I cannot.", sandbox=sandbox, **PATIENCE)
     assert report.rows == 0 and report.dropped == {"it does not run": 2, "no block of a file": 1}
     assert not marker.exists() and not (tmp_path / "envs").exists()
     assert not any("made_0" in name for name in {*sys.modules} - before)
@@ -107,7 +110,7 @@ async def test_code_that_reaches_outside_of_its_package_is_refused(line: str, re
 @pytest.mark.parametrize("printed", ["{}", '{"checks": []}', '{"checks": [{"ok": false}]}', "[1]", ""])
 async def test_a_validation_that_the_code_ends_is_no_verdict(sandbox: str, printed: str) -> None:
     files = {"__init__.py": f"import os\nprint('{printed}', flush=True)\nos._exit(0)\n"}
-    gate = EnvGate(backend=sandbox)
+    gate = EnvGate(backend=sandbox, **PATIENCE)
     assert await gate.fault("made_0_0", files, count=1) == "no verdict: the code ended the validation"
 
 
