@@ -92,5 +92,5 @@ def test_what_cannot_be_mixed_is_refused(files: tuple[Path, Path], tmp_path: Pat
     with pytest.raises(ConfigError, match="rows go into another"):
         mix_files({agent: 1.0}, tmp_path / "link.jsonl")
     with pytest.raises(ConfigError, match="rows go into another"):
-        mix_files({agent: 1.0}, agent)
+        mix_files({agent: 1.0}, agent.parent / "." / ".." / agent.parent.name / agent.name)
     assert not out.exists()

@@ -65,11 +65,8 @@ def mix_files(
     """
     if abs(sum(shares.values()) - 1) > 1e-6 or min(shares.values()) <= 0:
         raise ConfigError(f"shares must be positive and sum to 1, got {[*shares.values()]}; change them")
-    if (
-        out.suffix != ".jsonl"
-        or out.resolve() in [file.resolve() for file in shares]
-        or (total is not None and total < 1)
-    ):
+    is_read = out.resolve() in {file.resolve() for file in shares}
+    if out.suffix != ".jsonl" or is_read or (total is not None and total < 1):
         raise ConfigError(f"rows go into another .jsonl file, at least 1, got {out} and {total}; change it")
     tokens = {file: _tokens(file) for file in shares}
     _check_forms(list(shares))
