@@ -193,9 +193,29 @@ def test_an_environment_may_be_a_function_of_a_module_or_a_file(
         load_env("small_env:make_env")
 
 
-@pytest.mark.parametrize("env_id", ["no_such_env", "./no/such/folder", "json"])
-def test_an_unknown_environment_says_what_there_is(env_id: str) -> None:
-    with pytest.raises(ConfigError, match=r"python_math|make_env"):
+def test_arguments_that_make_env_does_not_take_are_refused_at_once() -> None:
+    assert load_env("python_math", code_timeout_s=1.5)(ROW).tools[0].name == "python"
+    with pytest.raises(ConfigError, match=r"unexpected keyword argument 'code_timeout'; it has make_env\(row"):
+        load_env("python_math", code_timeout=1.5)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "told"),
+    [
+        ("no_such_env", "use one of .*'python_math'"),
+        ("./no/such/folder", "no environment at './no/such/folder', .* which does not exist"),
+        ("./folder", "without an __init__.py"),
+        ("folder", "got a folder without an __init__.py"),
+        ("json", "has no function make_env"),
+    ],
+)
+def test_an_unknown_environment_says_what_is_missing(
+    env_id: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=told):
         load_env(env_id)
 
 

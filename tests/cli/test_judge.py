@@ -76,7 +76,6 @@ def test_the_key_is_named_and_not_given(monkeypatch: pytest.MonkeyPatch, capsys:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--repeats", "0"], "--repeats must be positive, got 0"),
         (["--option", "temprature=1"], "unknown keys in judge, got ['temprature']"),
         (["--option", "cache=x"], "a judge is probed without a cache"),
         (["--endpoint", "localhost"], "begins with http:// or https://"),

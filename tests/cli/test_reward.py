@@ -112,7 +112,6 @@ def test_the_lab_shows_what_would_have_changed(
     [
         (["--split", "val"], "no trajectory matches --split val and --source None; there are ['training (train)']"),
         (["--source", "eval"], "no trajectory matches --split None and --source eval"),
-        (["--limit", "0"], "--limit must be positive, got 0"),
         (["--rubric", "no/such.yaml"], "cannot read the rubric 'no/such.yaml'"),
     ],
 )

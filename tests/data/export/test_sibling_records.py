@@ -191,6 +191,9 @@ def test_a_critic_is_mixed_into_the_values_of_turns(tmp_path: Path) -> None:
     [
         ({"shape": "sft", "by": "step"}, "by=step makes pairs of steps, got shape sft"),
         ({"shape": "pairs", "by": "step", "best": 2}, "by=step makes pairs of steps, got shape pairs, best=2"),
+        ({"shape": "sft", "min_gap": 0.5}, "gap has no effect, got shape sft"),
+        ({"shape": "pairs", "continuations": 2}, "continuations has no effect, got shape pairs by acc"),
+        ({"shape": "steps", "critic_weight": 0.2}, "critic_weight has no effect, .* critic None"),
         ({"shape": "pairs", "critic": max}, "a critic judges steps, got shape pairs by acc"),
         ({"shape": "steps", "critic_weight": 1.5}, "critic_weight lies between 0 and 1, got 1.5"),
         ({"shape": "steps", "continuations": 0}, "continuations must be positive, got 0"),

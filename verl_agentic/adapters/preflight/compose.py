@@ -88,7 +88,7 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
         )
     except (HydraException, OmegaConfBaseException) as cause:
         raise ConfigError(
-            f"the configuration cannot be composed, got {_reason(cause)}; mend the key or file it names"
+            f"the configuration cannot be composed, got {_reason(cause)}; fix the key or file that it names"
         ) from cause
     finally:
         GlobalHydra.instance().clear()

@@ -184,7 +184,7 @@ class EnvAgentLoop(AgentLoopBase):
         env_id = row.extra.get("env") or self._settings.env
         if not env_id:
             raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
-        make_env = functools.partial(load_env(env_id), **self._settings.env_config)
+        make_env = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setup = self._setup(sampling_params, step=step, seed=request_id)
         setup = replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))

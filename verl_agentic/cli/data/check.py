@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.data.overlap.find_overlaps import Overlaps
 
@@ -27,22 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the rows that repeat nothing: to this file, or for several files into this folder",
     )
     parser.add_argument(
-        "--max-overlap", type=int, default=0, metavar="N", help="exit with 1 above N repeated rows (default: 0)"
+        "--max-overlap", type=whole(0), default=0, metavar="N", help="exit with 1 above N repeated rows (default: 0)"
     )
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
+        "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
     )
-    parser.add_argument("--show", type=int, default=5, metavar="N", help="show N pairs of each kind (default: 5)")
+    parser.add_argument("--show", type=whole(0), default=5, metavar="N", help="show N pairs of each kind (default: 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON line instead of tables")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report; returns 1 if more rows repeat others than allowed, else 0."""
     from verl_agentic.data.overlap.find_overlaps import find_overlaps
-    from verl_agentic.errors import ConfigError
 
-    if args.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, got {args.jobs}; leave it out to use all cores")
     targets = _targets(args) if args.drop else []
     found = find_overlaps(args.files, args.against, jobs=args.jobs)
     result = {

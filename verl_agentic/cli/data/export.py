@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import whole
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -20,15 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "(default: training, if there is any)")  # fmt: skip
     choice.add_argument("--where", metavar="CONDITION", help="take rows for which this holds, such as 'acc >= 1 and "
                         'step > 10 and numbers["reward/format"] > 0\'; the columns are those of the log')  # fmt: skip
-    choice.add_argument("--best", type=int, metavar="N", help="take the N best sessions of each group (--by)")
-    choice.add_argument("--per-prompt", type=int, metavar="N", help="take the first N sessions of each prompt")
+    choice.add_argument("--best", type=whole(1), metavar="N", help="take the N best sessions of each group (--by)")
+    choice.add_argument("--per-prompt", type=whole(1), metavar="N", help="take the first N sessions of each prompt")
     choice.add_argument("--by", default="acc", metavar="NAME", help="compare this: acc, score, reward, a part such as "
                         "reward/format, or step for pairs of turns by their value (default %(default)s)")  # fmt: skip
     pairs = parser.add_argument_group("pairs and steps")
     pairs.add_argument("--gap", type=float, default=0.0, metavar="G", help="leave out pairs whose values differ by G "
                        "or less (default %(default)g: ties)")  # fmt: skip
-    pairs.add_argument("--continuations", type=int, default=4, metavar="K", help="take turns that K sessions or more "
-                       "share; the value is their mean outcome (default %(default)s)")  # fmt: skip
+    pairs.add_argument("--continuations", type=whole(1), default=4, metavar="K", help="take turns that K sessions or "
+                       "more share; the value is their mean outcome (default %(default)s)")  # fmt: skip
     pairs.add_argument("--critic", metavar="ADDRESS", help="ask this function (messages, text of a turn) -> value "
                        "about turns, as module:function or path.py:function")  # fmt: skip
     pairs.add_argument("--critic-weight", type=float, default=0.5, metavar="W", help="give its value the weight W "
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.data.export.export_run import ExportOptions, export_run
     from verl_agentic.registry import load_address
 
-    critic = None if args.critic is None else load_address(args.critic, what="the critic")
+    critic = None if args.critic is None else load_address(args.critic, what="critic")
     names = ("shape", "split", "where", "best", "per_prompt", "by", "continuations", "critic_weight")
     options = ExportOptions(**{name: getattr(args, name) for name in names}, min_gap=args.gap, critic=critic)
     told = export_run(args.run_dir, args.out, options)

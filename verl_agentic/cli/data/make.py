@@ -8,6 +8,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import whole
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -18,19 +20,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind", choices=maker_names(), metavar="KIND", help=f"make rows of this kind: {', '.join(maker_names())}"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write rows here, as JSON lines")
-    parser.add_argument("-n", "--count", type=int, default=100, metavar="N", help="make N candidates (default 100)")
+    parser.add_argument(
+        "-n", "--count", type=whole(1), default=100, metavar="N", help="make N candidates (default 100)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="make candidates by this seed (default %(default)s)")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="pass this to the maker")
     parser.add_argument(
         "--against", type=Path, nargs="+", default=[], metavar="FILE", help="leave out rows that are in these files"
     )
-    parser.add_argument("--jobs", type=int, default=8, metavar="N", help="make N candidates at a time (default 8)")
+    parser.add_argument("--jobs", type=whole(1), default=8, metavar="N", help="make N candidates at a time (default 8)")
     model = parser.add_argument_group("model", "for kinds that need one, behind an OpenAI-compatible endpoint")
     model.add_argument("--url", metavar="URL", help="ask the model at this URL, which ends with /v1")
     model.add_argument("--model", metavar="NAME", help="name of the model")
     model.add_argument("--api-key-env", default="", metavar="NAME", help="take the key from this environment variable")
     model.add_argument("--temperature", type=float, default=1.0, help="sample at this temperature (default 1.0)")
-    model.add_argument("--max-tokens", type=int, default=2_048, metavar="N", help="limit replies (default 2048)")
+    model.add_argument("--max-tokens", type=whole(1), default=2_048, metavar="N", help="limit replies (default 2048)")
     add_encoding_options(parser)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON line")
 
@@ -44,11 +48,8 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.errors import ConfigError
     from verl_agentic.rewards.models.chat_model import ChatModel
 
-    if bool(args.url) != bool(args.model) or args.jobs < 1 or args.count < 1:
-        raise ConfigError(
-            f"--url and --model go together, --jobs and --count are at least 1, got {args.url!r}, {args.model!r}, "
-            f"{args.jobs} and {args.count}; change them"
-        )
+    if bool(args.url) != bool(args.model):
+        raise ConfigError(f"--url and --model go together, got {args.url!r} and {args.model!r}; give both or none")
     options = parse_key_values(args.option, option="--option")
     settings = {"kind": args.kind, "seed": args.seed, "options": options, "model": args.model}
     model = None

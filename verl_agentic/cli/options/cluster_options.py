@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from verl_agentic.cli.options.numbers import whole
+
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -15,7 +17,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster; auto: on the one that runs here, "
                          "or on the cores of this machine (default: in this process)")  # fmt: skip
     cluster.add_argument(
-        "--workers", type=int, metavar="N", help="use N worker processes on the cluster (default: one per CPU)"
+        "--workers", type=whole(1), metavar="N", help="use N worker processes on the cluster (default: one per CPU)"
     )
 
 

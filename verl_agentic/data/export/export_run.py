@@ -94,8 +94,9 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         records = _records(log, sessions, options, parts, left_out)
         first = next(records, None)
         if first is None:
-            nothing = "no branch points" if options.compares_steps else "no siblings with different values"
-            raise DataError(f"no record is left for {out}, got {_told(left_out) or nothing}; choose more")
+            raise DataError(
+                f"no record is left for {out}, got {_told(left_out) or 'no row left out'}; {_needed(options)}"
+            )
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
     return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=+left_out)
@@ -110,6 +111,15 @@ def _check(options: ExportOptions) -> None:
         raise ConfigError(f"critic_weight lies between 0 and 1, got {options.critic_weight}; scale it")
     if options.by == STEP and (options.shape != "pairs" or options.best is not None):
         raise ConfigError(f"by=step makes pairs of steps, got shape {options.shape}, best={options.best}; change it")
+    without_effect = {
+        "gap": options.min_gap != 0 and options.shape != "pairs",
+        "continuations": options.continuations != ExportOptions.continuations and not options.compares_steps,
+        "critic_weight": options.critic_weight != ExportOptions.critic_weight and options.critic is None,
+    }
+    if unused := [name for name, is_unused in without_effect.items() if is_unused]:
+        raise ConfigError(
+            f"{unused[0]} has no effect, got shape {options.shape} by {options.by}, critic {options.critic}; drop it"
+        )
     if options.critic is not None and not options.compares_steps:
         raise ConfigError(f"a critic judges steps, got shape {options.shape} by {options.by}; drop it")
 
@@ -144,6 +154,21 @@ def _records(
     if options.shape == "pairs":
         return pair_records(log, sessions, by=options.by, min_gap=options.min_gap, left_out=left_out)
     return row_records(log, sessions, shape=options.shape, parts=parts, left_out=left_out)
+
+
+def _needed(options: ExportOptions) -> str:
+    """Returns what a record of the shape needs."""
+    if options.shape == "steps":
+        return f"a step is a turn that {options.continuations} sessions share; lower --continuations"
+    if options.shape == "pairs":
+        of = (
+            f"two turns of one state that {options.continuations} sessions share each"
+            if options.by == STEP
+            else "two attempts at one prompt"
+        )
+        what = "value" if options.by == STEP else options.by
+        return f"a pair needs {of}, and their {what} must differ by more than {options.min_gap:g}"
+    return "change --where, --split, --best or --per-prompt"
 
 
 def _told(left_out: Counter[str]) -> str:
