@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,17 @@ def test_an_unknown_environment_says_what_is_missing(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match=told):
         load_env(env_id)
+
+
+def test_a_folder_that_is_named_like_a_module_gets_the_hint_to_name_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env_of_mine").mkdir()
+    (tmp_path / "env_of_mine" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as the installed command
+    with pytest.raises(ConfigError, match=r"did you mean '\./env_of_mine'\?"):
+        load_env("env_of_mine")
 
 
 def test_an_environment_that_does_not_import_names_the_cause(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def _env_module(env_id: str) -> ModuleType:
             return importlib.import_module(f"verl_agentic.bridges.{env_id}")
         if not is_path and importlib.util.find_spec(env_id.split(".")[0]) is not None:
             return importlib.import_module(env_id)
+    is_here = (Path(env_id) / "__init__.py").is_file()
+    hint = f"; did you mean './{env_id}'?" if is_here else did_you_mean(env_id, known_envs())
     if is_path:
         found = "without an __init__.py" if folder.is_dir() else "which does not exist"
         raise ConfigError(
@@ -132,5 +134,5 @@ def _env_module(env_id: str) -> ModuleType:
         )
     raise ConfigError(
         f"unknown environment, got {env_id!r}; use one of {known_envs()}, the path of a folder with an __init__.py, "
-        f"an importable module, package.module:function or path/file.py:function{did_you_mean(env_id, known_envs())}"
+        f"an importable module, package.module:function or path/file.py:function{hint}"
     )

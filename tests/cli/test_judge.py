@@ -101,3 +101,10 @@ def test_a_judge_that_is_swayed_by_length_is_exit_code_1(capsys: pytest.CaptureF
     report = json.loads(capsys.readouterr().out)
     assert report["biases"]["length"]["change"] == 1.0 and report["biases"]["sycophancy"]["change"] == 0.0
     assert bias(verbose, "--max-change", "1") == 0 and "+1.000" in capsys.readouterr().out
+
+
+def test_a_judge_that_cannot_be_reached_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    with judging(honest) as server:
+        url = server.url
+    assert main(["judge", "probe", "--endpoint", url, "--model", "m", "--option", "retries=0"]) == 2
+    assert "the judge gave no verdict" in capsys.readouterr().err

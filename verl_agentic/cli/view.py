@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.options.numbers import MAX_PORT, whole
 
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.viewer.run_view import RunView
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="listen at this address (default %(default)s: this machine)"
     )
-    parser.add_argument("--port", type=whole(0), default=0, help="listen at this port (default: a free one)")
+    parser.add_argument("--port", type=whole(0, MAX_PORT), default=0, help="listen at this port (default: a free one)")
     parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
     export = parser.add_argument_group("one file instead of a server")
     export.add_argument("--export", type=Path, metavar="FILE", help="write one page that needs no server")

@@ -24,7 +24,11 @@ def run(args: argparse.Namespace) -> int:
     """Probes the judge and prints the results; returns 1 if it is not safe to train with."""
     import json
 
+    from verl_agentic.errors import PolicyError
+
     results = asyncio.run(_probe(panel_of(args), repeats=args.repeats, is_quiet=args.json))
+    if all(result.failure for result in results):
+        raise PolicyError(f"the judge gave no verdict, got {results[0].failure}; check --endpoint and --model")
     report = summarise(results)
     if args.json:
         print(json.dumps({"endpoint": args.endpoint, "models": args.model, **report}, ensure_ascii=False))

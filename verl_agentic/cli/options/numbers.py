@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+MAX_PORT = 65_535
 
-def whole(minimum: int) -> Callable[[str], int]:
-    """Returns the type of an option that takes whole numbers from `minimum` on."""
+
+def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """Returns the type of an option that takes whole numbers from `minimum` to `maximum`."""
+    bounds = f"of {minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
 
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = minimum - 1
-        if number < minimum:
-            raise argparse.ArgumentTypeError(f"must be a whole number of {minimum} or more, got {text!r}")
+        if number < minimum or (maximum is not None and number > maximum):
+            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}, got {text!r}")
         return number
 
     return parse
