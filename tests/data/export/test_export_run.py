@@ -120,7 +120,7 @@ def test_a_changed_row_is_refused_by_name_and_no_file_is_left(
 ) -> None:
     good = log_row(0, [([4, 5], [6]), ([7], [])], acc=0.0)
     with pytest.raises(DataError, match=rf"row g/1/0 cannot be trained on, got .*{says}"):
-        export(tmp_path, [good, {**good, "session": 1, "acc": 1.0, **change}], shape, continuations=1)
+        export(tmp_path, [good, {**good, "session": 1, "acc": 1.0, **change}], shape)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
