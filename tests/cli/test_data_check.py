@@ -46,7 +46,6 @@ def test_check_reports_drops_and_exits_with_1(tmp_path: Path, capsys: pytest.Cap
         ["--against", "val.parquet", "--drop", "./val.parquet"],
         ["val.parquet", "--drop", "."],
         ["val.parquet", "more/val.parquet", "--drop", "rest"],
-        ["--jobs", "0"],
     ],
 )
 def test_wrong_options_are_refused(

@@ -20,6 +20,7 @@ _WHOLE, _POSITIVE = "must be a whole number of {} or more, got '{}'", "must be a
         (["prepare", "python_math", "--train", "-1"], _WHOLE.format(0, -1)),
         (["env", "serve", "x", "--port", "ten"], "must be a whole number from 0 to 65535, got 'ten'"),
         (["view", "x", "--port", "65536"], "must be a whole number from 0 to 65535, got '65536'"),
+        (["data", "check", "x", "--jobs", "0"], _WHOLE.format(1, 0)),
         (["doctor", "--timeout", "0"], _POSITIVE.format(0)),
         (["doctor", "--timeout", "nan"], _POSITIVE.format("nan")),
     ],
