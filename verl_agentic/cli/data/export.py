@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 
+from verl_agentic.cli.options.cluster_options import add_cluster_options, add_jobs_options, jobs_of, work_of
+from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.options.numbers import whole
 
 
@@ -33,17 +36,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "more share; the value is their mean outcome (default %(default)s)")  # fmt: skip
     pairs.add_argument("--critic", metavar="ADDRESS", help="ask this function (messages, text of a turn) -> value "
                        "about turns, as module:function or path.py:function")  # fmt: skip
-    pairs.add_argument("--critic-weight", type=float, default=0.5, metavar="W", help="give its value the weight W "
-                       "and the mean outcome 1 - W (default %(default)s)")  # fmt: skip
+    pairs.add_argument("--critic-weight", type=float, metavar="W", help="give its value the weight W and the mean "
+                       "outcome 1 - W (default 0.5)")  # fmt: skip
+    add_jobs_options(parser, job="values of the critic")
+    add_cluster_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Writes the file and prints its numbers; returns 0."""
+    from verl_agentic.data.export.critique import Critic, asking_here
     from verl_agentic.data.export.export_run import ExportOptions, export_run
-    from verl_agentic.registry import load_address
+    from verl_agentic.errors import ConfigError
 
-    critic = None if args.critic is None else load_address(args.critic, what="critic")
-    names = ("shape", "split", "where", "best", "per_prompt", "by", "continuations", "critic_weight")
+    critic = None
+    if args.critic is not None:
+        make_work = functools.partial(asking_here, args.critic)
+        critic = Critic(
+            function=args.critic,
+            weight=0.5 if args.critic_weight is None else args.critic_weight,
+            jobs=jobs_of(args),
+            journal=args.journal,
+            asking=work_of(args, make_work, concurrency=args.jobs),
+        )
+    elif unused := [name for name in ("ray", "workers", "journal", "critic_weight") if getattr(args, name) is not None]:
+        raise ConfigError(f"--{unused[0].replace('_', '-')} is for a critic, got no --critic; drop it")
+    names = ("shape", "split", "where", "best", "per_prompt", "by", "continuations")
     options = ExportOptions(**{name: getattr(args, name) for name in names}, min_gap=args.gap, critic=critic)
     told = export_run(args.run_dir, args.out, options)
     print(f"{args.out}: {told.records} {options.shape} from {told.rows} rows of the log")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 from dataclasses import asdict
 from pathlib import Path
 
+from verl_agentic.cli.options.cluster_options import add_cluster_options, work_of
 from verl_agentic.cli.options.numbers import whole
 
 
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--temperature", type=float, default=1.0, help="sample at this temperature (default 1.0)")
     model.add_argument("--max-tokens", type=whole(1), default=2_048, metavar="N", help="limit replies (default 2048)")
     add_encoding_options(parser)
+    add_cluster_options(parser)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON line")
 
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Makes the rows and prints the report; returns 0 if there is at least one row and no reply is missing, else 1."""
     from verl_agentic.cli.options.encoding_options import encode_of
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.data.making.make_data import make_data
+    from verl_agentic.data.making.make_data import finishing_here, make_data
     from verl_agentic.data.making.maker import load_maker
     from verl_agentic.errors import ConfigError
     from verl_agentic.rewards.models.chat_model import ChatModel
@@ -61,9 +64,11 @@ def run(args: argparse.Namespace) -> int:
             temperature=args.temperature,
             max_tokens=args.max_tokens,
         )
+    maker = load_maker(args.kind, options)
+    make_work = functools.partial(finishing_here, maker, asks=model is not None)
     report = asyncio.run(
         make_data(
-            load_maker(args.kind, options),
+            maker,
             args.out,
             seed=args.seed,
             n=args.count,
@@ -72,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
             against=args.against,
             encode=encode_of(args),
             jobs=args.jobs,
+            finishing=work_of(args, make_work, concurrency=args.jobs),
         )
     )
     if args.json:
@@ -81,5 +87,5 @@ def run(args: argparse.Namespace) -> int:
         for reason, count in report.dropped.items():
             print(f"dropped {count}: {reason}\n    such as {report.examples[reason][:300]}")
         if report.unfinished:
-            print(f"{report.unfinished} candidates without a reply of the model; repeat the command to make them")
+            print(f"{report.unfinished} candidates are unfinished ({report.failure}); repeat the command to make them")
     return 0 if report.rows and not report.unfinished else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from verl_agentic.agent_loops.policies.best_of import QFunction
 from verl_agentic.data.export.choose_sessions import best_of_groups, first_of_prompts, passing
-from verl_agentic.data.export.critique import CritiquedValues
+from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.export.logged_sessions import COLUMNS, LoggedSession, SessionLog, open_sessions
 from verl_agentic.data.export.row_filter import RowFilter
 from verl_agentic.data.export.row_records import reward_parts, row_records
@@ -21,6 +21,7 @@ from verl_agentic.data.export.shapes import SHAPES
 from verl_agentic.data.export.sibling_records import (
     OUTCOME,
     STEP,
+    StepValues,
     mean_outcomes,
     pair_records,
     step_pair_records,
@@ -51,9 +52,8 @@ class ExportOptions:
     """Pairs whose values differ by at most this are left out."""
     continuations: int = 4
     """Minimum number of sessions that continue from a step with a value."""
-    critic: QFunction | None = None
+    critic: Critic | None = None
     """Judges steps."""
-    critic_weight: float = 0.5
 
     @property
     def compares_steps(self) -> bool:
@@ -88,10 +88,14 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
     if out.name == EPISODES:
         raise ConfigError(f"--out would replace the file of an evaluation, got {out}; choose another name")
     left_out: Counter[str] = Counter()
-    with open_sessions(run_dir) as log:
+    critic = options.critic
+    with open_sessions(run_dir) as log, contextlib.ExitStack() as used:
         sessions = _chosen(log, options, left_out)
         parts = reward_parts(sessions) if options.shape == "rows" else []
-        records = _records(log, sessions, options, parts, left_out)
+        values = mean_outcomes
+        if critic is not None:
+            values = used.enter_context(critic.values(log, settings={"run_dir": str(run_dir.resolve())}))
+        records = _records(log, sessions, options, parts, values, left_out)
         first = next(records, None)
         if first is None:
             raise DataError(
@@ -107,18 +111,17 @@ def _check(options: ExportOptions) -> None:
         number = getattr(options, name)
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be positive, got {number}")
-    if not 0 <= options.critic_weight <= 1:
-        raise ConfigError(f"critic_weight lies between 0 and 1, got {options.critic_weight}; scale it")
+    if options.critic is not None and not 0 <= options.critic.weight <= 1:
+        raise ConfigError(f"the weight of a critic lies between 0 and 1, got {options.critic.weight}; scale it")
     if options.by == STEP and (options.shape != "pairs" or options.best is not None):
         raise ConfigError(f"by=step makes pairs of steps, got shape {options.shape}, best={options.best}; change it")
     without_effect = {
         "gap": options.min_gap != 0 and options.shape != "pairs",
         "continuations": options.continuations != ExportOptions.continuations and not options.compares_steps,
-        "critic_weight": options.critic_weight != ExportOptions.critic_weight and options.critic is None,
     }
     if unused := [name for name, is_unused in without_effect.items() if is_unused]:
         raise ConfigError(
-            f"{unused[0]} has no effect, got shape {options.shape} by {options.by}, critic {options.critic}; drop it"
+            f"{unused[0]} has no effect, got shape {options.shape} by {options.by}; drop it"
         )
     if options.critic is not None and not options.compares_steps:
         raise ConfigError(f"a critic judges steps, got shape {options.shape} by {options.by}; drop it")
@@ -142,11 +145,10 @@ def _records(
     sessions: list[LoggedSession],
     options: ExportOptions,
     parts: list[str],
+    values: StepValues,
     left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     if options.compares_steps:
-        critic, weight = options.critic, options.critic_weight
-        values = mean_outcomes if critic is None else CritiquedValues(log=log, critic=critic, weight=weight)
         make = step_records if options.shape == "steps" else step_pair_records
         gap = {} if options.shape == "steps" else {"min_gap": options.min_gap}
         count = options.continuations

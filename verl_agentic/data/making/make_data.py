@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from verl_agentic.data.evaluation.journal import Journal, keep_settings
-from verl_agentic.data.making.maker import Candidate, Maker, NoReplyError, Record, RefusedError
+from verl_agentic.data.making.maker import Candidate, Maker, Record, RefusedError
 from verl_agentic.data.overlap.find_overlaps import KINDS, find_overlaps
 from verl_agentic.data.overlap.write_kept import write_kept
 from verl_agentic.data.rows import write_json_lines
-from verl_agentic.errors import ConfigError
+from verl_agentic.data.run_each import run_each
+from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.rewards.models.client import connections
 
@@ -35,7 +38,13 @@ class MakingReport:
     examples: Mapping[str, str]
     """Short reason -> key and full reason of one candidate."""
     unfinished: int
-    """Candidates for which the model gave no reply; repeat the command to make them."""
+    """Candidates for which the model gave no reply, or a sandbox or worker failed; repeat the command to make them."""
+    failure: str = ""
+    """Why one of them is unfinished."""
+
+
+Finish = Callable[[Candidate], Awaitable[Mapping[str, Any]]]
+"""Makes and verifies a candidate; returns `reason` and `record`. Raises EnvError if it is to be made again."""
 
 
 async def make_data(
@@ -49,6 +58,7 @@ async def make_data(
     against: Sequence[Path] = (),
     encode: Encode | None = None,
     jobs: int = 8,
+    finishing: AbstractAsyncContextManager[Finish] | None = None,
     on_candidate: Callable[[str | None], None] = lambda reason: None,
 ) -> MakingReport:
     """Makes a file of rows.
@@ -66,6 +76,7 @@ async def make_data(
         against: files with rows that must not be made again.
         encode: adds columns, such as token ids, to rows that pass; the journal does not have them.
         jobs: candidates at a time.
+        finishing: gives the function that finishes a candidate, here or elsewhere; default: `finishing_here`.
         on_candidate: called with the reason why a candidate was dropped, or None.
 
     Raises:
@@ -78,31 +89,50 @@ async def make_data(
     journal = Journal(out.with_suffix(".journal.jsonl"))
     keep_settings(out.with_suffix(".settings.json"), settings, has_begun=bool(journal.records))
     candidates = list(maker.make(seed=seed, n=n, model=model))
-    slots, unfinished = asyncio.Semaphore(jobs), 0
-
-    async def finish(candidate: Candidate) -> None:
-        nonlocal unfinished
-        if candidate.key not in journal.records:
-            async with slots:
-                try:
-                    journal.append(await _finished(candidate, maker))
-                except NoReplyError:
-                    unfinished += 1
-                    return
-        on_candidate(journal.records[candidate.key]["reason"])
+    failures: list[str] = []
 
     try:
-        async with connections() if model is not None else _nothing():
-            await asyncio.gather(*map(finish, candidates))
+        async with finishing or finishing_here(maker, asks=model is not None) as finish:
+
+            async def one(candidate: Candidate) -> None:
+                try:
+                    record = await journal.kept(candidate.key, lambda: finish(candidate))
+                except EnvError as error:
+                    failures.append(str(error))
+                else:
+                    on_candidate(record["reason"])
+
+            await run_each(candidates, one, max_concurrent=jobs)
     finally:
         journal.close()
     records = [journal.records[one.key] for one in candidates if one.key in journal.records]
-    return await _report(maker, records, out, against, encode=encode, unfinished=unfinished)
+    return await _report(maker, records, out, against, encode=encode, failures=failures)
 
 
 def _check_other(out: Path, against: Sequence[Path]) -> None:
     if out.resolve() in (file.resolve() for file in against):
         raise ConfigError(f"rows of {out} would repeat themselves, got it in --against; leave it out there")
+
+
+@contextlib.asynccontextmanager
+async def finishing_here(maker: Maker, *, asks: bool) -> AsyncIterator[Finish]:
+    """Yields the function that finishes a candidate in this process.
+
+    Args:
+        maker: of the candidates.
+        asks: whether they ask a model, with shared connections.
+    """
+
+    async def finish(candidate: Candidate) -> dict[str, Any]:
+        try:
+            record = await candidate.record()
+            reason = await maker.verify(record)
+        except RefusedError as refusal:
+            record, reason = None, str(refusal)
+        return {"reason": reason, "record": record}
+
+    async with connections() if asks else contextlib.nullcontext():
+        yield finish
 
 
 async def _report(
@@ -112,7 +142,7 @@ async def _report(
     against: Sequence[Path],
     *,
     encode: Encode | None,
-    unfinished: int,
+    failures: Sequence[str],
 ) -> MakingReport:
     """Writes the rows of verified candidates and returns the report on all."""
     reasons = {record["key"]: record["reason"] for record in records if record["reason"] is not None}
@@ -130,17 +160,9 @@ async def _report(
         rows=len(records) - len(reasons),
         dropped=dict(Counter(short.values()).most_common()),
         examples={short[key]: f"{key}: {reason}" for key, reason in reversed(reasons.items())},
-        unfinished=unfinished,
+        unfinished=len(failures),
+        failure=failures[0] if failures else "",
     )
-
-
-async def _finished(candidate: Candidate, maker: Maker) -> dict[str, Any]:
-    try:
-        record = await candidate.record()
-        reason = await maker.verify(record)
-    except RefusedError as refusal:
-        record, reason = None, str(refusal)
-    return {"key": candidate.key, "reason": reason, "record": record}
 
 
 def _write(rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, keeps_near: bool) -> dict[str, str]:
@@ -165,9 +187,3 @@ def _write(rows: Mapping[str, Record], out: Path, against: Sequence[Path], *, ke
         kind = KINDS[found.kinds[row]]
         reasons[keys[row - found.num_against]] = f"repeats another row ({kind}): row {number} of {where}"
     return reasons
-
-
-class _nothing:
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *_: object) -> None: ...

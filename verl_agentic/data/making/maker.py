@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.settings import did_you_mean, read_settings
 from verl_agentic.types import Message
@@ -23,7 +23,7 @@ class RefusedError(Exception):
     """A candidate cannot be made; the text is the reason."""
 
 
-class NoReplyError(Exception):
+class NoReplyError(EnvError):
     """The model gave no reply; the candidate is made again when the command is repeated."""
 
 
