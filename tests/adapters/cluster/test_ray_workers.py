@@ -79,7 +79,7 @@ def other_commands(folder: Path, url: str) -> dict[str, list[str]]:
     export = ["data", "export", str(write_run(folder / "run", trajectories=log)), "--as", "steps"]
     export += ["--continuations", "1", "--critic", f"{folder / 'critic.py'}:critic", "--out", "OUT/steps.jsonl"]
     (folder / "rubric.yaml").write_text("components: [{use: math}]\n")
-    audit = ["reward", "audit", str(folder / "here"), "--rubric", str(folder / "rubric.yaml"), "--json", "--limit", "8"]
+    audit = ["reward", "audit", str(folder / "here"), "--rubric", str(folder / "rubric.yaml"), "--json", "--limit", "4"]
     return {"make": make, "export": export, "audit": audit}
 
 
@@ -122,7 +122,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         }
         environment = {**os.environ, "COMMANDS": json.dumps(commands)}
         done = subprocess.run([sys.executable, str(_SCRIPT), folder], env=environment, capture_output=True, text=True,
-                              timeout=400, check=False)  # fmt: skip
+                              timeout=900, check=False)  # fmt: skip
     shutil.rmtree(folder, ignore_errors=True)
     assert done.returncode == 0, done.stderr
     found = last_object(done.stdout)
