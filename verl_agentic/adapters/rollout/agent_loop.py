@@ -55,7 +55,7 @@ from verl_agentic.env import EnvRow, is_training
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.sample_row import score_of
-from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, SAMPLE
+from verl_agentic.rewards.verl_result import AGENT, EPISODE_NUMBERS, SAMPLE
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.trajectory_log.writer import log_writer
 from verl_agentic.types import Message
@@ -378,6 +378,7 @@ def _to_outputs(
             extra_fields={
                 **_extra_fields(episode, trajectory, default_version=default_version),
                 "breach": breach,
+                AGENT: trajectory.agent,
                 # verl copies this over the earlier rows before they are stored.
                 "reward_extra_info": numbers,
                 EPISODE_NUMBERS: numbers,

@@ -171,6 +171,7 @@ def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend
         "messages": [message.to_dict() for message in episode.messages],
         "trajectories": [
             {
+                "agent": trajectory.agent,
                 "prompt_ids": trajectory.prompt_ids,
                 "response_ids": trajectory.response_ids,
                 "response_mask": trajectory.response_mask,
