@@ -129,8 +129,9 @@ class DelegateTool:
             raise EnvError("delegate needs a loop that runs sub-agents, got none; use run_episode")
         prompt = (*self._system, Message("user", task, quoted=task))
         try:
-            limits = {"max_turns": self._max_turns, "max_calls": self._max_calls}
-            answer = await self._run(prompt, tools=self._tools, agent=self._agent, **limits)
+            answer = await self._run(
+                prompt, tools=self._tools, max_turns=self._max_turns, max_calls=self._max_calls, agent=self._agent
+            )
             if not answer.strip():
                 raise NoAnswerError("it ended without one")
             return ToolResult(answer)

@@ -29,7 +29,7 @@ def add_jobs_options(parser: argparse.ArgumentParser, *, job: str) -> None:
         parser: of the command.
         job: names the results in the help text.
     """
-    parser.add_argument("--jobs", type=int, default=8, metavar="N", help=f"get N {job} at a time (default 8)")
+    parser.add_argument("--jobs", type=int, default=8, metavar="N", help=f"compute N {job} at a time (default 8)")
     parser.add_argument("--journal", type=Path, metavar="FILE", help=f"keep {job} in this file of JSON lines, from "
                         "which the same command continues; remove it when their code changes")  # fmt: skip
 
