@@ -20,11 +20,8 @@ class Codec(CharCodec):
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[object]) -> Action:
         text = decode(token_ids).rstrip("$")
-        calls = tuple(
-            ToolCall(part.split(":")[1], {"task": part.split(":", 2)[2]})
-            for part in text.split(";")
-            if part.startswith("call:")
-        )
+        parts = [part.split(":", 2) for part in text.split(";") if part.startswith("call:")]
+        calls = tuple(ToolCall(tool, {"task": ":".join(task)}) for _, tool, *task in parts)
         return Action(turn=turn, text=text, content="" if calls else text, tool_calls=calls)
 
 
