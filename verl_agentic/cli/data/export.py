@@ -8,7 +8,6 @@ from pathlib import Path
 
 from verl_agentic.cli.options.cluster_options import add_cluster_options, add_jobs_options, jobs_of, work_of
 from verl_agentic.cli.options.numbers import whole
-from verl_agentic.cli.options.numbers import whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.options.cluster_options import jobs_of
 from verl_agentic.cli.swe.progress import CommandTimer, Report, add_run_options, progress, show_results
 
 if TYPE_CHECKING:

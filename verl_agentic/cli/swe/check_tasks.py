@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from verl_agentic.cli.options.cluster_options import add_cluster_options, jobs_of, work_of
+from verl_agentic.cli.options.cluster_options import add_cluster_options, work_of
 from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.swe.progress import CommandTimer, add_run_options, progress, show_results
 

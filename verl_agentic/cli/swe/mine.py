@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from verl_agentic.cli.options.cluster_options import jobs_of
 from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.swe.progress import (
     CommandTimer,

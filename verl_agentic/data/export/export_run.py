@@ -120,9 +120,7 @@ def _check(options: ExportOptions) -> None:
         "continuations": options.continuations != ExportOptions.continuations and not options.compares_steps,
     }
     if unused := [name for name, is_unused in without_effect.items() if is_unused]:
-        raise ConfigError(
-            f"{unused[0]} has no effect, got shape {options.shape} by {options.by}; drop it"
-        )
+        raise ConfigError(f"{unused[0]} has no effect, got shape {options.shape} by {options.by}; drop it")
     if options.critic is not None and not options.compares_steps:
         raise ConfigError(f"a critic judges steps, got shape {options.shape} by {options.by}; drop it")
 
