@@ -22,8 +22,6 @@ import numpy as np
 from _cluster_queues import Clock, Engine, EngineSpeed, Process, Request, Router, Station
 
 Mode = Literal["sync", "partial", "one_step_off", "async"]
-_ROW_KEYS = 1
-"""Keys of TransferQueue per episode: one training row."""
 _RETRY_WAIT_S = 0.5
 """Default of the episode loop."""
 
@@ -337,7 +335,7 @@ class Run:
         """Polls until as many groups are finished."""
         controller = self.stations["TransferQueue controller"][0]
         while True:
-            keys = len(self._left) + len(self._finished) + _ROW_KEYS * len(self._tokens)
+            keys = len(self._left) + len(self._finished) + len(self._tokens)  # prompts and rows
             yield controller, keys * self.costs.list_key_s
             yield self.clock, keys * self.costs.read_key_s
             if len(self._finished) >= groups:

@@ -140,11 +140,6 @@ class Engine:
         self._advance()
         return self._busy_s
 
-    @property
-    def load(self) -> int:
-        """Number of requests."""
-        return len(self._running) + len(self._waiting)
-
     def pause(self) -> None:
         """Stops all work; requests stay."""
         self._advance()
