@@ -210,7 +210,7 @@ async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> tuple[EngineSpee
                         *(policy.generate(ids, messages=(), max_tokens=new, request_id="") for ids in prompts)
                     )
                     taken.append(time.perf_counter() - begin)
-                times.append(median(taken[1:]))
+                times.append(min(taken[1:]))  # what else a machine does can only add
                 total = context + new
                 rows.append([1, batch, batch * context, new, new * batch, new * batch * total])
     weights = 1 / np.array(times)
