@@ -58,7 +58,7 @@ class EnvPackage:
 _BRIDGES = Path(__file__).parent / "bridges"
 
 
-def load_env(env_id: str, **config: Any) -> Callable[..., Env]:
+def load_env(env_id: str, /, **config: Any) -> Callable[..., Env]:
     """Returns `make_env` of an environment with its keyword arguments; see `load_env_package`."""
     return load_env_package(env_id).configured(config)
 
