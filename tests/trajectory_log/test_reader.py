@@ -39,6 +39,25 @@ def test_a_trajectory_has_its_last_update_and_none_where_it_was_in_none(tmp_path
     assert run.record(0)["advantages"] is None and run.record(3)["uid"] == "b"
 
 
+@pytest.mark.parametrize("lacking", ["agent", "env", "turn_ids"])
+def test_a_column_that_an_older_release_did_not_write_is_empty(tmp_path: Path, lacking: str) -> None:
+    row = trajectory("a", 0, agent="x", env="x", turn_ids=[1], reward=0.5, final_answer="42")
+    write_run(tmp_path, trajectories=[row])
+    (path,) = tmp_path.rglob("trajectories-*.arrows")
+    table = pa.ipc.open_stream(path.read_bytes()).read_all().drop_columns(lacking)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    run = RunLog(tmp_path)
+    record = run.record(0)
+    assert record[lacking] in ("", []) and record["final_answer"] == "42"
+    assert {name: record[name] for name in ("agent", "env", "turn_ids") if name != lacking} == {
+        name: row[name] for name in ("agent", "env", "turn_ids") if name != lacking
+    }
+    assert run.summaries["reward"].to_pylist() == [0.5] and run.search("42") == [0]
+    (loaded,) = diagnostics.load(tmp_path, ["reward", lacking]).to_dict("records")
+    assert loaded["reward"] == 0.5 and len(loaded[lacking]) == 0
+
+
 def test_a_record_fits_the_schema_that_the_docs_show(tmp_path: Path) -> None:
     call = {"name": "python", "arguments": "{}", "result": "1", "is_error": False, "elapsed_s": 0.5}
     turn = {"index": 0, "text": "a", "content": "a", "calls": [call], "observations": ["1"], "num_tokens": 1}

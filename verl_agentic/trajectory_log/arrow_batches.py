@@ -23,6 +23,13 @@ def to_batch(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays([_column(records, field) for field in schema], schema=schema)
 
 
+def completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the columns of a schema; those that an older release did not write are empty."""
+    missing = [{}] * batch.num_rows
+    columns = [batch[field.name] if field.name in batch.schema.names else _column(missing, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def _column(records: Sequence[Mapping[str, Any]], field: pa.Field) -> pa.Array:
     empty = None if field.name in _NULLABLE else _empty(field.type)
     values = [record.get(field.name, empty) for record in records]

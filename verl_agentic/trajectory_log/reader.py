@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from verl_agentic.errors import DataError
-from verl_agentic.trajectory_log.arrow_batches import to_batch
+from verl_agentic.trajectory_log.arrow_batches import completed, to_batch
 from verl_agentic.trajectory_log.metric_log import MetricsLog
 from verl_agentic.trajectory_log.schema import KEY, SCHEMAS, SUMMARY, TRAJECTORIES, UPDATES, VERSION
 from verl_agentic.trajectory_log.writer import FOLDER
@@ -165,16 +165,19 @@ class _File:
         if not self.path.exists():
             return  # removed to limit the size of the log
         schema = SCHEMAS[self.table]
-        included = None if columns is None else [schema.get_field_index(name) for name in columns]
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         with pa.memory_map(str(self.path)) as source:
             try:
+                written = pa.ipc.read_schema(source)
+                source.seek(0)
+                included = [written.get_field_index(name) for name in wanted.names if name in written.names]
                 stream = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(included_fields=included))
             except (pa.ArrowInvalid, EOFError):
                 return  # its header is not written yet
-            _check(stream.schema, self.path)
+            _check(written, self.path)
             while True:
                 try:
-                    yield stream.read_next_batch()
+                    yield completed(stream.read_next_batch(), wanted)
                 except StopIteration:
                     return
                 except (pa.ArrowInvalid, OSError, EOFError):
@@ -187,7 +190,7 @@ class _File:
             schema = pa.ipc.read_schema(reader.read_next_message())
             for _ in range(wanted):
                 reader.read_next_message()
-            return pa.ipc.read_record_batch(reader.read_next_message(), schema)
+            return completed(pa.ipc.read_record_batch(reader.read_next_message(), schema), SCHEMAS[self.table])
 
 
 def write_run(
