@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import pytest
 
 from verl_agentic import paths
 from verl_agentic.adapters.cpu import cpu_features
-from verl_agentic.cli.quickstart import phases
+from verl_agentic.cli.quickstart import phases, stages
 from verl_agentic.cli.quickstart.course import Course
-from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
+from verl_agentic.cli.quickstart.phases import Quickstart
+from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 from verl_agentic.errors import ConfigError, MissingDependencyError
 from verl_agentic.trajectory_log.reader import write_run
 
@@ -34,12 +35,14 @@ class World:
         self.commands: list[list[str]] = []
         self.during_rl: Callable[[Path], None] = lambda folder: None
 
-    def make_model(self, course: Course, out: Path, seed: int) -> dict[str, Any]:
+    def make_model(self, courses: Iterable[Course], folder: Path, seed: int) -> dict[str, Any]:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").touch()
         self.done.append("model")
         return {"parameters": 7}
 
     def make_data(
-        self, course: Course, out: Path, seed: int, num_eval: int, advance: Callable[[int, int], None]
+        self, course: Course, folder: Path, model: Path, seed: int, num_eval: int, advance: Callable[[int, int], None]
     ) -> dict[str, Any]:
         self.done.append("data")
         advance(1, 2)
@@ -49,7 +52,7 @@ class World:
         self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any
     ) -> dict[str, Any]:
         self.done.append(f"eval {name}")
-        assert name == "base" or (model / "config.json").is_file()
+        assert (model / "config.json").is_file()
         score = {"base": 0.0, "sft": 0.25, "rl": 0.875}[name]
         episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
         (out / "eval").mkdir(exist_ok=True)
@@ -83,7 +86,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     for name in ("make_model", "make_data", "evaluate"):
         monkeypatch.setattr(phases.tasks, name, getattr(world, name))
-    monkeypatch.setattr(phases, "run_child", world.run_child)
+    monkeypatch.setattr(stages, "run_child", world.run_child)
     return world
 
 
@@ -111,7 +114,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
     }
     assert 0 <= summary["wall_s"] < 60 and 0 < summary["peak_rss_gb"] < 24
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("grpo", i) for i in range(1, 5)]
+    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("rl", i) for i in range(1, 5)]
     assert (tmp_path / "report.html").is_file() and (tmp_path / "checkpoint" / "model.safetensors").is_file()
 
 
@@ -177,19 +180,30 @@ def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World,
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 4}, {"control": True}, {"rl_steps": 3}, {"sft_steps": 3}, {"eval_tasks": 6}, {"fresh": True}]
+    ("change", "first"),
+    [
+        ({"seed": 4}, "model"),
+        ({"fresh": True}, "model"),
+        ({"eval_tasks": 6}, "data"),
+        ({"sft_steps": 3}, "sft"),
+        ({"rl_steps": 3}, "rl"),
+        ({"control": True}, "rl"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
-def test_other_settings_run_again(world: World, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_other_settings_repeat_what_depends_on_them(
+    world: World, tmp_path: Path, change: dict[str, Any], first: str
+) -> None:
     run(tmp_path)
     world.done.clear()
     run(tmp_path, **change)
-    assert world.done[-1] == "eval rl" and {"rl", "sft"} <= set(world.done)
+    assert world.done == ALL[ALL.index(first) :]
     world.done.clear()
     run(tmp_path, **{k: v for k, v in change.items() if k != "fresh"})
     assert world.done == []
 
 
-def test_another_recipe_runs_again(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_recipe_file_repeats_its_stage_and_those_after_it(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipes = tmp_path / "recipes"
     shutil.copytree(paths.recipes_dir() / "quickstart", recipes / "quickstart")
     monkeypatch.setattr(paths, "recipes_dir", lambda: recipes)
@@ -198,7 +212,7 @@ def test_another_recipe_runs_again(world: World, tmp_path: Path, monkeypatch: py
     changed = recipes / "quickstart/grpo.yaml"
     changed.write_text(changed.read_text() + "# changed\n")
     run(tmp_path / "out")
-    assert "rl" in world.done
+    assert world.done == ["rl", "eval rl"]
 
 
 def test_after_an_interruption_only_what_was_not_done_runs_and_its_checkpoints_are_kept(
@@ -234,7 +248,7 @@ def test_the_newest_checkpoint_is_played_not_the_last_by_name(world: World, tmp_
 
 def test_a_step_that_was_logged_twice_counts_once_and_a_cut_line_not_at_all(world: World, tmp_path: Path) -> None:
     def killed(folder: Path) -> None:
-        with (tmp_path / "logs" / "grpo_0.jsonl").open("a") as log:
+        with (tmp_path / "logs" / "rl_0.jsonl").open("a") as log:
             log.write('{"step": 5, "da')
         raise KeyboardInterrupt
 

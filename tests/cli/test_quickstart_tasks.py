@@ -25,9 +25,9 @@ COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("quickstart")
-    assert tasks.make_model(COURSE, out, seed=1)["parameters"] > 300_000
+    assert tasks.make_model([COURSE], out / "model", seed=1)["parameters"] > 300_000
     seen: list[tuple[int, int]] = []
-    result = tasks.make_data(COURSE, out, 1, 4, lambda done, total: seen.append((done, total)))
+    result = tasks.make_data(COURSE, out / "data", out / "model", 1, 4, lambda done, total: seen.append((done, total)))
     assert seen == [(i, 24) for i in range(1, 25)]
     assert result["num_demos"] == 24 and 0 < result["success_demos"] < 1
     return out
@@ -82,9 +82,8 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
     isolating = [name for name in backends.AUTO_ORDER if name != "local"]
     monkeypatch.setattr(backends, "_MAKERS", {**backends._MAKERS, **dict.fromkeys(isolating, refuse)})
     monkeypatch.setattr(process_pool, "_pools", {})
-    (tmp_path / "model").symlink_to(made / "model")
     with pytest.raises(EnvError, match="cannot be generated here") as caught:
-        tasks.make_data(COURSE, tmp_path, 1, 4, lambda done, total: None)
+        tasks.make_data(COURSE, tmp_path, made / "model", 1, 4, lambda done, total: None)
     assert "got namespaces: not on this machine" in str(caught.value) and "sandbox backends" in str(caught.value)
 
 
@@ -143,11 +142,6 @@ def test_playing_uses_the_limits_of_the_recipe() -> None:
     assert limits.max_turns == recipe["agentic"]["limits"]["max_turns"]
 
 
-def test_steps_are_the_recipes_unless_given() -> None:
-    assert tasks.steps_of(COURSE, "sft", ["trainer.seed=1"]) == COURSE.read("sft")["trainer"]["total_training_steps"]
-    assert tasks.steps_of(COURSE, "sft", ["trainer.total_training_steps=7"]) == 7
-
-
 def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,8 +160,8 @@ def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
 def test_a_tokenizer_of_the_course_writes_its_conversations_with_fewer_tokens(tmp_path: Path) -> None:
     text = COURSE.package.make_rows(split="train", count=1, seed=5)[0].prompt[0].content  # type: ignore[misc]
     course = replace(COURSE, own_tokenizer=True)
-    tasks.make_model(course, tmp_path, seed=0)
-    tasks.make_model(replace(course, token_share=1.5), tmp_path / "rare", seed=0)
+    tasks.make_model([course], tmp_path / "model", seed=0)
+    tasks.make_model([replace(course, token_share=1.5)], tmp_path / "rare" / "model", seed=0)
     make_tiny_tokenizer(tmp_path / "none")
     lengths = [len(load_codec(str(tmp_path / name))[0].encode(text)) for name in ("model", "rare/model", "none")]
     assert lengths[0] < lengths[1], "fewer words are seen three times in two conversations"

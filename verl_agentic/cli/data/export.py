@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 
@@ -38,11 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the file and prints its numbers; returns 0."""
     from verl_agentic.data.export.export_run import ExportOptions, export_run
-    from verl_agentic.registry import load_address
 
-    critic = None if args.critic is None else load_address(args.critic, what="the critic")
-    names = ("shape", "split", "where", "best", "per_prompt", "by", "continuations", "critic_weight")
-    options = ExportOptions(**{name: getattr(args, name) for name in names}, min_gap=args.gap, critic=critic)
+    options = ExportOptions(**{item.name: getattr(args, item.name) for item in fields(ExportOptions)})
     told = export_run(args.run_dir, args.out, options)
     print(f"{args.out}: {told.records} {options.shape} from {told.rows} rows of the log")
     for reason, count in told.left_out.items():

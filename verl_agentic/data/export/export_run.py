@@ -29,6 +29,7 @@ from verl_agentic.data.export.sibling_records import (
 from verl_agentic.data.export.write_records import write_records
 from verl_agentic.data.stored_samples import Split
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.registry import load_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +48,35 @@ class ExportOptions:
     """Maximum number of sessions of each prompt, the first ones."""
     by: str = OUTCOME
     """Value that `best` and pairs compare: a column or a part of the reward; `step` for pairs of steps."""
-    min_gap: float = 0.0
+    gap: float = 0.0
     """Pairs whose values differ by at most this are left out."""
     continuations: int = 4
     """Minimum number of sessions that continue from a step with a value."""
-    critic: QFunction | None = None
-    """Judges steps."""
+    critic: QFunction | str | None = None
+    """Judges steps: a function, or its address."""
     critic_weight: float = 0.5
 
     @property
     def compares_steps(self) -> bool:
         """Whether turns of one state are compared."""
         return self.shape == "steps" or (self.shape == "pairs" and self.by == STEP)
+
+    def check(self) -> None:
+        """Raises ConfigError if an option is wrong."""
+        if self.shape not in SHAPES:
+            raise ConfigError(f"as must be one of {sorted(SHAPES)}, got {self.shape!r}; name one")
+        for name in ("best", "per_prompt", "continuations"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ConfigError(f"{name} must be positive, got {number}")
+        if not 0 <= self.critic_weight <= 1:
+            raise ConfigError(f"critic_weight lies between 0 and 1, got {self.critic_weight}; scale it")
+        if self.by == STEP and (self.shape != "pairs" or self.best is not None):
+            raise ConfigError(f"by=step makes pairs of steps, got shape {self.shape}, best={self.best}; change it")
+        if self.critic is not None and not self.compares_steps:
+            raise ConfigError(f"a critic judges steps, got shape {self.shape} by {self.by}; drop it")
+        if self.where is not None:
+            RowFilter(self.where, columns=COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +101,7 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
     Raises:
         ConfigError: an option is wrong. DataError: the log cannot be read, a mask in it is wrong, or no record is left.
     """
-    _check(options)
+    options.check()
     left_out: Counter[str] = Counter()
     with open_sessions(run_dir) as log:
         sessions = _chosen(log, options, left_out)
@@ -95,19 +113,6 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
     return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=+left_out)
-
-
-def _check(options: ExportOptions) -> None:
-    for name in ("best", "per_prompt", "continuations"):
-        number = getattr(options, name)
-        if number is not None and number < 1:
-            raise ConfigError(f"{name} must be positive, got {number}")
-    if not 0 <= options.critic_weight <= 1:
-        raise ConfigError(f"critic_weight lies between 0 and 1, got {options.critic_weight}; scale it")
-    if options.by == STEP and (options.shape != "pairs" or options.best is not None):
-        raise ConfigError(f"by=step makes pairs of steps, got shape {options.shape}, best={options.best}; change it")
-    if options.critic is not None and not options.compares_steps:
-        raise ConfigError(f"a critic judges steps, got shape {options.shape} by {options.by}; drop it")
 
 
 def _chosen(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> list[LoggedSession]:
@@ -132,13 +137,14 @@ def _records(
 ) -> Iterator[dict[str, Any]]:
     if options.compares_steps:
         critic, weight = options.critic, options.critic_weight
+        critic = load_address(critic, what="the critic") if isinstance(critic, str) else critic
         values = mean_outcomes if critic is None else CritiquedValues(log=log, critic=critic, weight=weight)
         make = step_records if options.shape == "steps" else step_pair_records
-        gap = {} if options.shape == "steps" else {"min_gap": options.min_gap}
+        gap = {} if options.shape == "steps" else {"min_gap": options.gap}
         count = options.continuations
         return make(log, sessions, values=values, min_continuations=count, left_out=left_out, **gap)
     if options.shape == "pairs":
-        return pair_records(log, sessions, by=options.by, min_gap=options.min_gap, left_out=left_out)
+        return pair_records(log, sessions, by=options.by, min_gap=options.gap, left_out=left_out)
     return row_records(log, sessions, shape=options.shape, parts=parts, left_out=left_out)
 
 

@@ -1,0 +1,362 @@
+"""The kinds of stages of a course, and the reader of `stages` in course.yaml."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, run_child
+from verl_agentic.data.export.export_run import ExportOptions, export_run
+from verl_agentic.data.rows import read_rows
+from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.settings import Settings, check_keys, read_settings, setting
+
+if TYPE_CHECKING:
+    from verl_agentic.cli.quickstart.run_state import RunState
+
+MODEL, LOG, PAIRS, OUTCOMES, ROWS = "model", "log", "pairs", "outcomes", "sft"
+"""What stages hand on: a model, logged episodes, and exported files."""
+_MAKERS = {
+    LOG: "`- sample: {}` or `- rl: {}`",
+    PAIRS: "`- export: {as: pairs}`",
+    OUTCOMES: "`- export: {as: outcomes}`",
+}
+_NAME = re.compile(r"[A-Za-z]\w*")
+_FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases")
+"""Names in a run's folder that are no stage."""
+_TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=1", "-m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Settings):
+    """One stage of a course."""
+
+    kind: ClassVar[str]
+    """Its key in `stages`."""
+    title: ClassVar[str]
+    """What the progress display shows."""
+    needs: ClassVar[str | None] = None
+    """Product that a stage before it must give."""
+
+    name: str = ""
+    """Its folder, and its name in figures: by default the kind, with a number from the second stage of a kind on."""
+
+    @classmethod
+    def read(cls, values: Any, *, section: str) -> Stage:
+        """Returns the stage of a section. Raises ConfigError for wrong keys."""
+        return read_settings(cls, values, section=section)
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        """Returns what it hands on, in its folder."""
+        raise NotImplementedError
+
+    def inputs(self, run: RunState) -> list[Any]:
+        """Returns what its result depends on, besides its keys and the stages before."""
+        return []
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        """Does the work in its folder, and returns its record."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStage(Stage):
+    """A stage that works with a model and tasks."""
+
+    course: str = ""
+    """Recipe whose course gives tasks, demonstrations and recipe files; by default this one."""
+    start: str = ""
+    """Name of the stage whose model it begins with; by default the newest model."""
+
+    def inputs(self, run: RunState) -> list[Any]:
+        return [str(run.model(self).relative_to(run.out))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(ModelStage):
+    """A stage that runs a trainer."""
+
+    module: ClassVar[tuple[str, ...]]
+    metric: ClassVar[str]
+    """What the progress display shows of each step."""
+    steps_option: ClassVar[str] = "sft"
+    """Option of the command line that sets its number of steps."""
+    model_key: ClassVar[str] = "model.path"
+
+    recipe: str = ""
+    """File of the recipe's folder, without `.yaml`."""
+    steps: int | None = setting(None, min=1)
+    """Training steps; by default the recipe file's."""
+    overrides: tuple[str, ...] = ()
+    """Overrides of the recipe file, as on verl's command line."""
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {MODEL: folder / "model"}
+
+    def inputs(self, run: RunState) -> list[Any]:
+        steps = run.steps.get(self.steps_option)
+        return [steps, *run.course.of(self).sources(self.recipe), *super().inputs(run)]
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        """Returns the values of its trainer that depend on the run."""
+        raise NotImplementedError
+
+    def flags(self, run: RunState) -> list[str]:
+        """Returns further overrides that depend on the run."""
+        return []
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        folder, config = run.folder(self), run.course.of(self).file(self.recipe)
+        chosen = run.steps.get(self.steps_option) or self.steps
+        steps = chosen or run.course.of(self).read(self.recipe)["trainer"]["total_training_steps"]
+        values = {
+            self.model_key: run.model(self),
+            **self.values(run),
+            "trainer.default_local_dir": folder,
+            "trainer.total_training_steps": steps,
+        }
+        overrides = [*(f"{key}={value}" for key, value in values.items()), *self.flags(run), *self.overrides]
+        logs = run.out / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        metrics = logs / f"{self.name}_{len(list(logs.glob(f'{self.name}_*.jsonl')))}.jsonl"
+        run_child(
+            [
+                *[sys.executable, "-m", *self.module, "--config-dir", str(config.parent), "--config-name", self.recipe],
+                *overrides,
+                "trainer.logger=[file]",
+            ],
+            log=logs / f"{self.name}.log",
+            environment={**CPU_ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(metrics)},
+            meter=run.meter,
+            on_poll=lambda: run.display.follow(metrics, steps, self.metric),
+        )
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        shutil.copytree(_newest_huggingface(folder), folder / "model")
+        return {"recipe": run.course.recipe, "control": run.settings.control}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sft(Training):
+    """SFT on the newest exported rows, or else on the demonstrations."""
+
+    kind = "sft"
+    title = "verl's SFT trainer"
+    module = (*_TORCHRUN, "verl.trainer.sft_trainer")
+    metric = "train/loss"
+    recipe: str = "sft"
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        demonstrations = run.data(self) / "sft.jsonl"
+        return {"data.train_files": run.products.get(ROWS, demonstrations), "trainer.seed": run.settings.seed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dpo(Training):
+    """DPO on the newest exported pairs."""
+
+    kind = "dpo"
+    title = "verl's SFT trainer on pairs"
+    needs = PAIRS
+    module = (*_TORCHRUN, "verl_agentic.adapters.offline.dpo_trainer")
+    metric = "train/margin"
+    recipe: str = "dpo"
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        return {"data.train_files": run.products[PAIRS], "trainer.seed": run.settings.seed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Training):
+    """An outcome reward model on the newest exported outcomes; later `rl` stages take its token rewards."""
+
+    kind = "outcome"
+    title = "verl's SFT trainer on outcomes"
+    needs = OUTCOMES
+    module = (*_TORCHRUN, "verl_agentic.adapters.offline.outcome_trainer")
+    metric = "train/accuracy"
+    recipe: str = "outcome"
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {self.kind: folder / "model"}
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        return {"data.train_files": run.products[OUTCOMES], "trainer.seed": run.settings.seed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rl(Training):
+    """RL on the training tasks, with verl's `main_ppo`."""
+
+    kind = "rl"
+    title = "python -m verl.trainer.main_ppo"
+    module = ("verl.trainer.main_ppo",)
+    metric = "episode/acc"
+    steps_option = "rl"
+    model_key = "actor_rollout_ref.model.path"
+    recipe: str = "grpo"
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {MODEL: folder / "model", LOG: folder}
+
+    def inputs(self, run: RunState) -> list[Any]:
+        return [run.settings.control, run.settings.engine, *super().inputs(run)]
+
+    def values(self, run: RunState) -> dict[str, Any]:
+        data, seed = run.data(self), run.settings.seed
+        outcome = run.products.get(Outcome.kind)
+        return {
+            "data.train_files": data / "train.jsonl",
+            "data.val_files": data / "test.jsonl",
+            "data.seed": seed,
+            "actor_rollout_ref.rollout.seed": seed,
+            "++agentic.log.dir": run.folder(self) / "log",
+            **({} if outcome is None else {"++agentic.implicit_reward.model_path": outcome}),
+        }
+
+    def flags(self, run: RunState) -> list[str]:
+        control = ["algorithm.adv_estimator=grpo_shuffled"] if run.settings.control else []
+        return [*control, *(["+agentic=cpu_vllm"] if run.settings.engine == "vllm" else [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(ModelStage):
+    """Episodes of the newest model on training tasks."""
+
+    kind = "sample"
+    title = "episodes of training tasks"
+
+    tasks: int = setting(512, min=1)
+    """Number of training tasks, the first ones."""
+    samples: int = setting(8, min=1)
+    """Episodes of each task."""
+    temperature: float = setting(1.0, above=0)
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        return {LOG: folder}
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        from verl_agentic.cli.quickstart import tasks  # imports verl
+
+        return tasks.sample(
+            run.course.of(self),
+            read_rows(run.data(self) / "train.jsonl")[: self.tasks],
+            run.folder(self),
+            run.model(self),
+            samples=self.samples,
+            temperature=self.temperature,
+            seed=run.settings.seed,
+            advance=run.display.advance,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Stage, ExportOptions):
+    """Training data from the newest `sample` or `rl` stage. Its keys are the options of `verl-agentic data export`."""
+
+    kind = "export"
+    title = "training data from episodes"
+    needs = LOG
+    shape: str = ""
+    """The key `as`: shape of the records."""
+
+    @classmethod
+    def read(cls, values: Any, *, section: str) -> Export:
+        known = {"as", *(item.name for item in fields(cls))} - {"shape"}
+        given = check_keys(values, known, section=section)
+        return read_settings(cls, {**given, "shape": given.pop("as", "")}, section=section)
+
+    def check_together(self) -> None:
+        self.check()
+
+    def products(self, folder: Path) -> dict[str, Path]:
+        read_as = {"cpt": ROWS, "steps": OUTCOMES}
+        return {read_as.get(self.shape, self.shape): folder / "rows.parquet"}
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        (path,) = self.products(run.folder(self)).values()
+        return asdict(export_run(run.products[LOG], path, self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat(Settings):
+    """Stages that run several times, each time from the models and data of the time before."""
+
+    repeat: int = setting(min=1)
+    """Number of times."""
+    stages: tuple[Any, ...]
+    """Stages, written as those of a course."""
+
+
+STAGES: Mapping[str, type[Stage]] = {cls.kind: cls for cls in (Sft, Dpo, Outcome, Rl, Sample, Export)}
+
+
+def read_stages(value: Any, *, name: str) -> tuple[Stage, ...]:
+    """Returns the stages of a list, each with its own name; those of `repeat` are listed as often as they run.
+
+    Args:
+        value: a list of sections, each with the kind of its stage as its key.
+        name: path of the list, for errors.
+
+    Raises:
+        ConfigError: a stage has wrong keys, or lacks what it needs.
+    """
+    stages: list[Stage] = []
+    counts: Counter[str] = Counter()
+    given: set[str] = set()
+    for where, stage in _listed(value, name):
+        base = stage.name or stage.kind
+        counts[base] += 1
+        stage = replace(stage, name=base if counts[base] == 1 else f"{base}_{counts[base]}")
+        _check_place(stage, stages, given, where=where)
+        given |= set(stage.products(Path()))
+        stages.append(stage)
+    return tuple(stages)
+
+
+def _listed(value: Any, name: str) -> Iterator[tuple[str, Stage]]:
+    """Yields the stages of a list with their paths."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise ConfigError(f"{name} must be a list of stages, got {value!r}; write `- sft: {{}}` lines below it")
+    for place, entry in enumerate(value):
+        where = f"{name}[{place}]"
+        if isinstance(entry, Mapping) and "repeat" in entry:
+            repeat = read_settings(Repeat, entry, section=where)
+            for _ in range(repeat.repeat):
+                yield from _listed(repeat.stages, f"{where}.stages")
+            continue
+        kind = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else None
+        if kind not in STAGES:
+            raise ConfigError(
+                f"{where} must have one key, a kind of stage, got {entry!r}; kinds: {[*STAGES, 'repeat']}"
+            )
+        yield f"{where}.{kind}", STAGES[kind].read(entry[kind], section=f"{where}.{kind}")
+
+
+def _check_place(stage: Stage, before: Sequence[Stage], given: set[str], *, where: str) -> None:
+    """Raises ConfigError if the stages before lack what a stage needs, or its name is taken."""
+    taken = {*_FOLDERS, *(one.name for one in before)}
+    if not _NAME.fullmatch(stage.name) or stage.name in taken:
+        raise ConfigError(
+            f"{where}.name must have letters, digits and _, and be none of {sorted(taken)}, got {stage.name!r}; change it"
+        )
+    if stage.needs is not None and stage.needs not in given:
+        raise ConfigError(
+            f"{where} needs {stage.needs} of a stage before it, got {[one.name for one in before]}; put "
+            f"{_MAKERS[stage.needs]} before it"
+        )
+    models = [one.name for one in before if MODEL in one.products(Path())]
+    if isinstance(stage, ModelStage) and stage.start and stage.start not in models:
+        raise ConfigError(f"{where}.start must be one of the stages {models}, got {stage.start!r}; change it")
+
+
+def _newest_huggingface(folder: Path) -> Path:
+    found = [p.parent for p in folder.glob("**/huggingface/config.json") if list(p.parent.glob("*.safetensors"))]
+    if not found:
+        raise DataError(f"no Hugging Face model in the checkpoints, got {folder}; see the logs beside it")
+    return max(found, key=lambda path: int(path.relative_to(folder).parts[0].rsplit("_", 1)[-1]))
