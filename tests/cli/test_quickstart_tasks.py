@@ -152,6 +152,8 @@ def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
         load_course("odd")
     (tmp_path / "bare/env").mkdir(parents=True)
     (tmp_path / "bare/env/__init__.py").write_text("def make_env(row): ...")
+    for name in ("sft", "grpo"):
+        (tmp_path / f"bare/{name}.yaml").touch()
     (tmp_path / "bare/course.yaml").write_text(f"{{env: {tmp_path / 'bare/env'}, num_train: 1, num_demos: 1}}")
     with pytest.raises(ConfigError, match="needs make_rows and demonstrator of its environment"):
         load_course("bare").package  # noqa: B018
