@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from quickstart_world import World
 
 from verl_agentic import paths
 from verl_agentic.adapters.cpu import cpu_features
-from verl_agentic.cli.quickstart import phases, stages
-from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 from verl_agentic.errors import ConfigError, MissingDependencyError
@@ -27,67 +25,9 @@ ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
 SETTINGS = {"recipe": "quickstart", "seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
 
 
-class World:
-    """Stands in for the work of the phases: writes the files that it would leave, in no time."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.commands: list[list[str]] = []
-        self.during_rl: Callable[[Path], None] = lambda folder: None
-
-    def make_model(self, courses: Iterable[Course], folder: Path, seed: int) -> dict[str, Any]:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").touch()
-        self.done.append("model")
-        return {"parameters": 7}
-
-    def make_data(
-        self, course: Course, folder: Path, model: Path, seed: int, num_eval: int, advance: Callable[[int, int], None]
-    ) -> dict[str, Any]:
-        self.done.append("data")
-        advance(1, 2)
-        return {}
-
-    def evaluate(
-        self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any
-    ) -> dict[str, Any]:
-        self.done.append(f"eval {name}")
-        assert (model / "config.json").is_file()
-        score = {"base": 0.0, "sft": 0.25, "rl": 0.875}[name]
-        episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
-        (out / "eval").mkdir(exist_ok=True)
-        (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
-        greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
-        return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
-
-    def run_child(
-        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str], meter: Any, on_poll: Any
-    ) -> None:
-        name = "sft" if "verl.trainer.sft_trainer" in command else "rl"
-        self.done.append(name)
-        self.commands.append(list(command))
-        given = dict(part.split("=", 1) for part in command if "=" in part)
-        folder, steps = Path(given["trainer.default_local_dir"]), int(given["trainer.total_training_steps"])
-        on_poll()
-        records = [{"step": i, "data": {"episode/acc": i / 10, "odd": None}} for i in range(1, steps + 1)]
-        Path(environment["VERL_FILE_LOGGER_PATH"]).write_text("".join(json.dumps(r) + "\n" for r in records))
-        on_poll()
-        if name == "rl":
-            self.during_rl(folder)
-        for step in range(1, steps + 1, 8):
-            model = folder / f"global_step_{step}" / "actor" / "huggingface"
-            model.mkdir(parents=True, exist_ok=True)
-            (model / "config.json").write_text(str(step))
-            (model / "model.safetensors").touch()
-
-
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
-    for name in ("make_model", "make_data", "evaluate"):
-        monkeypatch.setattr(phases.tasks, name, getattr(world, name))
-    monkeypatch.setattr(stages, "run_child", world.run_child)
-    return world
+    return World(monkeypatch)
 
 
 def run(out: Path, *, fresh: bool = False, **changes: Any) -> dict[str, Any]:
@@ -167,8 +107,12 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
     run(tmp_path)
     shown = capsys.readouterr().out
     assert "5 held-out tasks, seed 3" in shown
-    (line,) = [line for line in shown.splitlines() if "success, sampled" in line]
-    assert [part for part in line.split() if part[0].isdigit()] == ["0.000", "0.250", "0.875"]
+    lines = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in line[1:-1]] for line in lines] == [
+        ["untrained", "0.000", "0.000 to 0.434", "", "0.000"],
+        ["after sft", "0.250", "0.053 to 0.664", "0.375", "0.125"],
+        ["after rl", "0.875", "0.440 to 0.984", "1.000", "0.438"],
+    ]
     assert "verl-agentic play --model" in shown.replace("\n", "")
 
 
@@ -203,7 +147,9 @@ def test_other_settings_repeat_what_depends_on_them(
     assert world.done == []
 
 
-def test_another_recipe_file_repeats_its_stage_and_those_after_it(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_recipe_file_repeats_its_stage_and_those_after_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipes = tmp_path / "recipes"
     shutil.copytree(paths.recipes_dir() / "quickstart", recipes / "quickstart")
     monkeypatch.setattr(paths, "recipes_dir", lambda: recipes)

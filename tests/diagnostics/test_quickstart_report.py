@@ -78,7 +78,14 @@ AFTER = [episode(i, f"after {i}", outcome=float(i in (0, 1, 2))) for i in range(
 
 def page_of(folder: Path, **changes: Any) -> str:
     path = folder / "report.html"
-    given = {"figures": FIGURES, "stages": ["sft", "rl"], "metrics": METRICS, "before": BEFORE, "after": AFTER, "viewer": "viewer.html"}
+    given = {
+        "figures": FIGURES,
+        "stages": ["sft", "rl"],
+        "metrics": METRICS,
+        "before": BEFORE,
+        "after": AFTER,
+        "viewer": "viewer.html",
+    }
     write_report(path, **{**given, **changes})
     return path.read_text(encoding="utf-8")
 

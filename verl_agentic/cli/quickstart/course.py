@@ -11,7 +11,7 @@ import yaml
 
 from verl_agentic import paths
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.cli.quickstart.stages import Rl, Stage, Training, read_stages
+from verl_agentic.cli.quickstart.stages import ModelStage, Rl, Stage, Training, read_stages
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_keys, read_settings, setting
@@ -41,9 +41,7 @@ class Course:
     """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5
     """Minimum share of those texts in which a piece must occur to become a token."""
-    stages: tuple[Stage, ...] = setting(
-        factory=lambda: read_stages(_SFT_AND_RL, name="stages"), read=read_stages
-    )
+    stages: tuple[Stage, ...] = setting(factory=lambda: read_stages(_SFT_AND_RL, name="stages"), read=read_stages)
     """The stages, in order; by default SFT and RL."""
 
     @property
@@ -104,13 +102,14 @@ class Course:
         sources = [file.read_text() for file in sorted(self.package.folder.glob("**/*.py"))]
         return [own, repr(self.limits), self.protocol, self.env_config, *sources]
 
-    def of(self, stage: Stage) -> Course:
+    def of(self, stage: ModelStage) -> Course:
         """Returns the course that gives a stage its rows and recipe files."""
         return load_course(stage.course) if stage.course else self
 
     def others(self) -> dict[str, Course]:
         """Returns the other courses that stages name."""
-        return {stage.course: load_course(stage.course) for stage in self.stages if stage.course}
+        named = (stage.course for stage in self.stages if isinstance(stage, ModelStage) and stage.course)
+        return {name: load_course(name) for name in named}
 
     def _agentic(self) -> dict[str, Any]:
         return self.read(self._last_rl())["agentic"]

@@ -269,7 +269,8 @@ class Export(Stage, ExportOptions):
     def read(cls, values: Any, *, section: str) -> Export:
         known = {"as", *(item.name for item in fields(cls))} - {"shape"}
         given = check_keys(values, known, section=section)
-        return read_settings(cls, {**given, "shape": given.pop("as", "")}, section=section)
+        shape = given.pop("as", "")
+        return read_settings(cls, {**given, "shape": shape}, section=section)
 
     def check_together(self) -> None:
         self.check()
@@ -316,6 +317,10 @@ def read_stages(value: Any, *, name: str) -> tuple[Stage, ...]:
         _check_place(stage, stages, given, where=where)
         given |= set(stage.products(Path()))
         stages.append(stage)
+    if MODEL not in given:
+        raise ConfigError(
+            f"{name} must have one that trains a model, got {[one.name for one in stages]}; add `- sft: {{}}`"
+        )
     return tuple(stages)
 
 
@@ -331,7 +336,7 @@ def _listed(value: Any, name: str) -> Iterator[tuple[str, Stage]]:
                 yield from _listed(repeat.stages, f"{where}.stages")
             continue
         kind = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else None
-        if kind not in STAGES:
+        if kind is None or kind not in STAGES:
             raise ConfigError(
                 f"{where} must have one key, a kind of stage, got {entry!r}; kinds: {[*STAGES, 'repeat']}"
             )
@@ -343,7 +348,7 @@ def _check_place(stage: Stage, before: Sequence[Stage], given: set[str], *, wher
     taken = {*_FOLDERS, *(one.name for one in before)}
     if not _NAME.fullmatch(stage.name) or stage.name in taken:
         raise ConfigError(
-            f"{where}.name must have letters, digits and _, and be none of {sorted(taken)}, got {stage.name!r}; change it"
+            f"{where}.name must have letters, digits and _, got {stage.name!r}; it is none of {sorted(taken)}"
         )
     if stage.needs is not None and stage.needs not in given:
         raise ConfigError(

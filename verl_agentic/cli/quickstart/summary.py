@@ -64,13 +64,18 @@ class Summary:
         """Prints the table."""
         f, console = self.figures, Console()
         table = Table(title=f"{f['num_eval_tasks']} held-out tasks, seed {f['seed']}")
-        for column in ("", "untrained", *(f"after {name}" for name in self._models)):
-            table.add_column(column, justify="left" if not column else "right")
-        evals = [self._records[f"eval {name}"] for name in ("base", *self._models)]
-        table.add_row("success, sampled", *(f"{record['sampled']:.3f}" for record in evals))
-        table.add_row("95 % interval", *(_interval(record["sampled"], f["num_eval_tasks"]) for record in evals))
-        table.add_row("success, greedy", "", *(f"{record['greedy']:.3f}" for record in evals[1:]))
-        table.add_row("tool used", *(f"{record['tool_rate_sampled']:.3f}" for record in evals))
+        for column in ("", "success, sampled", "95 % interval", "success, greedy", "tool used"):
+            table.add_column(column, justify="right" if column else "left")
+        for name in ("base", *self._models):
+            record = self._records[f"eval {name}"]
+            success, tool = record["sampled"], record["tool_rate_sampled"]
+            table.add_row(
+                "untrained" if name == "base" else f"after {name}",
+                f"{success:.3f}",
+                _interval(success, f["num_eval_tasks"]),
+                f"{record['greedy']:.3f}" if "greedy" in record else "",
+                f"{tool:.3f}",
+            )
         seconds = ", ".join(f"{name} {record['wall_s']:.0f} s" for name, record in self._records.items())
         console.print(table)
         console.print(f"wall time {f['wall_s']:.0f} s ({seconds}); peak memory {f['peak_rss_gb']:.1f} GB")
@@ -120,8 +125,9 @@ def _other_run(out: Path, record: dict[str, Any], *, seed: int) -> ComparedRun |
             continue
         figures = json.loads(files[0].read_text())
         if figures["seed"] == seed:
-            metrics = [json.loads(line) for line in files[1].read_text().splitlines()]
-            found.append((files[0].stat().st_mtime, ComparedRun(figures=figures, metrics=[row for row in metrics if row["phase"] == "rl"])))
+            steps = [json.loads(line) for line in files[1].read_text().splitlines()]
+            metrics = [step for step in steps if step["phase"] == "rl"]
+            found.append((files[0].stat().st_mtime, ComparedRun(figures=figures, metrics=metrics)))
     return max(found, key=lambda one: one[0])[1] if found else None
 
 

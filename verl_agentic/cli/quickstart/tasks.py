@@ -45,14 +45,14 @@ def make_model(courses: Iterable[Course], folder: Path, seed: int) -> dict[str, 
     return {"parameters": parameters}
 
 
-def make_data(
-    course: Course, folder: Path, model: Path, seed: int, num_eval: int, advance: Advance
-) -> dict[str, Any]:
+def make_data(course: Course, folder: Path, model: Path, seed: int, num_eval: int, advance: Advance) -> dict[str, Any]:
     """Writes training and held-out rows, and demonstrations from the episode loop."""
     rows = make_rows(course, seed=seed, num_eval=num_eval)
     for split in ("train", "test"):
         write_rows(rows[split], folder / f"{split}.jsonl")
-    episodes = _demonstrate(course, rows["demos"], model=model, seed=seed, on_episode=_counter(advance, course.num_demos))
+    episodes = _demonstrate(
+        course, rows["demos"], model=model, seed=seed, on_episode=_counter(advance, course.num_demos)
+    )
     return {
         "num_demos": write_sft(episodes, folder / "sft.jsonl"),
         "success_demos": sum(e.reward.outcome for e in episodes) / len(episodes),
