@@ -84,8 +84,11 @@ class WarmStart(Quickstart):
         """Makes it; returns its success on the held-out tasks."""
         with self._measured():
             self._make_start()
-            self._run_stage(Sft(name="sft"))
+            self._run_stage(self._sft())
         return self._records["eval sft"]
+
+    def _sft(self) -> Sft:
+        return Sft(name="sft")
 
     def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
         seeds = range(self.settings.seed * _NUM_PLAYS, (self.settings.seed + 1) * _NUM_PLAYS)

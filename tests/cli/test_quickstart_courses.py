@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from verl_agentic import paths
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stages import STAGES, read_stages
+from verl_agentic.cli.quickstart.stages import STAGES, Repeat, read_stages
 from verl_agentic.errors import ConfigError
 
 CHAIN = """
@@ -208,6 +210,21 @@ def test_a_wrong_course_is_refused_before_anything_runs(world: World, tmp_path: 
     with pytest.raises(ConfigError, match=told):
         write(tmp_path, stages)
     assert not world.done
+
+
+def test_the_docs_name_every_stage_and_key() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "courses.md").read_text()
+    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
+    told: dict[str, set[str]] = {}
+    for names, second, *_ in [line for line in lines if len(line) == 2]:
+        for name in re.findall(r"`(\w+)`", names):
+            told.setdefault(name, set()).update(re.findall(r"`(\w+)`", second))
+    keys = {kind: {item.name for item in fields(stage)} for kind, stage in STAGES.items()}
+    keys["export"] = keys["export"] - {"shape"} | {"as"}
+    keys["repeat"] = {item.name for item in fields(Repeat)}
+    assert told == keys
+    explained = {key for line in lines if len(line) == 3 for key in re.findall(r"`(\w+)`", line[0])}
+    assert explained >= set.union(*(own for kind, own in keys.items() if kind not in ("export", "repeat")))
 
 
 def test_every_kind_has_its_own_title_and_reads_an_empty_section() -> None:

@@ -1,0 +1,75 @@
+"""Every course of the recipes runs all its stages on a CPU, with one step of each training.
+
+Courses that extend one recipe share its folder: model, data and warm start of the first one are reused by the others.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from verl_agentic.cli.quickstart.course import Course, load_course
+from verl_agentic.cli.quickstart.phases import Quickstart
+from verl_agentic.cli.quickstart.run_state import QuickstartSettings
+from verl_agentic.cli.quickstart.stages import Export, Rl, Sample, Stage, Training
+from verl_agentic.data.rows import numbered_records
+from verl_agentic.paths import recipes_dir
+
+pytest.importorskip("verl")
+COURSES = sorted(path.parent.name for path in recipes_dir().glob("*/course.yaml") if "stages:" in path.read_text())
+_BATCH = [
+    *("data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=4", "critic.ppo_mini_batch_size=4"),
+    "agentic.sampling.gates=[]",  # a model after one step solves nothing
+]
+
+
+def length(messages: object, text: str) -> float:
+    """Judges a turn by its length."""
+    return len(text) / 1000
+
+
+def shortened(course: Course) -> Course:
+    """Returns a course with few tasks and one step of each training, on attempts that all fail."""
+    return replace(course, num_train=16, num_demos=64, stages=tuple(map(_shortened, course.stages)))
+
+
+def _shortened(stage: Stage) -> Stage:
+    if isinstance(stage, Training):
+        return replace(stage, steps=1, overrides=(*stage.overrides, *(_BATCH if isinstance(stage, Rl) else ())))
+    if isinstance(stage, Sample):
+        return replace(stage, tasks=16, samples=2)
+    if isinstance(stage, Export) and stage.by == "acc":
+        return replace(stage, by="num_response_tokens")
+    assert isinstance(stage, Export) and stage.by == "step"
+    return replace(stage, critic=f"{__file__}:length", critic_weight=1.0, continuations=1, gap=0.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("courses")
+
+
+@pytest.mark.recipes
+@pytest.mark.parametrize("name", COURSES)
+def test_every_stage_of_a_course_runs(name: str, folder: Path) -> None:
+    course = shortened(load_course(name))
+    out = folder / course.extends
+    settings = QuickstartSettings(
+        recipe=name, seed=0, control=False, rl_steps=None, sft_steps=None, eval_tasks=4, engine="agentic"
+    )
+    assert Quickstart(out, settings, course=course).run() == 0
+
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    trained = [stage for stage in course.stages if isinstance(stage, Training)]
+    assert [(row["phase"], row["step"]) for row in metrics] == [(stage.name, 1) for stage in trained]
+    summary = json.loads((out / "summary.json").read_text())
+    for stage in course.stages:
+        if isinstance(stage, Export):
+            assert len(list(numbered_records(out / stage.name / "rows.parquet"))) >= 16
+        elif isinstance(stage, Training):
+            assert (f"success_{stage.name}" in summary) == (stage.kind != "outcome")
+    assert AutoModelForCausalLM.from_pretrained(out / "checkpoint").num_parameters() > 100_000
