@@ -132,7 +132,7 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
 
 def _courses() -> Iterator[str]:
     yield "\n## Courses\n"
-    yield "Recipes of several stages for the quickstart's tiny model. [Courses](courses.md) explains how to write one.\n"
+    yield "Recipes of several stages for a tiny model. [Courses](courses.md) explains how to write one.\n"
     rows = []
     for path in sorted(recipes_dir().glob("*/course.yaml")):
         name, about = path.parent.name, path.with_name("README.md").read_text().split("\n\n")[1].replace("\n", " ")

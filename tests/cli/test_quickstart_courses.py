@@ -16,7 +16,8 @@ from verl_agentic import paths
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stages import STAGES, Repeat, read_stages
+from verl_agentic.cli.quickstart.stage_list import Repeat, read_stages
+from verl_agentic.cli.quickstart.stages import STAGES
 from verl_agentic.errors import ConfigError
 
 CHAIN = """

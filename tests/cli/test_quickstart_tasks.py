@@ -12,6 +12,7 @@ from verl_agentic import paths
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.course import Course, load_course
+from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import read_json_lines, read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
@@ -132,6 +133,33 @@ def test_an_evaluation_that_needs_no_greedy_figures_plays_every_task_once(made: 
         COURSE, made, "once", made / "model", greedy=False, seed=1, advance=lambda done, total: seen.append(total)
     )
     assert seen == [4] * 4 and "greedy" not in result
+
+
+def test_samples_are_stored_with_their_ids_and_finished_ones_are_kept(made: Path, tmp_path: Path) -> None:
+    rows = read_rows(made / "data" / "train.jsonl")[:3]
+    seen: list[tuple[int, int]] = []
+
+    def sample(temperature: float = 1.0) -> dict:
+        return tasks.sample(
+            COURSE,
+            rows,
+            tmp_path,
+            made / "model",
+            samples=2,
+            temperature=temperature,
+            seed=1,
+            advance=lambda done, total: seen.append((done, total)),
+        )
+
+    assert (sample()["episodes"], sample()["tasks"]) == (6, 3) and seen == [(i, 6) for i in range(1, 7)] * 2
+    records = [record for _, record in read_json_lines(tmp_path / "episodes.jsonl")]
+    assert len(records) == 6, "the second call played none"
+    lengths = {tuple(record["trajectories"][0]["response_ids"]) for record in records}
+    assert len(lengths) == 6, "every attempt has its own seed"
+    exported = export_run(tmp_path, tmp_path / "rows.jsonl", ExportOptions(shape="outcomes"))
+    assert (exported.records, exported.left_out) == (6, {})
+    with pytest.raises(ConfigError, match="holds another evaluation"):
+        sample(temperature=0.5)
 
 
 def test_playing_uses_the_limits_of_the_recipe() -> None:

@@ -6,6 +6,7 @@ Courses that extend one recipe share its folder: model, data and warm start of t
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,9 @@ _BATCH = [
 ]
 
 
-def length(messages: object, text: str) -> float:
-    """Judges a turn by its length."""
-    return len(text) / 1000
+def chance(messages: object, text: str) -> float:
+    """Judges turns, so that two different ones never tie."""
+    return zlib.crc32(text.encode()) / 2**32
 
 
 def shortened(course: Course) -> Course:
@@ -43,9 +44,9 @@ def _shortened(stage: Stage) -> Stage:
     if isinstance(stage, Sample):
         return replace(stage, tasks=16, samples=2)
     if isinstance(stage, Export) and stage.by == "acc":
-        return replace(stage, by="num_response_tokens")
+        return replace(stage, where=None, by="session")
     assert isinstance(stage, Export) and stage.by == "step"
-    return replace(stage, critic=f"{__file__}:length", critic_weight=1.0, continuations=1, gap=0.0)
+    return replace(stage, critic=f"{__file__}:chance", critic_weight=1.0, continuations=1, gap=0.0)
 
 
 @pytest.fixture(scope="module")

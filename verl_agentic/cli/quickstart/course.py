@@ -11,7 +11,8 @@ import yaml
 
 from verl_agentic import paths
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.cli.quickstart.stages import ModelStage, Rl, Stage, Training, read_stages
+from verl_agentic.cli.quickstart.stage_list import read_stages
+from verl_agentic.cli.quickstart.stages import ModelStage, Rl, Stage, Training
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_keys, read_settings, setting

@@ -91,7 +91,7 @@ class Quickstart:
     def _run_stage(self, stage: Stage) -> None:
         """Runs a stage, and evaluates the model that it makes."""
         state = self._state
-        inputs = [type(stage).__name__, repr(stage), *stage.inputs(state)]
+        inputs = [repr(stage), *stage.inputs(state)]
         self._phase(stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage))
         state.finish(stage)
         if stage.name in state.models:

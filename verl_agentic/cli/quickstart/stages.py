@@ -1,20 +1,18 @@
-"""The kinds of stages of a course, and the reader of `stages` in course.yaml."""
+"""The kinds of stages of a course."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, run_child
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import read_rows
-from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.errors import DataError
 from verl_agentic.settings import Settings, check_keys, read_settings, setting
 
 if TYPE_CHECKING:
@@ -22,14 +20,6 @@ if TYPE_CHECKING:
 
 MODEL, LOG, PAIRS, OUTCOMES, ROWS = "model", "log", "pairs", "outcomes", "sft"
 """What stages hand on: a model, logged episodes, and exported files."""
-_MAKERS = {
-    LOG: "`- sample: {}` or `- rl: {}`",
-    PAIRS: "`- export: {as: pairs}`",
-    OUTCOMES: "`- export: {as: outcomes}`",
-}
-_NAME = re.compile(r"[A-Za-z]\w*")
-_FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases")
-"""Names in a run's folder that are no stage."""
 _TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=1", "-m")
 
 
@@ -105,7 +95,11 @@ class Training(ModelStage):
 
     def values(self, run: RunState) -> dict[str, Any]:
         """Returns the values of its trainer that depend on the run."""
-        raise NotImplementedError
+        return {"data.train_files": self.rows(run), "trainer.seed": run.settings.seed}
+
+    def rows(self, run: RunState) -> Path:
+        """Returns the file that it is trained on."""
+        return run.products[self.needs or ROWS]
 
     def flags(self, run: RunState) -> list[str]:
         """Returns further overrides that depend on the run."""
@@ -138,7 +132,7 @@ class Training(ModelStage):
         )
         shutil.rmtree(folder / "model", ignore_errors=True)
         shutil.copytree(_newest_huggingface(folder), folder / "model")
-        return {"recipe": run.course.recipe, "control": run.settings.control}
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +145,8 @@ class Sft(Training):
     metric = "train/loss"
     recipe: str = "sft"
 
-    def values(self, run: RunState) -> dict[str, Any]:
-        demonstrations = run.data(self) / "sft.jsonl"
-        return {"data.train_files": run.products.get(ROWS, demonstrations), "trainer.seed": run.settings.seed}
+    def rows(self, run: RunState) -> Path:
+        return run.products.get(ROWS, run.data(self) / "sft.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +159,6 @@ class Dpo(Training):
     module = (*_TORCHRUN, "verl_agentic.adapters.offline.dpo_trainer")
     metric = "train/margin"
     recipe: str = "dpo"
-
-    def values(self, run: RunState) -> dict[str, Any]:
-        return {"data.train_files": run.products[PAIRS], "trainer.seed": run.settings.seed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +174,6 @@ class Outcome(Training):
 
     def products(self, folder: Path) -> dict[str, Path]:
         return {self.kind: folder / "model"}
-
-    def values(self, run: RunState) -> dict[str, Any]:
-        return {"data.train_files": run.products[OUTCOMES], "trainer.seed": run.settings.seed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +205,9 @@ class Rl(Training):
             "++agentic.log.dir": run.folder(self) / "log",
             **({} if outcome is None else {"++agentic.implicit_reward.model_path": outcome}),
         }
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        return {**super().run(run), "recipe": run.course.recipe, "control": run.settings.control}
 
     def flags(self, run: RunState) -> list[str]:
         control = ["algorithm.adv_estimator=grpo_shuffled"] if run.settings.control else []
@@ -284,80 +274,7 @@ class Export(Stage, ExportOptions):
         return asdict(export_run(run.products[LOG], path, self))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Repeat(Settings):
-    """Stages that run several times, each time from the models and data of the time before."""
-
-    repeat: int = setting(min=1)
-    """Number of times."""
-    stages: tuple[Any, ...]
-    """Stages, written as those of a course."""
-
-
 STAGES: Mapping[str, type[Stage]] = {cls.kind: cls for cls in (Sft, Dpo, Outcome, Rl, Sample, Export)}
-
-
-def read_stages(value: Any, *, name: str) -> tuple[Stage, ...]:
-    """Returns the stages of a list, each with its own name; those of `repeat` are listed as often as they run.
-
-    Args:
-        value: a list of sections, each with the kind of its stage as its key.
-        name: path of the list, for errors.
-
-    Raises:
-        ConfigError: a stage has wrong keys, or lacks what it needs.
-    """
-    stages: list[Stage] = []
-    counts: Counter[str] = Counter()
-    given: set[str] = set()
-    for where, stage in _listed(value, name):
-        base = stage.name or stage.kind
-        counts[base] += 1
-        stage = replace(stage, name=base if counts[base] == 1 else f"{base}_{counts[base]}")
-        _check_place(stage, stages, given, where=where)
-        given |= set(stage.products(Path()))
-        stages.append(stage)
-    if MODEL not in given:
-        raise ConfigError(
-            f"{name} must have one that trains a model, got {[one.name for one in stages]}; add `- sft: {{}}`"
-        )
-    return tuple(stages)
-
-
-def _listed(value: Any, name: str) -> Iterator[tuple[str, Stage]]:
-    """Yields the stages of a list with their paths."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ConfigError(f"{name} must be a list of stages, got {value!r}; write `- sft: {{}}` lines below it")
-    for place, entry in enumerate(value):
-        where = f"{name}[{place}]"
-        if isinstance(entry, Mapping) and "repeat" in entry:
-            repeat = read_settings(Repeat, entry, section=where)
-            for _ in range(repeat.repeat):
-                yield from _listed(repeat.stages, f"{where}.stages")
-            continue
-        kind = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else None
-        if kind is None or kind not in STAGES:
-            raise ConfigError(
-                f"{where} must have one key, a kind of stage, got {entry!r}; kinds: {[*STAGES, 'repeat']}"
-            )
-        yield f"{where}.{kind}", STAGES[kind].read(entry[kind], section=f"{where}.{kind}")
-
-
-def _check_place(stage: Stage, before: Sequence[Stage], given: set[str], *, where: str) -> None:
-    """Raises ConfigError if the stages before lack what a stage needs, or its name is taken."""
-    taken = {*_FOLDERS, *(one.name for one in before)}
-    if not _NAME.fullmatch(stage.name) or stage.name in taken:
-        raise ConfigError(
-            f"{where}.name must have letters, digits and _, got {stage.name!r}; it is none of {sorted(taken)}"
-        )
-    if stage.needs is not None and stage.needs not in given:
-        raise ConfigError(
-            f"{where} needs {stage.needs} of a stage before it, got {[one.name for one in before]}; put "
-            f"{_MAKERS[stage.needs]} before it"
-        )
-    models = [one.name for one in before if MODEL in one.products(Path())]
-    if isinstance(stage, ModelStage) and stage.start and stage.start not in models:
-        raise ConfigError(f"{where}.start must be one of the stages {models}, got {stage.start!r}; change it")
 
 
 def _newest_huggingface(folder: Path) -> Path:

@@ -26,6 +26,7 @@ class Summary:
 
     def __init__(self, state: RunState, records: dict[str, dict[str, Any]]) -> None:
         self._out, self._recipe, self._records = state.out, state.settings.recipe, records
+        self._is_control = state.settings.control
         self._stages = [stage.name for stage in state.course.stages]
         self._rl = [stage.name for stage in state.course.stages if isinstance(stage, Rl)]
         self._models = list(state.models)
@@ -54,7 +55,7 @@ class Summary:
             metrics=self._rl_rows(),
             before=self._episodes(self._models[0]),
             after=self._episodes(self._models[-1]),
-            is_control=bool(rl.get("control")),
+            is_control=self._is_control,
             other=_other_run(self._out, rl, seed=self.figures["seed"]),
             viewer=_export_viewer(self._out, self._rl),
             run_dir=os.path.relpath(self._out),
