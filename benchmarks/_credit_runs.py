@@ -24,7 +24,7 @@ from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings, RunState
-from verl_agentic.cli.quickstart.stages import Rl, Sft
+from verl_agentic.cli.quickstart.stages import RlStage, SftStage
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
@@ -52,7 +52,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rl(Rl):
+class _Rl(RlStage):
     """RL with overrides of a trial, which are no part of its inputs because they have paths."""
 
     own: tuple[str, ...] = field(default=(), repr=False)
@@ -87,8 +87,8 @@ class WarmStart(Quickstart):
             self._run_stage(self._sft())
         return self._records["eval sft"]
 
-    def _sft(self) -> Sft:
-        return Sft(name="sft")
+    def _sft(self) -> SftStage:
+        return SftStage(name="sft")
 
     def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
         seeds = range(self.settings.seed * _NUM_PLAYS, (self.settings.seed + 1) * _NUM_PLAYS)
@@ -139,7 +139,7 @@ class Trial(WarmStart):
             link.parent.mkdir(parents=True, exist_ok=True)
             link.unlink(missing_ok=True)
             link.symlink_to(self._start.resolve() / name)
-        self._state.finish(Sft(name="sft"))
+        self._state.finish(SftStage(name="sft"))
         environment = {
             "VERL_USE_EXTERNAL_MODULES": ",".join(self._modules),
             "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")]),

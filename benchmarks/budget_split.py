@@ -2,6 +2,7 @@
 
 python benchmarks/budget_split.py [--budget 500000] [--shares 0.2 0.5 0.8] [--recipe quickstart] [--seed 0] [--quick]
 
+The question is that of https://arxiv.org/abs/2510.01132 (the ratio of SFT to RL at a fixed budget); the unit is ours.
 A token of SFT is one of a demonstration, with its prompt. A token of RL is one that the policy sampled. Finished
 trainings are not repeated. `--quick` spends a few tokens and shows only that it runs.
 """
@@ -19,7 +20,7 @@ from _credit_methods import named
 from _credit_runs import Size, Trial, WarmStart
 from _report import progress, report
 
-from verl_agentic.cli.quickstart.stages import Sft
+from verl_agentic.cli.quickstart.stages import SftStage
 from verl_agentic.data.rows import read_json_lines
 
 _SFT_BATCH = 32
@@ -34,10 +35,10 @@ class Split(WarmStart):
         super().__init__(out, recipe, size)
         self._tokens = tokens
 
-    def _sft(self) -> Sft:
+    def _sft(self) -> SftStage:
         lengths = [len(row["input_ids"]) for _, row in read_json_lines(self.out / "data" / "sft.jsonl")]
         steps = max(1, round(self._tokens / (statistics.mean(lengths) * _SFT_BATCH)))
-        return Sft(name="sft", steps=steps, overrides=(f"data.train_batch_size={_SFT_BATCH}",))
+        return SftStage(name="sft", steps=steps, overrides=(f"data.train_batch_size={_SFT_BATCH}",))
 
 
 def run_share(out: Path, share: float, args: argparse.Namespace) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stages import Export, Sample
+from verl_agentic.cli.quickstart.stages import ExportStage, SampleStage
 
 _COMMAND = [sys.executable, "-c", "import sys; from verl_agentic.cli import main; sys.exit(main(sys.argv[1:]))"]
 _LIMITS = ("max_turns=3", "max_response_tokens=160", "max_context_tokens=224")  # of recipes/quickstart/grpo.yaml
@@ -39,9 +39,9 @@ def _quick(course: Course) -> Course:
     """Returns the course with few attempts, which a model after two steps does not solve, compared by their lengths."""
     stages = []
     for stage in course.stages:
-        if isinstance(stage, Sample):
+        if isinstance(stage, SampleStage):
             stage = dataclasses.replace(stage, tasks=20, samples=2)
-        elif isinstance(stage, Export):
+        elif isinstance(stage, ExportStage):
             stage = dataclasses.replace(stage, where=None, by="num_response_tokens")
         stages.append(stage)
     return dataclasses.replace(course, stages=tuple(stages))

@@ -16,7 +16,7 @@ from verl_agentic import paths
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stage_list import Repeat, read_stages
+from verl_agentic.cli.quickstart.stage_list import RepeatedStages, read_stages
 from verl_agentic.cli.quickstart.stages import STAGES
 from verl_agentic.errors import ConfigError
 
@@ -222,7 +222,7 @@ def test_the_docs_name_every_stage_and_key() -> None:
             told.setdefault(name, set()).update(re.findall(r"`(\w+)`", second))
     keys = {kind: {item.name for item in fields(stage)} for kind, stage in STAGES.items()}
     keys["export"] = keys["export"] - {"shape"} | {"as"}
-    keys["repeat"] = {item.name for item in fields(Repeat)}
+    keys["repeat"] = {item.name for item in fields(RepeatedStages)}
     assert told == keys
     explained = {key for line in lines if len(line) == 3 for key in re.findall(r"`(\w+)`", line[0])}
     assert explained >= set.union(*(own for kind, own in keys.items() if kind not in ("export", "repeat")))

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stages import Export, Rl, Sample, Stage, Training
+from verl_agentic.cli.quickstart.stages import CourseStage, ExportStage, RlStage, SampleStage, TrainingStage
 from verl_agentic.data.rows import numbered_records
 from verl_agentic.paths import recipes_dir
 
@@ -38,14 +38,14 @@ def shortened(course: Course) -> Course:
     return replace(course, num_train=16, num_demos=64, stages=tuple(map(_shortened, course.stages)))
 
 
-def _shortened(stage: Stage) -> Stage:
-    if isinstance(stage, Training):
-        return replace(stage, steps=1, overrides=(*stage.overrides, *(_BATCH if isinstance(stage, Rl) else ())))
-    if isinstance(stage, Sample):
+def _shortened(stage: CourseStage) -> CourseStage:
+    if isinstance(stage, TrainingStage):
+        return replace(stage, steps=1, overrides=(*stage.overrides, *(_BATCH if isinstance(stage, RlStage) else ())))
+    if isinstance(stage, SampleStage):
         return replace(stage, tasks=16, samples=2)
-    if isinstance(stage, Export) and stage.by == "acc":
+    if isinstance(stage, ExportStage) and stage.by == "acc":
         return replace(stage, where=None, by="session")
-    assert isinstance(stage, Export) and stage.by == "step"
+    assert isinstance(stage, ExportStage) and stage.by == "step"
     return replace(stage, critic=f"{__file__}:chance", critic_weight=1.0, continuations=1, gap=0.0)
 
 
@@ -65,12 +65,12 @@ def test_every_stage_of_a_course_runs(name: str, folder: Path) -> None:
     assert Quickstart(out, settings, course=course).run() == 0
 
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    trained = [stage for stage in course.stages if isinstance(stage, Training)]
+    trained = [stage for stage in course.stages if isinstance(stage, TrainingStage)]
     assert [(row["phase"], row["step"]) for row in metrics] == [(stage.name, 1) for stage in trained]
     summary = json.loads((out / "summary.json").read_text())
     for stage in course.stages:
-        if isinstance(stage, Export):
+        if isinstance(stage, ExportStage):
             assert len(list(numbered_records(out / stage.name / "rows.parquet"))) >= 16
-        elif isinstance(stage, Training):
+        elif isinstance(stage, TrainingStage):
             assert (f"success_{stage.name}" in summary) == (stage.kind != "outcome")
     assert AutoModelForCausalLM.from_pretrained(out / "checkpoint").num_parameters() > 100_000

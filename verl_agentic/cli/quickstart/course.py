@@ -12,7 +12,7 @@ import yaml
 from verl_agentic import paths
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.cli.quickstart.stage_list import read_stages
-from verl_agentic.cli.quickstart.stages import ModelStage, Rl, Stage, Training
+from verl_agentic.cli.quickstart.stages import CourseStage, ModelStage, RlStage, TrainingStage
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import check_keys, read_settings, setting
@@ -42,7 +42,7 @@ class Course:
     """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5
     """Minimum share of those texts in which a piece must occur to become a token."""
-    stages: tuple[Stage, ...] = setting(factory=lambda: read_stages(_SFT_AND_RL, name="stages"), read=read_stages)
+    stages: tuple[CourseStage, ...] = setting(factory=lambda: read_stages(_SFT_AND_RL, name="stages"), read=read_stages)
     """The stages, in order; by default SFT and RL."""
 
     @property
@@ -117,8 +117,8 @@ class Course:
 
     def _last_rl(self) -> str:
         """Returns the recipe file whose limits hold for demonstrations, samples and evaluations."""
-        own = [stage.recipe for stage in self.stages if isinstance(stage, Rl) and not stage.course]
-        return own[-1] if own else Rl.recipe
+        own = [stage.recipe for stage in self.stages if isinstance(stage, RlStage) and not stage.course]
+        return own[-1] if own else RlStage.recipe
 
 
 def load_course(recipe: str) -> Course:
@@ -131,7 +131,7 @@ def load_course(recipe: str) -> Course:
     values = check_keys(_values(recipe), {item.name for item in fields(Course)} - {"recipe"}, section=section)
     course = read_settings(Course, values, section=section, recipe=recipe)
     for stage in course.stages:
-        if isinstance(stage, Training):
+        if isinstance(stage, TrainingStage):
             course.of(stage).file(stage.recipe)
     return course
 

@@ -16,7 +16,7 @@ from verl_agentic.cli.quickstart.child_process import MemoryMeter, termination_a
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.display import Display
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings, RunState
-from verl_agentic.cli.quickstart.stages import MODEL, Stage
+from verl_agentic.cli.quickstart.stages import MODEL, CourseStage
 from verl_agentic.cli.quickstart.summary import Summary
 from verl_agentic.errors import ConfigError
 
@@ -88,7 +88,7 @@ class Quickstart:
                 [num_eval],
             )
 
-    def _run_stage(self, stage: Stage) -> None:
+    def _run_stage(self, stage: CourseStage) -> None:
         """Runs a stage, and evaluates the model that it makes."""
         state = self._state
         inputs = [repr(stage), *stage.inputs(state)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from verl_agentic.cli.quickstart.child_process import MemoryMeter
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.cli.quickstart.display import Display
-from verl_agentic.cli.quickstart.stages import MODEL, ModelStage, Stage
+from verl_agentic.cli.quickstart.stages import MODEL, CourseStage, ModelStage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class RunState:
         """Training steps that the command line sets for all stages."""
         return {"sft": self.settings.sft_steps, "rl": self.settings.rl_steps}
 
-    def folder(self, stage: Stage) -> Path:
+    def folder(self, stage: CourseStage) -> Path:
         """Returns the folder of a stage."""
         return self.out / stage.name
 
@@ -57,7 +57,7 @@ class RunState:
         """Returns the model that a stage begins with."""
         return self.models[stage.start] if stage.start else self.products[MODEL]
 
-    def finish(self, stage: Stage) -> None:
+    def finish(self, stage: CourseStage) -> None:
         """Takes the products of a finished stage."""
         made = stage.products(self.folder(stage))
         self.products |= made

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.quickstart.stages import LOG, MODEL, OUTCOMES, PAIRS, STAGES, ModelStage, Stage
+from verl_agentic.cli.quickstart.stages import LOG, MODEL, OUTCOMES, PAIRS, STAGES, CourseStage, ModelStage
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import Settings, read_settings, setting
 
@@ -24,7 +24,7 @@ _FOLDERS = ("base", "checkpoint", "data", "eval", "logs", "model", "phases")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeat(Settings):
+class RepeatedStages(Settings):
     """Stages that run several times, each time from the models and data of the time before."""
 
     repeat: int = setting(min=1)
@@ -33,7 +33,7 @@ class Repeat(Settings):
     """Stages, written as those of a course."""
 
 
-def read_stages(value: Any, *, name: str) -> tuple[Stage, ...]:
+def read_stages(value: Any, *, name: str) -> tuple[CourseStage, ...]:
     """Returns the stages of a list, each with its own name; those of `repeat` are listed as often as they run.
 
     Args:
@@ -43,7 +43,7 @@ def read_stages(value: Any, *, name: str) -> tuple[Stage, ...]:
     Raises:
         ConfigError: a stage has wrong keys, or lacks what it needs.
     """
-    stages: list[Stage] = []
+    stages: list[CourseStage] = []
     counts: Counter[str] = Counter()
     given: set[str] = set()
     for where, stage in _listed(value, name):
@@ -60,14 +60,14 @@ def read_stages(value: Any, *, name: str) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _listed(value: Any, name: str) -> Iterator[tuple[str, Stage]]:
+def _listed(value: Any, name: str) -> Iterator[tuple[str, CourseStage]]:
     """Yields the stages of a list with their paths."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ConfigError(f"{name} must be a list of stages, got {value!r}; write `- sft: {{}}` lines below it")
     for place, entry in enumerate(value):
         where = f"{name}[{place}]"
         if isinstance(entry, Mapping) and "repeat" in entry:
-            repeat = read_settings(Repeat, entry, section=where)
+            repeat = read_settings(RepeatedStages, entry, section=where)
             for _ in range(repeat.repeat):
                 yield from _listed(repeat.stages, f"{where}.stages")
             continue
@@ -79,7 +79,7 @@ def _listed(value: Any, name: str) -> Iterator[tuple[str, Stage]]:
         yield f"{where}.{kind}", STAGES[kind].read(entry[kind], section=f"{where}.{kind}")
 
 
-def _check_place(stage: Stage, before: Sequence[Stage], given: set[str], *, where: str) -> None:
+def _check_place(stage: CourseStage, before: Sequence[CourseStage], given: set[str], *, where: str) -> None:
     """Raises ConfigError if the stages before lack what a stage needs, or its name is taken."""
     taken = {*_FOLDERS, *(one.name for one in before)}
     if not _NAME.fullmatch(stage.name) or stage.name in taken:

@@ -24,7 +24,7 @@ _TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=1", "-m"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage(Settings):
+class CourseStage(Settings):
     """One stage of a course."""
 
     kind: ClassVar[str]
@@ -38,7 +38,7 @@ class Stage(Settings):
     """Its folder, and its name in figures: by default the kind, with a number from the second stage of a kind on."""
 
     @classmethod
-    def read(cls, values: Any, *, section: str) -> Stage:
+    def read(cls, values: Any, *, section: str) -> CourseStage:
         """Returns the stage of a section. Raises ConfigError for wrong keys."""
         return read_settings(cls, values, section=section)
 
@@ -56,7 +56,7 @@ class Stage(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelStage(Stage):
+class ModelStage(CourseStage):
     """A stage that works with a model and tasks."""
 
     course: str = ""
@@ -69,7 +69,7 @@ class ModelStage(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(ModelStage):
+class TrainingStage(ModelStage):
     """A stage that runs a trainer."""
 
     module: ClassVar[tuple[str, ...]]
@@ -136,7 +136,7 @@ class Training(ModelStage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sft(Training):
+class SftStage(TrainingStage):
     """SFT on the newest exported rows, or else on the demonstrations."""
 
     kind = "sft"
@@ -150,7 +150,7 @@ class Sft(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dpo(Training):
+class DpoStage(TrainingStage):
     """DPO on the newest exported pairs."""
 
     kind = "dpo"
@@ -162,7 +162,7 @@ class Dpo(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome(Training):
+class OutcomeStage(TrainingStage):
     """An outcome reward model on the newest exported outcomes; later `rl` stages take its token rewards."""
 
     kind = "outcome"
@@ -177,7 +177,7 @@ class Outcome(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rl(Training):
+class RlStage(TrainingStage):
     """RL on the training tasks, with verl's `main_ppo`."""
 
     kind = "rl"
@@ -196,7 +196,7 @@ class Rl(Training):
 
     def values(self, run: RunState) -> dict[str, Any]:
         data, seed = run.data(self), run.settings.seed
-        outcome = run.products.get(Outcome.kind)
+        outcome = run.products.get(OutcomeStage.kind)
         return {
             "data.train_files": data / "train.jsonl",
             "data.val_files": data / "test.jsonl",
@@ -215,7 +215,7 @@ class Rl(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample(ModelStage):
+class SampleStage(ModelStage):
     """Episodes of the newest model on training tasks."""
 
     kind = "sample"
@@ -246,7 +246,7 @@ class Sample(ModelStage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Stage, ExportOptions):
+class ExportStage(CourseStage, ExportOptions):
     """Training data from the newest `sample` or `rl` stage. Its keys are the options of `verl-agentic data export`."""
 
     kind = "export"
@@ -256,7 +256,7 @@ class Export(Stage, ExportOptions):
     """The key `as`: shape of the records."""
 
     @classmethod
-    def read(cls, values: Any, *, section: str) -> Export:
+    def read(cls, values: Any, *, section: str) -> ExportStage:
         known = {"as", *(item.name for item in fields(cls))} - {"shape"}
         given = check_keys(values, known, section=section)
         shape = given.pop("as", "")
@@ -274,7 +274,9 @@ class Export(Stage, ExportOptions):
         return asdict(export_run(run.products[LOG], path, self))
 
 
-STAGES: Mapping[str, type[Stage]] = {cls.kind: cls for cls in (Sft, Dpo, Outcome, Rl, Sample, Export)}
+STAGES: Mapping[str, type[CourseStage]] = {
+    cls.kind: cls for cls in (SftStage, DpoStage, OutcomeStage, RlStage, SampleStage, ExportStage)
+}
 
 
 def _newest_huggingface(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import proportion_interval
 from verl_agentic.cli.quickstart.run_state import RunState
-from verl_agentic.cli.quickstart.stages import Rl
+from verl_agentic.cli.quickstart.stages import RlStage
 from verl_agentic.data.rows import write_json_lines
 from verl_agentic.data.stored_samples import STORED_SAMPLE
 from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
@@ -28,7 +28,7 @@ class Summary:
         self._out, self._recipe, self._records = state.out, state.settings.recipe, records
         self._is_control = state.settings.control
         self._stages = [stage.name for stage in state.course.stages]
-        self._rl = [stage.name for stage in state.course.stages if isinstance(stage, Rl)]
+        self._rl = [stage.name for stage in state.course.stages if isinstance(stage, RlStage)]
         self._models = list(state.models)
         evals = {name: records[f"eval {name}"] for name in ("base", *self._models)}
         self._rows = self._metrics()
