@@ -226,6 +226,7 @@ def test_the_docs_name_every_stage_and_key() -> None:
     assert told == keys
     explained = {key for line in lines if len(line) == 3 for key in re.findall(r"`(\w+)`", line[0])}
     assert explained >= set.union(*(own for kind, own in keys.items() if kind not in ("export", "repeat")))
+    assert explained >= {item.name for item in fields(Course)} - {"recipe"}
 
 
 def test_every_kind_has_its_own_title_and_reads_an_empty_section() -> None:
