@@ -154,6 +154,17 @@ def test_a_changed_stage_repeats_itself_and_those_after_it(
     assert world.done == DONE[DONE.index(first) :]
 
 
+def test_a_repeated_stage_keeps_the_steps_of_a_stage_whose_name_begins_with_its_own(
+    world: World, tmp_path: Path
+) -> None:
+    write(tmp_path, "[sft: {steps: 1}, rl: {name: rl_a, steps: 1}, rl: {steps: 1}]")
+    run(tmp_path)
+    write(tmp_path, "[sft: {steps: 1}, rl: {name: rl_a, steps: 1}, rl: {steps: 2}]")
+    run(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["phase"], row["step"]) for row in rows] == [("sft", 1), ("rl_a", 1), ("rl", 1), ("rl", 2)]
+
+
 def test_a_changed_recipe_file_repeats_its_stages_and_those_after_them(world: World, tmp_path: Path) -> None:
     write(tmp_path, CHAIN)
     run(tmp_path)

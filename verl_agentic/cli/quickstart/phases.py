@@ -153,7 +153,7 @@ class Quickstart:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             mark.write_text(self._fingerprint)
-            for stale in (self.out / "logs").glob(f"{folder.name}_*.jsonl"):
+            for stale in self._state.metric_files(folder.name):
                 stale.unlink()
 
 

@@ -49,6 +49,11 @@ class RunState:
         """Returns the folder of a stage."""
         return self.out / stage.name
 
+    def metric_files(self, stage: str) -> list[Path]:
+        """Returns the files with the logged steps of a stage; a resumed run has several."""
+        files = (self.out / "logs").glob(f"{stage}_*.jsonl")
+        return [path for path in files if path.stem.rpartition("_")[0] == stage]
+
     def data(self, stage: ModelStage) -> Path:
         """Returns the folder of a stage's tasks and demonstrations."""
         return self.out / "data" / stage.course

@@ -118,7 +118,7 @@ class TrainingStage(ModelStage):
         overrides = [*(f"{key}={value}" for key, value in values.items()), *self.flags(run), *self.overrides]
         logs = run.out / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        metrics = logs / f"{self.name}_{len(list(logs.glob(f'{self.name}_*.jsonl')))}.jsonl"
+        metrics = logs / f"{self.name}_{len(run.metric_files(self.name))}.jsonl"
         run_child(
             [
                 *[sys.executable, "-m", *self.module, "--config-dir", str(config.parent), "--config-name", self.recipe],

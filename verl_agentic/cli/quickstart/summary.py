@@ -25,9 +25,7 @@ class Summary:
     """The results of a finished run."""
 
     def __init__(self, state: RunState, records: dict[str, dict[str, Any]]) -> None:
-        self._out, self._recipe, self._records = state.out, state.settings.recipe, records
-        self._is_control = state.settings.control
-        self._stages = [stage.name for stage in state.course.stages]
+        self._state, self._out, self._records = state, state.out, records
         self._rl = [stage.name for stage in state.course.stages if isinstance(stage, RlStage)]
         self._models = list(state.models)
         evals = {name: records[f"eval {name}"] for name in ("base", *self._models)}
@@ -55,7 +53,7 @@ class Summary:
             metrics=self._rl_rows(),
             before=self._episodes(self._models[0]),
             after=self._episodes(self._models[-1]),
-            is_control=self._is_control,
+            is_control=self._state.settings.control,
             other=_other_run(self._out, rl, seed=self.figures["seed"]),
             viewer=_export_viewer(self._out, self._rl),
             run_dir=os.path.relpath(self._out),
@@ -81,7 +79,7 @@ class Summary:
         console.print(table)
         console.print(f"wall time {f['wall_s']:.0f} s ({seconds}); peak memory {f['peak_rss_gb']:.1f} GB")
         console.print(f"report: {self._out / 'report.html'}")
-        if self._recipe == "quickstart":
+        if self._state.settings.recipe == "quickstart":
             console.print(
                 f"try it: verl-agentic play --model {self._out / 'checkpoint'} 'What is 123*456?'", soft_wrap=True
             )
@@ -89,13 +87,12 @@ class Summary:
     def _metrics(self) -> list[dict[str, Any]]:
         """Returns the logged steps of all stages in order; for a step that was logged twice (a resumed run), the last
         record."""
-        steps: dict[tuple[str, int], dict[str, Any]] = {}
-        for path in sorted((self._out / "logs").glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
-            phase = path.stem.rsplit("_", 1)[0]
-            for record in _whole_records(path):
-                steps[phase, record["step"]] = {"phase": phase, "step": record["step"], **record["data"]}
-        known = {key: row for key, row in steps.items() if key[0] in self._stages}
-        return [known[key] for key in sorted(known, key=lambda key: (self._stages.index(key[0]), key[1]))]
+        rows = []
+        for stage in self._state.course.stages:
+            files = sorted(self._state.metric_files(stage.name), key=lambda path: path.stat().st_mtime)
+            steps = {record["step"]: record["data"] for path in files for record in _whole_records(path)}
+            rows += [{"phase": stage.name, "step": step, **steps[step]} for step in sorted(steps)]
+        return rows
 
     def _rl_rows(self) -> list[dict[str, Any]]:
         """Returns the steps of all stages of RL, numbered through."""
