@@ -23,7 +23,7 @@ from _credit_methods import Method
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
-from verl_agentic.cli.quickstart.run_state import QuickstartSettings, RunState
+from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
 from verl_agentic.cli.quickstart.stages import RlStage, SftStage
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
@@ -64,7 +64,7 @@ class _Rl(RlStage):
 
     def run(self, run: RunState) -> dict[str, Any]:
         record = super().run(run)
-        found = credit_horizon(RunEvidence(run.folder(self))).evidence  # the log is removed afterwards
+        found = credit_horizon(RunEvidence(run.folder(self.name))).evidence  # the log is removed afterwards
         return {**record, "horizon": {key: found.get(key) for key in _HORIZON}}
 
 
@@ -139,7 +139,7 @@ class Trial(WarmStart):
             link.parent.mkdir(parents=True, exist_ok=True)
             link.unlink(missing_ok=True)
             link.symlink_to(self._start.resolve() / name)
-        self._state.finish(SftStage(name="sft"))
+        self._state.finish("sft", {MODEL: self.out / "sft" / "model"})
         environment = {
             "VERL_USE_EXTERNAL_MODULES": ",".join(self._modules),
             "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")]),

@@ -25,26 +25,22 @@ from typing import Any
 from _report import Target, progress, report
 
 from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT
-from verl_agentic.cli.quickstart.course import Course, load_course
+from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stages import ExportStage, SampleStage
+from verl_agentic.cli.quickstart.stage_list import load_stages
+from verl_agentic.cli.quickstart.stages import CourseStage, ExportStage, SampleStage
 
 _COMMAND = [sys.executable, "-c", "import sys; from verl_agentic.cli import main; sys.exit(main(sys.argv[1:]))"]
 _LIMITS = ("max_turns=3", "max_response_tokens=160", "max_context_tokens=224")  # of recipes/quickstart/grpo.yaml
 _RFT, _DPO = "rft", "dpo"
 
 
-def _quick(course: Course) -> Course:
-    """Returns the course with few attempts, which a model after two steps does not solve, compared by their lengths."""
-    stages = []
-    for stage in course.stages:
-        if isinstance(stage, SampleStage):
-            stage = dataclasses.replace(stage, tasks=20, samples=2)
-        elif isinstance(stage, ExportStage):
-            stage = dataclasses.replace(stage, where=None, by="num_response_tokens")
-        stages.append(stage)
-    return dataclasses.replace(course, stages=tuple(stages))
+def _quick(stage: CourseStage) -> CourseStage:
+    """Returns a stage with few attempts, which a model after two steps does not solve, compared by their numbers."""
+    if isinstance(stage, SampleStage):
+        return dataclasses.replace(stage, tasks=20, samples=2)
+    return dataclasses.replace(stage, where=None, by="session") if isinstance(stage, ExportStage) else stage
 
 
 class Walk:
@@ -65,7 +61,8 @@ class Walk:
             rl_steps=steps,
             eval_tasks=8 if self.quick else 256,
         )
-        Quickstart(self.run_dir, settings, course=_quick(course) if self.quick else course).run()
+        stages = load_stages(course)
+        Quickstart(self.run_dir, settings, stages=[*map(_quick, stages)] if self.quick else stages).run()
         models = {name: self.run_dir / name / "model" for name in ("sft", _RFT, _DPO, "rl")}
         held_out = {name: self._evaluate(name, model) for name, model in models.items()}
         best = self._evaluate("sft", models["sft"], "--select", "--phi", models[_DPO], "--reference", models["sft"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cli.quickstart.stage_list import load_stages
 from verl_agentic.config.recipe_groups import GROUPS, Recipe, load_recipe, recipe_names
 from verl_agentic.paths import recipes_dir
 
@@ -137,7 +138,7 @@ def _courses() -> Iterator[str]:
     for path in sorted(recipes_dir().glob("*/course.yaml")):
         name, about = path.parent.name, path.with_name("README.md").read_text().split("\n\n")[1].replace("\n", " ")
         if "stages" in yaml.safe_load(path.read_text()):
-            stages = ", ".join(stage.name for stage in load_course(name).stages)
+            stages = ", ".join(stage.name for stage in load_stages(load_course(name)))
             rows.append([f"[{name}](../recipes/{name}/README.md)", about, stages])
     yield from _table(["`quickstart --recipe`", "in short", "stages"], rows)
 

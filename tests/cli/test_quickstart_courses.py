@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from verl_agentic import paths
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
-from verl_agentic.cli.quickstart.stage_list import RepeatedStages, read_stages
-from verl_agentic.cli.quickstart.stages import STAGES
+from verl_agentic.cli.quickstart.stage_list import RepeatedStages, load_stages, read_stages
+from verl_agentic.cli.quickstart.stages import STAGES, CourseStage
 from verl_agentic.errors import ConfigError
 
 CHAIN = """
@@ -42,8 +43,8 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     return World(monkeypatch)
 
 
-def write(folder: Path, stages: str, **files: str) -> Course:
-    """Writes the recipe `mine`, which extends the quickstart, and returns its course."""
+def write(folder: Path, stages: str, **files: str) -> Sequence[CourseStage]:
+    """Writes the recipe `mine`, which extends the quickstart, and returns its stages."""
     recipe = folder / "recipes" / "mine"
     recipe.mkdir(exist_ok=True)
     (recipe / "course.yaml").write_text(yaml.safe_dump({"extends": "quickstart", "stages": yaml.safe_load(stages)}))
@@ -51,7 +52,7 @@ def write(folder: Path, stages: str, **files: str) -> Course:
         (recipe / f"{name}.yaml").write_text("trainer: {total_training_steps: 9}\n")
     for name, text in files.items():
         (recipe / f"{name}.yaml").write_text(text)
-    return load_course("mine")
+    return load_stages(load_course("mine"))
 
 
 def run(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -95,8 +96,8 @@ def test_a_stage_may_begin_with_an_earlier_model(world: World, tmp_path: Path) -
 
 def test_repeated_stages_go_on_from_the_time_before(world: World, tmp_path: Path) -> None:
     inner = "[{sample: {}}, {export: {as: pairs}}, {dpo: {}}]"
-    course = write(tmp_path, f"[sft: {{}}, {{repeat: 2, stages: {inner}}}]")
-    assert [stage.name for stage in course.stages] == [
+    stages = write(tmp_path, f"[sft: {{}}, {{repeat: 2, stages: {inner}}}]")
+    assert [stage.name for stage in stages] == [
         *("sft", "sample", "export", "dpo", "sample_2", "export_2", "dpo_2"),
     ]
     summary = run(tmp_path)

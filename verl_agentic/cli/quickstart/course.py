@@ -11,13 +11,9 @@ import yaml
 
 from verl_agentic import paths
 from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.cli.quickstart.stage_list import read_stages
-from verl_agentic.cli.quickstart.stages import CourseStage, ModelStage, RlStage, TrainingStage
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import check_keys, read_settings, setting
-
-_SFT_AND_RL = ({"sft": None}, {"rl": None})
+from verl_agentic.settings import check_keys, read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +38,8 @@ class Course:
     """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5
     """Minimum share of those texts in which a piece must occur to become a token."""
-    stages: tuple[CourseStage, ...] = setting(factory=lambda: read_stages(_SFT_AND_RL, name="stages"), read=read_stages)
-    """The stages, in order; by default SFT and RL."""
+    stages: Any = ({"sft": None}, {"rl": None})
+    """The stages as they are written; `stage_list.load_stages` reads them."""
 
     @property
     def package(self) -> EnvPackage:
@@ -73,7 +69,7 @@ class Course:
     @property
     def limits(self) -> EpisodeLimits:
         """The limits of the recipe."""
-        data = self.read(self._last_rl())["data"]
+        data = self.read("grpo")["data"]
         prompt, response = data["max_prompt_length"], data["max_response_length"]
         tokens = {"max_response_tokens": response, "max_context_tokens": prompt + response}
         return read_settings(EpisodeLimits, self._agentic()["limits"], section="limits", **tokens)
@@ -103,22 +99,12 @@ class Course:
         sources = [file.read_text() for file in sorted(self.package.folder.glob("**/*.py"))]
         return [own, repr(self.limits), self.protocol, self.env_config, *sources]
 
-    def of(self, stage: ModelStage) -> Course:
-        """Returns the course that gives a stage its rows and recipe files."""
-        return load_course(stage.course) if stage.course else self
-
-    def others(self) -> dict[str, Course]:
-        """Returns the other courses that stages name."""
-        named = (stage.course for stage in self.stages if isinstance(stage, ModelStage) and stage.course)
-        return {name: load_course(name) for name in named}
+    def named(self, recipe: str) -> Course:
+        """Returns the course of a recipe; this one for an empty name."""
+        return load_course(recipe) if recipe else self
 
     def _agentic(self) -> dict[str, Any]:
-        return self.read(self._last_rl())["agentic"]
-
-    def _last_rl(self) -> str:
-        """Returns the recipe file whose limits hold for demonstrations, samples and evaluations."""
-        own = [stage.recipe for stage in self.stages if isinstance(stage, RlStage) and not stage.course]
-        return own[-1] if own else RlStage.recipe
+        return self.read("grpo")["agentic"]
 
 
 def load_course(recipe: str) -> Course:
@@ -129,11 +115,7 @@ def load_course(recipe: str) -> Course:
     """
     section = f"course.yaml of {recipe!r}"
     values = check_keys(_values(recipe), {item.name for item in fields(Course)} - {"recipe"}, section=section)
-    course = read_settings(Course, values, section=section, recipe=recipe)
-    for stage in course.stages:
-        if isinstance(stage, TrainingStage):
-            course.of(stage).file(stage.recipe)
-    return course
+    return read_settings(Course, values, section=section, recipe=recipe)
 
 
 def _values(recipe: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.child_process import MemoryMeter, termination_as_interrupt
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.display import Display
-from verl_agentic.cli.quickstart.run_state import QuickstartSettings, RunState
-from verl_agentic.cli.quickstart.stages import MODEL, CourseStage
+from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
+from verl_agentic.cli.quickstart.stage_list import load_stages
+from verl_agentic.cli.quickstart.stages import CourseStage, ModelStage
 from verl_agentic.cli.quickstart.summary import Summary
 from verl_agentic.errors import ConfigError
 
@@ -25,7 +26,13 @@ class Quickstart:
     """One run, in one folder."""
 
     def __init__(
-        self, out: Path, settings: QuickstartSettings, *, fresh: bool = False, course: Course | None = None
+        self,
+        out: Path,
+        settings: QuickstartSettings,
+        *,
+        fresh: bool = False,
+        course: Course | None = None,
+        stages: Sequence[CourseStage] | None = None,
     ) -> None:
         """Prepares a run.
 
@@ -34,12 +41,14 @@ class Quickstart:
             settings: its options.
             fresh: remove what an earlier run left in the folder.
             course: by default that of the recipe.
+            stages: by default those of the course.
         """
         if settings.engine == "vllm":
             require_vllm()
         self.out = out.resolve()
         self.settings = settings
         self._course = course or load_course(settings.recipe)
+        self._stages = load_stages(self._course) if stages is None else stages
         if fresh:
             _remove_run(self.out)
         self._display = Display()
@@ -56,7 +65,7 @@ class Quickstart:
             with self._display, termination_as_interrupt():
                 self._make_start()
                 self._evaluate("base", self.out / MODEL, greedy=False)
-                for stage in self._course.stages:
+                for stage in self._stages:
                     self._run_stage(stage)
         except KeyboardInterrupt:
             self._display.console.print(
@@ -67,7 +76,7 @@ class Quickstart:
             self._meter.stop()
         shutil.rmtree(self.out / "checkpoint", ignore_errors=True)
         shutil.copytree(self._state.products[MODEL], self.out / "checkpoint")
-        summary = Summary(self._state, self._records)
+        summary = Summary(self._state, self._stages, self._records)
         summary.write()
         summary.show()
         return 0
@@ -75,7 +84,8 @@ class Quickstart:
     def _make_start(self) -> None:
         """Makes the model that the course begins with, and the tasks and demonstrations of its stages."""
         out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
-        courses = {"": course, **course.others()}
+        named = {stage.course: None for stage in self._stages if isinstance(stage, ModelStage)}
+        courses = {name: course.named(name) for name in {"": None, **named}}
         inputs = [seed, *(one.inputs() for one in courses.values())]
         self._phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)
         self._state.products[MODEL] = out / MODEL
@@ -92,8 +102,8 @@ class Quickstart:
         """Runs a stage, and evaluates the model that it makes."""
         state = self._state
         inputs = [repr(stage), *stage.inputs(state)]
-        self._phase(stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage))
-        state.finish(stage)
+        self._phase(stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage.name))
+        state.finish(stage.name, stage.products(state.folder(stage.name)))
         if stage.name in state.models:
             self._evaluate(stage.name, state.models[stage.name], greedy=True)
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from verl_agentic.cli.quickstart.child_process import MemoryMeter
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.cli.quickstart.display import Display
-from verl_agentic.cli.quickstart.stages import MODEL, CourseStage, ModelStage
+
+MODEL = "model"
+"""The product that the next stage begins with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,26 +47,25 @@ class RunState:
         """Training steps that the command line sets for all stages."""
         return {"sft": self.settings.sft_steps, "rl": self.settings.rl_steps}
 
-    def folder(self, stage: CourseStage) -> Path:
+    def folder(self, stage: str) -> Path:
         """Returns the folder of a stage."""
-        return self.out / stage.name
+        return self.out / stage
 
     def metric_files(self, stage: str) -> list[Path]:
         """Returns the files with the logged steps of a stage; a resumed run has several."""
         files = (self.out / "logs").glob(f"{stage}_*.jsonl")
         return [path for path in files if path.stem.rpartition("_")[0] == stage]
 
-    def data(self, stage: ModelStage) -> Path:
-        """Returns the folder of a stage's tasks and demonstrations."""
-        return self.out / "data" / stage.course
+    def data(self, course: str) -> Path:
+        """Returns the folder of the tasks and demonstrations of another course; of this one for an empty name."""
+        return self.out / "data" / course
 
-    def model(self, stage: ModelStage) -> Path:
-        """Returns the model that a stage begins with."""
-        return self.models[stage.start] if stage.start else self.products[MODEL]
+    def model(self, start: str) -> Path:
+        """Returns the model of a stage; the newest one for an empty name."""
+        return self.models[start] if start else self.products[MODEL]
 
-    def finish(self, stage: CourseStage) -> None:
+    def finish(self, stage: str, made: Mapping[str, Path]) -> None:
         """Takes the products of a finished stage."""
-        made = stage.products(self.folder(stage))
         self.products |= made
         if MODEL in made:
-            self.models[stage.name] = made[MODEL]
+            self.models[stage] = made[MODEL]

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verl_agentic.cli.quickstart.stages import LOG, MODEL, OUTCOMES, PAIRS, STAGES, CourseStage, ModelStage
+from verl_agentic.cli.quickstart.course import Course
+from verl_agentic.cli.quickstart.run_state import MODEL
+from verl_agentic.cli.quickstart.stages import LOG, OUTCOMES, PAIRS, STAGES, CourseStage, ModelStage, TrainingStage
 from verl_agentic.errors import ConfigError
 from verl_agentic.settings import Settings, read_settings, setting
 
@@ -31,6 +33,19 @@ class RepeatedStages(Settings):
     """Number of times."""
     stages: tuple[Any, ...]
     """Stages, written as those of a course."""
+
+
+def load_stages(course: Course) -> tuple[CourseStage, ...]:
+    """Returns the stages of a course.
+
+    Raises:
+        ConfigError: see `read_stages`; or a recipe file is missing.
+    """
+    stages = read_stages(course.stages, name=f"course.yaml of {course.recipe!r}.stages")
+    for stage in stages:
+        if isinstance(stage, TrainingStage):
+            course.named(stage.course).file(stage.recipe)
+    return stages
 
 
 def read_stages(value: Any, *, name: str) -> tuple[CourseStage, ...]:

@@ -7,19 +7,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, run_child
+from verl_agentic.cli.quickstart.run_state import MODEL, RunState
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import read_rows
 from verl_agentic.errors import DataError
 from verl_agentic.settings import Settings, check_keys, read_settings, setting
 
-if TYPE_CHECKING:
-    from verl_agentic.cli.quickstart.run_state import RunState
-
-MODEL, LOG, PAIRS, OUTCOMES, ROWS = "model", "log", "pairs", "outcomes", "sft"
-"""What stages hand on: a model, logged episodes, and exported files."""
+LOG, PAIRS, OUTCOMES, ROWS = "log", "pairs", "outcomes", "sft"
+"""What stages hand on besides models: logged episodes, and exported files."""
 _TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=1", "-m")
 
 
@@ -65,7 +63,7 @@ class ModelStage(CourseStage):
     """Name of the stage whose model it begins with; by default the newest model."""
 
     def inputs(self, run: RunState) -> list[Any]:
-        return [str(run.model(self).relative_to(run.out))]
+        return [str(run.model(self.start).relative_to(run.out))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,7 @@ class TrainingStage(ModelStage):
 
     def inputs(self, run: RunState) -> list[Any]:
         steps = run.steps.get(self.steps_option)
-        return [steps, *run.course.of(self).sources(self.recipe), *super().inputs(run)]
+        return [steps, *run.course.named(self.course).sources(self.recipe), *super().inputs(run)]
 
     def values(self, run: RunState) -> dict[str, Any]:
         """Returns the values of its trainer that depend on the run."""
@@ -106,11 +104,11 @@ class TrainingStage(ModelStage):
         return []
 
     def run(self, run: RunState) -> dict[str, Any]:
-        folder, config = run.folder(self), run.course.of(self).file(self.recipe)
+        folder, config = run.folder(self.name), run.course.named(self.course).file(self.recipe)
         chosen = run.steps.get(self.steps_option) or self.steps
-        steps = chosen or run.course.of(self).read(self.recipe)["trainer"]["total_training_steps"]
+        steps = chosen or run.course.named(self.course).read(self.recipe)["trainer"]["total_training_steps"]
         values = {
-            self.model_key: run.model(self),
+            self.model_key: run.model(self.start),
             **self.values(run),
             "trainer.default_local_dir": folder,
             "trainer.total_training_steps": steps,
@@ -146,7 +144,7 @@ class SftStage(TrainingStage):
     recipe: str = "sft"
 
     def rows(self, run: RunState) -> Path:
-        return run.products.get(ROWS, run.data(self) / "sft.jsonl")
+        return run.products.get(ROWS, run.data(self.course) / "sft.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,14 +193,14 @@ class RlStage(TrainingStage):
         return [run.settings.control, run.settings.engine, *super().inputs(run)]
 
     def values(self, run: RunState) -> dict[str, Any]:
-        data, seed = run.data(self), run.settings.seed
+        data, seed = run.data(self.course), run.settings.seed
         outcome = run.products.get(OutcomeStage.kind)
         return {
             "data.train_files": data / "train.jsonl",
             "data.val_files": data / "test.jsonl",
             "data.seed": seed,
             "actor_rollout_ref.rollout.seed": seed,
-            "++agentic.log.dir": run.folder(self) / "log",
+            "++agentic.log.dir": run.folder(self.name) / "log",
             **({} if outcome is None else {"++agentic.implicit_reward.model_path": outcome}),
         }
 
@@ -234,10 +232,10 @@ class SampleStage(ModelStage):
         from verl_agentic.cli.quickstart import tasks  # imports verl
 
         return tasks.sample(
-            run.course.of(self),
-            read_rows(run.data(self) / "train.jsonl")[: self.tasks],
-            run.folder(self),
-            run.model(self),
+            run.course.named(self.course),
+            read_rows(run.data(self.course) / "train.jsonl")[: self.tasks],
+            run.folder(self.name),
+            run.model(self.start),
             samples=self.samples,
             temperature=self.temperature,
             seed=run.settings.seed,
@@ -270,7 +268,7 @@ class ExportStage(CourseStage, ExportOptions):
         return {read_as.get(self.shape, self.shape): folder / "rows.parquet"}
 
     def run(self, run: RunState) -> dict[str, Any]:
-        (path,) = self.products(run.folder(self)).values()
+        (path,) = self.products(run.folder(self.name)).values()
         return asdict(export_run(run.products[LOG], path, self))
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import proportion_interval
 from verl_agentic.cli.quickstart.run_state import RunState
-from verl_agentic.cli.quickstart.stages import RlStage
+from verl_agentic.cli.quickstart.stages import CourseStage, RlStage
 from verl_agentic.data.rows import write_json_lines
 from verl_agentic.data.stored_samples import STORED_SAMPLE
 from verl_agentic.diagnostics.quickstart_report import ComparedRun, write_report
@@ -24,9 +24,9 @@ _VIEWER, _NUM_VIEWED = "viewer.html", 96
 class Summary:
     """The results of a finished run."""
 
-    def __init__(self, state: RunState, records: dict[str, dict[str, Any]]) -> None:
-        self._state, self._out, self._records = state, state.out, records
-        self._rl = [stage.name for stage in state.course.stages if isinstance(stage, RlStage)]
+    def __init__(self, state: RunState, stages: Sequence[CourseStage], records: dict[str, dict[str, Any]]) -> None:
+        self._state, self._out, self._stages, self._records = state, state.out, stages, records
+        self._rl = [stage.name for stage in stages if isinstance(stage, RlStage)]
         self._models = list(state.models)
         evals = {name: records[f"eval {name}"] for name in ("base", *self._models)}
         self._rows = self._metrics()
@@ -88,7 +88,7 @@ class Summary:
         """Returns the logged steps of all stages in order; for a step that was logged twice (a resumed run), the last
         record."""
         rows = []
-        for stage in self._state.course.stages:
+        for stage in self._stages:
             files = sorted(self._state.metric_files(stage.name), key=lambda path: path.stat().st_mtime)
             steps = {record["step"]: record["data"] for path in files for record in _whole_records(path)}
             rows += [{"phase": stage.name, "step": step, **steps[step]} for step in sorted(steps)]

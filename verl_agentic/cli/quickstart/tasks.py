@@ -10,11 +10,12 @@ import random
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
 from verl_agentic.agent_loops.records.episode import Episode
+from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.data.evaluation.evaluation_run import attempts, summarise
@@ -26,9 +27,6 @@ from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_epi
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError, EnvError
-
-if TYPE_CHECKING:
-    from verl_agentic.cli.quickstart.course import Course
 
 _MAX_VOID_SHARE = 0.05  # maximum share of void demonstrations
 _NUM_TEXTS = 300  # number of demonstrations to train a tokenizer on
