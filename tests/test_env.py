@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -193,10 +194,41 @@ def test_an_environment_may_be_a_function_of_a_module_or_a_file(
         load_env("small_env:make_env")
 
 
-@pytest.mark.parametrize("env_id", ["no_such_env", "./no/such/folder", "json"])
-def test_an_unknown_environment_says_what_there_is(env_id: str) -> None:
-    with pytest.raises(ConfigError, match=r"python_math|make_env"):
+def test_arguments_that_make_env_does_not_take_are_refused_at_once() -> None:
+    assert load_env("python_math", code_timeout_s=1.5)(ROW).tools[0].name == "python"
+    with pytest.raises(ConfigError, match=r"unexpected keyword argument 'code_timeout'; it has make_env\(row"):
+        load_env("python_math", code_timeout=1.5)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "told"),
+    [
+        ("no_such_env", "use one of .*'python_math'"),
+        ("./no/such/folder", "no environment at './no/such/folder', .* which does not exist"),
+        ("./folder", "without an __init__.py"),
+        ("folder", "got a folder without an __init__.py"),
+        ("json", "has no function make_env"),
+    ],
+)
+def test_an_unknown_environment_says_what_is_missing(
+    env_id: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=told):
         load_env(env_id)
+
+
+def test_a_folder_that_is_named_like_a_module_gets_the_hint_to_name_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env_of_mine").mkdir()
+    (tmp_path / "env_of_mine" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as the installed command
+    with pytest.raises(ConfigError, match=r"did you mean '\./env_of_mine'\?"):
+        load_env("env_of_mine")
 
 
 def test_an_environment_that_does_not_import_names_the_cause(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from verl_agentic.env import Env, EnvRow
 from verl_agentic.env_card import EnvCard
@@ -41,13 +42,25 @@ class EnvPackage:
     card: EnvCard | None = None
     """`CARD`: what `verl-agentic env list` shows."""
 
+    def configured(self, config: Mapping[str, Any]) -> Callable[..., Env]:
+        """Returns `make_env` with its keyword arguments. Raises ConfigError if it takes no such arguments."""
+        signature = inspect.signature(self.make_env)
+        try:
+            signature.bind(None, **config)
+        except TypeError as cause:
+            raise ConfigError(
+                f"the arguments of environment {self.env_id!r} do not fit, got {dict(config)}: {cause}; "
+                f"it has make_env{signature}"
+            ) from cause
+        return partial(self.make_env, **config) if config else self.make_env
+
 
 _BRIDGES = Path(__file__).parent / "bridges"
 
 
-def load_env(env_id: str) -> Callable[..., Env]:
-    """Returns `make_env(row, **config)` of an environment; see `load_env_package`."""
-    return load_env_package(env_id).make_env
+def load_env(env_id: str, /, **config: Any) -> Callable[..., Env]:
+    """Returns `make_env` of an environment with its keyword arguments; see `load_env_package`."""
+    return load_env_package(env_id).configured(config)
 
 
 def load_env_package(env_id: str) -> EnvPackage:
@@ -70,7 +83,10 @@ def load_env_package(env_id: str) -> EnvPackage:
     name = function if place else "make_env"
     make_env = getattr(module, name, None)
     if not callable(make_env) or module.__file__ is None:
-        raise ConfigError(f"environment {env_id!r} has no function {name}(row, **config), got {module.__file__}")
+        where = module.__file__ or f"a folder without an __init__.py: {list(module.__path__)}"
+        raise ConfigError(
+            f"environment {env_id!r} has no function {name}(row, **config), got {where}; define it in its __init__.py"
+        )
     return EnvPackage(
         env_id=env_id,
         folder=Path(module.__file__).parent,
@@ -109,7 +125,14 @@ def _env_module(env_id: str) -> ModuleType:
             return importlib.import_module(f"verl_agentic.bridges.{env_id}")
         if not is_path and importlib.util.find_spec(env_id.split(".")[0]) is not None:
             return importlib.import_module(env_id)
+    is_here = (Path(env_id) / "__init__.py").is_file()
+    hint = f"; did you mean './{env_id}'?" if is_here else did_you_mean(env_id, known_envs())
+    if is_path:
+        found = "without an __init__.py" if folder.is_dir() else "which does not exist"
+        raise ConfigError(
+            f"no environment at {env_id!r}, got the folder {folder}, {found}; `verl-agentic env new NAME` writes one"
+        )
     raise ConfigError(
         f"unknown environment, got {env_id!r}; use one of {known_envs()}, the path of a folder with an __init__.py, "
-        f"an importable module, package.module:function or path/file.py:function{did_you_mean(env_id, known_envs())}"
+        f"an importable module, package.module:function or path/file.py:function{hint}"
     )

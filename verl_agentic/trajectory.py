@@ -50,6 +50,8 @@ class Trajectory:
     """Log-probs of the sampled tokens, 0.0 on all others."""
     turn_ids: list[int] = field(default_factory=list)
     """Turn of every response token; an observation belongs to the turn it answers."""
+    agent: str = ""
+    """Role of the agent that wrote the row; empty for the agent of the episode."""
     has_log_probs: bool = True
     """False when the policy gave none for some turn; `log_probs` then means nothing."""
     _segments: list[Segment] = field(default_factory=list)

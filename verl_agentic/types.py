@@ -168,7 +168,7 @@ def _to_call(call: Mapping[str, Any]) -> ToolCall:
             arguments = json.loads(arguments)
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
         raise DataError(
-            f'a tool call must be {{"function": {{"name": ..., "arguments": {{...}}}}}}, got {call!r}; mend the message'
+            f'a tool call must be {{"function": {{"name": ..., "arguments": {{...}}}}}}, got {call!r}; fix the message'
         )
     return ToolCall(name, arguments, call.get("id") or "")
 
@@ -269,7 +269,7 @@ class Reward:
     def __post_init__(self) -> None:
         for name, value in {"outcome": self.outcome, **self.parts, **self.info}.items():
             if not math.isfinite(value):
-                raise ScoringError(f"reward part {name!r} is not finite, got {value}; mend the scorer")
+                raise ScoringError(f"reward part {name!r} is not finite, got {value}; fix the scorer")
 
     @property
     def total(self) -> float:

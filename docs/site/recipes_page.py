@@ -125,6 +125,10 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
             for recipe in of["system"]
         ),
     )
+    yield "\n## Reported results\n"
+    yield "What the authors of the systems report, and where. These are not results of the recipes.\n"
+    reported = ([f"[{system.name}]({_SYSTEMS}/{system.name}.md)", _reported(system)] for system in of["system"])
+    yield from _table(["`agentic/system`", "reported"], reported)
     for group in ("method", "scale"):
         yield f"\n## {group.title()}s\n"
         rows = ([f"`{recipe.name}`", f"**{recipe.title}**: {recipe.summary}"] for recipe in of[group])
@@ -141,6 +145,12 @@ def _courses() -> Iterator[str]:
             stages = ", ".join(stage.name for stage in load_stages(load_course(name)))
             rows.append([f"[{name}](../recipes/{name}/README.md)", about, stages])
     yield from _table(["`quickstart --recipe`", "in short", "stages"], rows)
+
+
+def _reported(system: Recipe) -> str:
+    found = re.search(r"^\| reported \| (.+) \|$", system.readme, re.MULTILINE)
+    assert found is not None, f"the README of {system.name} has no row `reported`"
+    return found[1]
 
 
 def _environment(system: Recipe) -> str:

@@ -1,6 +1,6 @@
 """Questions as inverted chains: from an answer along links, each thing described by the next, the last one by name.
 
-Paper: https://arxiv.org/abs/2507.15061 (WebShaper, section 3: projections of a relation, and their intersections)
+Paper: https://arxiv.org/abs/2507.15061 (WebShaper: projections of a relation, and their intersections)
 
 Deviations: chains are linear, every described thing is unique, and texts are made from templates instead of by a model.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import io
 import json
 import os
 import signal
@@ -20,9 +21,9 @@ from typing import Any
 import httpx
 import ray
 from ray.cluster_utils import Cluster
-from sandbox_jobs import last_object
 
 from verl_agentic.adapters.cluster.ray_workers import Work, ray_workers
+from verl_agentic.cli import main
 from verl_agentic.errors import AgenticError, ConfigError, DataError
 
 
@@ -103,8 +104,12 @@ def run_all(folder: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as notes:
         seen = asyncio.run(all_cases(Path(notes), cluster, nodes[-1]))
     commands = json.loads(os.environ["COMMANDS"])
-    seen["evaluation"] = interrupted(commands["evaluate"], cluster.address)
-    seen["check"] = last_object(on_cluster(commands["check"], cluster.address).stdout)
+    seen["evaluation"] = interrupted(commands.pop("evaluate"), cluster.address)
+    os.environ["MODEL_KEY"] = "sesame"  # only here: the nodes have started without it
+    for name, command in commands.items():
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            code = main([*command, "--ray", cluster.address, "--workers", "2"])
+        seen[name] = [code, printed.getvalue()]
     cluster.shutdown()
     return seen
 
@@ -115,8 +120,8 @@ def on_cluster(command: list[str], address: str) -> Any:
 
 
 def full(command: list[str], address: str) -> list[str]:
-    main = "from verl_agentic.cli import main; raise SystemExit(main())"
-    return [sys.executable, "-c", main, *command, "--ray", address, "--workers", "2"]
+    program = "from verl_agentic.cli import main; raise SystemExit(main())"
+    return [sys.executable, "-c", program, *command, "--ray", address, "--workers", "2"]
 
 
 def interrupted(command: list[str], address: str) -> int:

@@ -16,15 +16,12 @@ from verl_agentic.types import Action, Message, Reward, ToolCall
 
 
 class Codec(CharCodec):
-    """`call:delegate:task` hands over a task; two of them may stand in one turn, separated by `;`."""
+    """`call:TOOL:task` hands over a task; two of them may stand in one turn, separated by `;`."""
 
     async def decode_action(self, token_ids: Sequence[int], *, turn: int, tools: Sequence[object]) -> Action:
         text = decode(token_ids).rstrip("$")
-        calls = tuple(
-            ToolCall("delegate", {"task": part.removeprefix("call:delegate:")})
-            for part in text.split(";")
-            if part.startswith("call:")
-        )
+        parts = [part.split(":", 2) for part in text.split(";") if part.startswith("call:")]
+        calls = tuple(ToolCall(tool, {"task": ":".join(task)}) for _, tool, *task in parts)
         return Action(turn=turn, text=text, content="" if calls else text, tool_calls=calls)
 
 

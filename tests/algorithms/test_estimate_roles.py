@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -29,6 +31,22 @@ def test_an_advantage_stays_in_its_role(name: str, roles: str, trained: torch.Te
     torch.testing.assert_close(one[trained], both[trained])
     assert both[trained].any() and both[~trained].any(), "by default both roles learn from the outcome"
     assert not one[:, 1].any(), "an observation has no role"
+
+
+AGENTS = ("solver", "", "reviewer", "")
+
+
+@pytest.mark.parametrize(("role", "rows"), [("solver", [0]), ("reviewer", [2]), ("agent", [1, 3]), ("nobody", [])])
+def test_every_token_has_one_role_and_one_role_can_be_selected(role: str, rows: list[int]) -> None:
+    batch = replace(two_agents(), agents=AGENTS)
+    selected = batch.tokens_of(role)
+    assert selected.any(dim=-1).nonzero().flatten().tolist() == rows
+    assert (selected <= batch.mask_BT).all() and (selected.sum(dim=-1)[rows] == 2).all()
+    shared = [batch.tokens_of(name).long() for name in ("solver", "reviewer", "agent")]
+    assert (sum(shared) == batch.mask_BT.long()).all(), "each sampled token has exactly one role"
+    found = estimate(load_advantage("dr_grpo"), batch, CreditSettings(roles=role))
+    assert found.advantages_BT.any(dim=-1).nonzero().flatten().tolist() == rows
+    assert found.metrics["credit/role_token_frac"] == len(rows) / 4
 
 
 def test_an_episode_without_sub_agents_is_the_agents() -> None:

@@ -80,6 +80,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "long_episodes",
         "peers",
         "quickstart_results",
+        "simulate_cluster",
         "walkthrough",
     }
     assert scripts == set(bench._ALL) | left_out

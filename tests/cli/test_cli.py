@@ -87,6 +87,12 @@ def test_wrong_use_says_so_and_exits_with_2(arguments: list[str], capsys: pytest
     assert ("nonsense" if arguments else "COMMAND") in shown
 
 
+def test_an_unknown_command_names_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["qickstart"])
+    assert "got 'qickstart'; did you mean 'quickstart'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", list(cli.COMMANDS))
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -136,6 +142,9 @@ def test_an_error_of_ours_is_one_line_and_a_foreign_one_a_traceback(
     fail(errors.ConfigError("x must be positive, got 0; raise it"))
     assert cli.main(["doctor"]) == 2
     assert capsys.readouterr().err == "ConfigError: x must be positive, got 0; raise it\n"
+    fail(PermissionError(13, "Permission denied", "/root/run"))
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == "PermissionError: Permission denied, got '/root/run'; check the path\n"
     fail(KeyboardInterrupt())
     assert cli.main(["doctor"]) == 130
     fail(OSError("a bug"))

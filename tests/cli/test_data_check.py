@@ -38,14 +38,39 @@ def test_check_reports_drops_and_exits_with_1(tmp_path: Path, capsys: pytest.Cap
     assert main(["data", "check", str(rest), "--against", str(val), "--jobs", "1"]) == 0
 
 
-@pytest.mark.parametrize("wrong", [["--drop", "rest.jsonl"], ["--drop", "train.parquet"], ["--jobs", "0"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--drop", "rest.jsonl"],
+        ["--drop", "train.parquet"],
+        ["--against", "val.parquet", "--drop", "./val.parquet"],
+        ["val.parquet", "--drop", "."],
+        ["val.parquet", "more/val.parquet", "--drop", "rest"],
+    ],
+)
 def test_wrong_options_are_refused(
     tmp_path: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_parquet(rows(3), Path("train.parquet"))
+    Path("more").mkdir()
+    files = [Path(name) for name in ("train.parquet", "val.parquet", "more/val.parquet")]
+    for number, file in enumerate(files):
+        write_parquet(rows(3 + number), file)
     assert main(["data", "check", "train.parquet", *wrong]) == 2
     assert "got " in capsys.readouterr().err
+    assert [len(read_records(file)) for file in files] == [3, 4, 5] and not Path("rest").exists()
+
+
+def test_an_interrupted_drop_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: Path, is_kept: object, out: Path) -> None:
+        out.write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("verl_agentic.data.overlap.write_kept._write_parquet", interrupted)
+    write_parquet(rows(3), tmp_path / "train.parquet")
+    command = ["data", "check", str(tmp_path / "train.parquet"), "--jobs", "1"]
+    assert main([*command, "--drop", str(tmp_path / "rest.parquet")]) == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["train.parquet"]
 
 
 def test_split_gives_disjoint_files_and_the_hardest_rows_to_rl(

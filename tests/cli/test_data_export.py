@@ -11,6 +11,7 @@ from run_logs import log_row
 
 from verl_agentic.cli import main
 from verl_agentic.data.rows import numbered_records
+from verl_agentic.data.stored_samples import json_records
 from verl_agentic.trajectory_log.reader import write_run
 
 
@@ -73,3 +74,23 @@ def test_evaluations_are_exported_with_the_ids_of_the_server_and_no_others(
     write_run(run / "rl", trajectories=[log_row(0, [([4], [])])])
     assert main(["data", "export", str(run), "--as", "sft", "--out", str(out)]) == 2
     assert "has the log of a run and evaluations" in capsys.readouterr().err
+
+
+def test_an_evaluation_is_not_replaced_by_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    episodes = tmp_path / "episodes.jsonl"
+    episodes.write_text(json.dumps(episode(0)) + "\n")
+    assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(episodes)]) == 2
+    assert "would replace the file of an evaluation" in capsys.readouterr().err
+    assert json.loads(episodes.read_text()) == episode(0)
+
+
+def test_an_evaluation_may_go_on_while_it_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def growing(path: Path) -> Any:
+        records = list(json_records(path))
+        path.write_text(path.read_text() + json.dumps(episode(len(records))) + "\n")
+        return records
+
+    monkeypatch.setattr("verl_agentic.data.evaluation.evaluation_log.json_records", growing)
+    (tmp_path / "episodes.jsonl").write_text(json.dumps(episode(0)) + "\n")
+    assert main(["data", "export", str(tmp_path), "--as", "sft", "--out", str(tmp_path / "sft.jsonl")]) == 0
+    assert [record["session"] for _, record in numbered_records(tmp_path / "sft.jsonl")] == [0]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from openai_server import choice, serving
 from services import answering
 
@@ -32,6 +36,56 @@ def make(tmp_path: Path, url: str, *more: str, model: str = "m") -> int:
 
 def said(*texts: str) -> Sequence[dict[str, object]]:
     return [choice(message={"role": "assistant", "content": text}) for text in texts]
+
+
+def sft_dataset(file: Path, tokenizer: Any) -> Any:
+    """The data set that verl's SFT trainer makes of a file, with the configuration of the recipes."""
+    from verl.trainer.sft_trainer import create_sft_dataset
+
+    import verl_agentic.config
+
+    shared = OmegaConf.load(Path(verl_agentic.config.__file__).parent / "agentic" / "cpu_sft.yaml").data
+    return create_sft_dataset([str(file)], OmegaConf.merge(shared, {"max_length": 4096}), tokenizer, None)
+
+
+def spans(item: Any, tokenizer: Any, *, trained: bool) -> list[str]:
+    """The texts of a row that are trained, or those that are not."""
+    runs = groupby(zip(item["loss_mask"].tolist(), item["input_ids"].tolist(), strict=True), key=lambda pair: pair[0])
+    return [tokenizer.decode([token for _, token in run]) for bit, run in runs if bit == trained]
+
+
+def test_verls_sft_data_set_trains_the_messages_of_the_assistant_and_nothing_else(
+    tmp_path: Path, tiny_model: Path, tiny_chat: Any
+) -> None:
+    out, tokenizer = tmp_path / "flan.jsonl", tiny_chat[0]
+    assert main(["data", "make", "agent_flan", "-n", "20", "--out", str(out), "--tokenizer", str(tiny_model)]) == 0
+    made = [row for _, row in read_json_lines(out)]
+    dataset = sft_dataset(out, tokenizer)
+    assert len(dataset) == len(made) and {row["class"] for row in made} == {"dialogue", "format", "negative"}
+    for row, item in zip(made, map(dataset.__getitem__, range(len(dataset))), strict=True):
+        trained = spans(item, tokenizer, trained=True)
+        assistant = [message for message in row["messages"] if message["role"] == "assistant"]
+        assert len(trained) == len(assistant)
+        for text, message in zip(trained, assistant, strict=True):
+            calls = [json.loads(call) for call in re.findall(r"<tool_call>\n(.*?)\n</tool_call>", text, re.DOTALL)]
+            said = [call["function"] for call in message.get("tool_calls") or []]
+            assert calls == said and text.startswith(message["content"]) and text.endswith("<|im_end|>")
+        assert row["class"] == "format" or "<tool_call>" not in "".join(trained)
+        assert any(tool["function"]["name"] in spans(item, tokenizer, trained=False)[0] for tool in row["tools"]) or (
+            row["case"] == "no_tools"
+        )
+
+
+def test_plans_become_rows_for_continual_pretraining(tmp_path: Path, tiny_model: Path, tiny_chat: Any) -> None:
+    with serving() as server:
+        server.answers = [*said("1. Look.", "It is unknown."), *said("1. Ask.", "Nobody knows.")]
+        code = make(tmp_path, f"{server.url}/v1", "--tokenizer", str(tiny_model), "--as", "cpt")
+    dataset = sft_dataset(tmp_path / "p.jsonl", tiny_chat[0])
+    assert code == 0 and len(dataset) == 2
+    for item, plan in zip(map(dataset.__getitem__, range(2)), ("1. Look.", "1. Ask."), strict=True):
+        (text,) = spans(item, tiny_chat[0], trained=True)
+        assert "Who built bridge" in text and plan in text
+    assert make(tmp_path, f"{server.url}/v1", "--as", "cpt") == 2, "ids need a tokenizer"
 
 
 def test_replies_of_a_model_become_rows_and_a_plan_with_a_call_is_reported(

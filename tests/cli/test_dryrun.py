@@ -260,6 +260,9 @@ def test_a_configuration_that_hydra_refuses_is_an_error_of_the_user(
     assert "no_such_key" in capsys.readouterr().err
     assert main(["dryrun", "--config-dir", str(tmp_path), "--config-name", "none", "--out", str(tmp_path)]) == 2
     assert "cannot be composed" in capsys.readouterr().err
+    (tmp_path / "broken.yaml").write_text("a: [b")
+    assert main(["dryrun", "--config-dir", str(tmp_path), "--config-name", "broken", "--out", str(tmp_path)]) == 2
+    assert "broken.yaml" in capsys.readouterr().err
 
 
 def test_the_page_has_every_changed_value_under_its_reason(tmp_path: Path) -> None:

@@ -422,7 +422,7 @@ def test_the_name_of_the_length_and_the_models_context_are_found_out(tmp_path: P
         (["--mode", "completions"], "mode completions needs a tokenizer, got no --tokenizer"),
         (["--protocol", "retool"], "mode chat leaves the protocol to the server, got --protocol retool"),
         (["--limit", "max_turn=3"], "unknown keys in limits, got ['max_turn']"),
-        (["--samples", "0"], "--samples and --concurrency must be positive, got 0 and 32"),
+        (["--config", "tool_name=x"], "got an unexpected keyword argument 'tool_name'"),
         (["--endpoint", "localhost:1"], "url must begin with http:// or https://"),
         (["--api-key-env", "NO_SUCH_KEY"], "refuses no key"),
         (["--model", "other"], "answers 404, got no such model, got 'other'"),

@@ -64,6 +64,11 @@ def test_tools_that_do_not_exist_options_that_are_unknown_and_too_many_rows_are_
         (["--option", "level=3"], "unknown options of the rows of 'python_math', got ['level']"),
         (["--option", "level"], "--option takes KEY=VALUE, each key once, got 'level'"),
         (["--test", "10000000"], "making 10000000 test rows"),
+        (["--config", "timeout=3"], "got an unexpected keyword argument 'timeout'"),
+        (["--train", "0", "--test", "0"], "no rows to write"),
+        (["--per-task", "3"], "--per-task needs --solved RUN_DIR, got none"),
+        (["--rewriter", "model=m"], "--rewriter needs --rewrite RUN_DIR, got none"),
+        (["--model", "folder"], "--model needs --hindsight, --solved or --rewrite, got 'folder' alone"),
         (["--agent-name", ""], "train: row 0, agent_name: must be a text, got ''"),
     ):
         assert main([*arguments, *more]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import sys
@@ -15,7 +16,13 @@ import psutil
 import pytest
 
 from verl_agentic.cli.quickstart import child_process
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, ChildFailedError, MemoryMeter, run_child
+from verl_agentic.cli.quickstart.child_process import (
+    CPU_ENVIRONMENT,
+    ChildFailedError,
+    MemoryMeter,
+    run_child,
+    termination_as_interrupt,
+)
 from verl_agentic.errors import RAY_IS_SLOW
 
 # A child that starts a grandchild, writes its pid into a file, and then does what `then` says.
@@ -258,3 +265,29 @@ def test_a_run_does_not_join_a_cluster_on_this_machine(
         monkeypatch.setenv(name, value)
     (tmp_path / "ray_current_cluster").write_text("127.0.0.1:6379")
     assert (services.canonicalize_bootstrap_address(None, str(tmp_path)) is not None) == joins
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio handles SIGINT from Python 3.11 on")
+def test_sigterm_cancels_what_an_event_loop_runs_as_ctrl_c_does() -> None:
+    seen = []
+
+    async def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(60)
+        except BaseException as error:
+            seen.append(type(error))
+            raise
+
+    with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+        asyncio.run(work())
+    assert seen == [asyncio.CancelledError]
+
+
+def test_sigterm_interrupts_also_where_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), termination_as_interrupt():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -18,6 +18,7 @@ from verl_agentic.cli.quickstart.phases import Quickstart
 from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 from verl_agentic.cli.quickstart.stage_list import load_stages
 from verl_agentic.cli.quickstart.stages import CourseStage, ExportStage, RlStage, SampleStage, TrainingStage
+from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.rows import numbered_records
 from verl_agentic.paths import recipes_dir
 
@@ -43,7 +44,7 @@ def shortened(stage: CourseStage) -> CourseStage:
     if isinstance(stage, ExportStage) and stage.by == "acc":
         return replace(stage, where=None, by="session")
     assert isinstance(stage, ExportStage) and stage.by == "step"
-    return replace(stage, critic=f"{__file__}:chance", critic_weight=1.0, continuations=1, gap=0.0)
+    return replace(stage, critic=Critic(function=f"{__file__}:chance", weight=1.0), continuations=1, gap=0.0)
 
 
 @pytest.fixture(scope="module")

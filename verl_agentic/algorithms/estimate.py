@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,8 +37,9 @@ class CreditSettings(Settings):
     """Clips advantages to `[-clip, clip]`. None: no clipping. 5 affects only rare outcomes of large groups."""
     by_source: bool = False
     """Z-score outcomes over all sessions of their data source first; see `scaled_by_source`."""
-    roles: Literal["all", "agent", "sub_agents"] = "all"
-    """Agents whose tokens get an advantage: all, only the agent of the episode, or only its sub-agents."""
+    roles: str = "all"
+    """Agents whose tokens get an advantage: `all`, `agent` (of the episode), `sub_agents`, or the sub-agents of one
+    role, such as `reviewer` for `DelegateTool(agent="reviewer")`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the estimator."""
 
@@ -50,7 +51,8 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
     clipped last. Without a critic the returns are the clipped advantages.
 
     Metrics, all under `credit/`: those of the estimator; those of `group_health`, on the rewards before scaling;
-    `abs_advantage_mean` over sampled tokens of valid rows, and `clipped_token_frac` of them.
+    `abs_advantage_mean` over sampled tokens of valid rows, and `clipped_token_frac` of them; `role_token_frac` of them
+    if one role is trained.
 
     Raises:
         ConfigError: an option is unknown, or the batch lacks a column.
@@ -60,7 +62,7 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
     advantages_BT = _kept(given.advantages_BT, batch, f"advantages of {estimator.name!r}")
     if settings.roles != "all":
         # After the estimator: the outcome of the episode stays the baseline of its siblings.
-        advantages_BT = advantages_BT.masked_fill(~_has_role(batch, settings.roles).unsqueeze(-1), 0.0)
+        advantages_BT = masked(advantages_BT, batch.tokens_of(settings.roles))
     has_critic = given.returns_BT is not given.advantages_BT
     returns_BT = _targets(given.returns_BT, batch, estimator.name) if has_critic else advantages_BT
     sums_B = torch.linalg.vector_norm(advantages_BT, ord=1, dim=-1)
@@ -79,6 +81,7 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
         **group_health(batch),
         "abs_advantage_mean": float(sums_B.double().sum()) / num_tokens,
         "clipped_token_frac": num_clipped / num_tokens,
+        **_share_of_role(batch, settings.roles, num_tokens=num_tokens),
     }
     return Advantages(
         advantages_BT=advantages_BT,
@@ -87,10 +90,11 @@ def estimate(estimator: AdvantageType, batch: CreditBatch, settings: CreditSetti
     )
 
 
-def _has_role(batch: CreditBatch, role: str) -> Tensor:
-    """Returns `[B]` bool: rows of the agents with a role."""
-    is_side_B = torch.zeros_like(batch.valid_B) if batch.is_side_B is None else batch.is_side_B
-    return is_side_B if role == "sub_agents" else ~is_side_B
+def _share_of_role(batch: CreditBatch, role: str, *, num_tokens: int) -> dict[str, float]:
+    """Returns the share of the sampled tokens of valid rows that one role has; nothing for all roles."""
+    if role == "all":
+        return {}
+    return {"role_token_frac": int(batch.tokens_of(role)[batch.valid_B].sum()) / num_tokens}
 
 
 def scaled_by_source(batch: CreditBatch) -> CreditBatch:

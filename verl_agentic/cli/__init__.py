@@ -62,6 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(name, description=sentence(line))
         if arguments[:1] == [name]:
             _module(name).add_arguments(subparser)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        from verl_agentic.settings import did_you_mean
+
+        parser.error(f"unknown command, got {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)} See --help")
     parsed = _parse(parser, arguments)
     # Progress bars of other libraries would break ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -100,9 +104,12 @@ def _module(name: str):
 def _report(error: Exception) -> int:
     from verl_agentic.errors import AgenticError
 
-    if not isinstance(error, AgenticError):
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.strerror}, got {str(error.filename)!r}; check the path"
+    elif not isinstance(error, AgenticError):
         raise error
     is_terminal = sys.stderr.isatty()
     red, plain = ("\033[31m", "\033[0m") if is_terminal else ("", "")
-    print(f"{red}{type(error).__name__}: {error}{plain}", file=sys.stderr)
+    print(f"{red}{type(error).__name__}: {text}{plain}", file=sys.stderr)
     return 2

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.cli.findings import add_check_option, print_findings, printable
+from verl_agentic.cli.options.numbers import whole
 
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
@@ -21,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_dir", type=Path, metavar="RUN_DIR", help="read this folder of a run, or a folder that contains it"
     )
-    parser.add_argument("--prompts", type=int, default=0, metavar="N", help="list the N prompts that fail most, too")
+    parser.add_argument(
+        "--prompts", type=whole(0), default=0, metavar="N", help="list the N prompts that fail most, too"
+    )
     add_check_option(parser, gets="a RunEvidence", returns="a Finding")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

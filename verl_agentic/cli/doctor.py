@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from verl_agentic.cli.findings import print_findings
+from verl_agentic.cli.options.numbers import positive
 from verl_agentic.diagnostics.machine import machine_checks
 from verl_agentic.finding import Finding
 
@@ -22,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--patches", action="store_true", help="list every attribute of verl that the plugin patches")
-    parser.add_argument("--timeout", type=float, default=_DEADLINE_S, help="stop the check after this time, in seconds")
+    parser.add_argument(
+        "--timeout", type=positive, default=_DEADLINE_S, help="stop the check after this time, in seconds"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.cli.options.cluster_options import add_cluster_options, work_of
+from verl_agentic.cli.options.numbers import positive, whole
 
 if TYPE_CHECKING:
     from verl_agentic.agent_loops.codec.codec import Codec
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--split", choices=("train", "test"), default="test", help="make new rows of this split (default %(default)s)"
     )
-    rows.add_argument("--count", type=int, default=64, metavar="N", help="make N new rows (default %(default)s)")
+    rows.add_argument("--count", type=whole(1), default=64, metavar="N", help="make N new rows (default %(default)s)")
     rows.add_argument(
         "--seed", type=int, default=0, metavar="S", help="make new rows from this seed (default %(default)s)"
     )
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--option", action="append", default=[], metavar="KEY=VALUE", help="pass an argument to make_rows"
     )
     rows.add_argument(
-        "--samples", type=int, default=1, metavar="K", help="run K episodes per row (default %(default)s)"
+        "--samples", type=whole(1), default=1, metavar="K", help="run K episodes per row (default %(default)s)"
     )
     rows.add_argument("--select", action="store_true", help="let the environment, or --phi, choose one of the K "
                       "episodes of each row without its score, such as by a majority vote")  # fmt: skip
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampling-seed", type=int, metavar="S", help="make sampling repeatable, if the server supports it"
     )
     play.add_argument(
-        "--concurrency", type=int, default=32, metavar="C", help="run C episodes at once (default %(default)s)"
+        "--concurrency", type=whole(1), default=32, metavar="C", help="run C episodes at once (default %(default)s)"
     )
     _add_best_of_arguments(play)
     _add_server_arguments(parser)
@@ -88,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_best_of_arguments(play: argparse._ArgumentGroup) -> None:
-    play.add_argument("--best-of", type=int, default=1, metavar="K", help="sample K turns in place of each, and take "
-                      "the one that --q or --phi values most")  # fmt: skip
+    play.add_argument("--best-of", type=whole(1), default=1, metavar="K", help="sample K turns in place of each, and "
+                      "take the one that --q or --phi values most")  # fmt: skip
     play.add_argument("--diversity", type=float, default=0.0, metavar="W", help="subtract W times the similarity to "
                       "turns of other attempts at the task (--best-of); without a value from the log-prob")  # fmt: skip
     play.add_argument("--q", metavar="ADDRESS", help="use this function (messages, text of a turn) -> value, as "
@@ -114,10 +115,14 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         "--request", action="append", default=[], metavar="KEY=VALUE", help="add a field to every request"
     )
     server.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="wait S seconds for a response (default %(default)g)"
+        "--timeout",
+        type=positive,
+        default=600.0,
+        metavar="S",
+        help="wait S seconds for a response (default %(default)g)",
     )
     server.add_argument(
-        "--retries", type=int, default=6, metavar="N", help="repeat a failed request N times (default %(default)s)"
+        "--retries", type=whole(0), default=6, metavar="N", help="repeat a failed request N times (default %(default)s)"
     )
 
 
@@ -127,8 +132,6 @@ def run(args: argparse.Namespace) -> int:
 
     from verl_agentic.errors import ConfigError
 
-    if args.samples < 1 or args.concurrency < 1:
-        raise ConfigError(f"--samples and --concurrency must be positive, got {args.samples} and {args.concurrency}")
     if args.select and args.rank:
         raise ConfigError(f"--select and --rank both choose an episode, got --rank {args.rank}; leave one out")
     if args.turns:
@@ -188,6 +191,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
 
     package, price = load_env_package(args.env), _price(args.prices)
     config = parse_key_values(args.config, option="--config")
+    package.configured(config)  # fails before the first request
     _check_phi(args)
     choose = _chooser(args)
     out = _folder(args)
@@ -218,7 +222,7 @@ async def evaluate_model(args: argparse.Namespace) -> dict[str, Any]:
         **summarise(records, price=price),
     }
     if args.select or args.rank:
-        make_env = functools.partial(package.make_env, **config)
+        make_env = package.configured(config)
         chosen = await select_episodes(
             plan, records, make_env=make_env, out=out, max_concurrent=args.concurrency, choose=choose
         )
@@ -242,7 +246,7 @@ async def _attempts_in_process(
     endpoint = Endpoint(endpoint_config, max_connections=args.concurrency)
     try:
         backend_for = await connect(_mode(args), _backend_config(args, endpoint))
-        yield attempt_runner(functools.partial(load_env_package(args.env).make_env, **config), backend_for)
+        yield attempt_runner(load_env_package(args.env).configured(config), backend_for)
     finally:
         await endpoint.close()
 
@@ -350,7 +354,7 @@ def _chooser(args: argparse.Namespace) -> Choose | None:
     from verl_agentic.registry import load_address
 
     if args.rank:
-        return highest_log_prob(load_address(args.rank, what="the value function"))
+        return highest_log_prob(load_address(args.rank, what="value function"))
     return highest_phi(_phi(args)) if args.phi and args.select else None
 
 
@@ -384,7 +388,7 @@ def _backend_config(args: argparse.Namespace, endpoint: Endpoint) -> BackendConf
             )
         if args.diversity and args.ray:
             raise ConfigError("--diversity compares the attempts of one process, got --ray; leave one out")
-        value = _phi(args) if args.phi else load_address(args.q, what="the Q function") if args.q else None
+        value = _phi(args) if args.phi else load_address(args.q, what="Q function") if args.q else None
     given = parse_key_values(args.limit, option="--limit")
     limits = read_settings(
         EpisodeLimits,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import whole
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -18,9 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=float, default=0.0, help="sample at this temperature; 0 is greedy (default %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="set the seed of sampling (default %(default)s)")
-    parser.add_argument("--max-turns", type=int, default=8, help="stop after this many turns (default %(default)s)")
     parser.add_argument(
-        "--max-tokens", type=int, default=512, help="stop after this many response tokens (default %(default)s)"
+        "--max-turns", type=whole(1), default=8, help="stop after this many turns (default %(default)s)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=whole(1), default=512, help="stop after this many response tokens (default %(default)s)"
     )
 
 

@@ -91,7 +91,7 @@ def _show(planned: PlannedRun, results: list[Finding], numbers: list[Number]) ->
     failed = sum(result.status == "fail" for result in results)
     warned = sum(result.status == "warn" for result in results)
     verdict = f"{failed} of {len(results)} findings must be fixed" if failed else "this run can start"
-    console.print(f"{verdict}{f'; {warned} warnings' if warned else ''}", style="red" if failed else "green")
+    console.print(f"{verdict}{f'; warnings: {warned}' if warned else ''}", style="red" if failed else "green")
 
 
 def _of_numbers(numbers: list[Number]):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.cli.options.hindsight_options import add_hindsight_arguments, write_hindsight, write_rewritten
+from verl_agentic.cli.options.numbers import whole
 
 _FILES = {"train": "train.parquet", "test": "test.parquet"}
 
@@ -18,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("env", help="use this environment: the name of a bundled one, a folder, or a module")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write to this folder (default: data/ENV)")
     parser.add_argument(
-        "--train", type=int, default=1_000, metavar="N", help="write N rows for training (default %(default)s)"
+        "--train", type=whole(0), default=1_000, metavar="N", help="write N rows for training (default %(default)s)"
     )
     parser.add_argument(
-        "--test", type=int, default=100, metavar="N", help="write N held-out rows (default %(default)s)"
+        "--test", type=whole(0), default=100, metavar="N", help="write N held-out rows (default %(default)s)"
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="make rows from this seed (default %(default)s)"
@@ -54,6 +55,13 @@ def run(args: argparse.Namespace) -> int:
             f"--{stored[0]} cannot be combined with --check, --learnable or another of --hindsight, --solved and "
             "--rewrite, got both; drop one"
         )
+    needs = {"rewriter": "rewrite", "per_task": "solved"}
+    if unused := [name for name, mode in needs.items() if getattr(args, name) and mode not in stored]:
+        raise ConfigError(
+            f"--{unused[0].replace('_', '-')} needs --{needs[unused[0]]} RUN_DIR, got none; add or drop one"
+        )
+    if args.model and not stored:
+        raise ConfigError(f"--model needs --hindsight, --solved or --rewrite, got {args.model!r} alone; drop it")
     if stored:
         write = write_rewritten if args.rewrite else write_hindsight
         write(args, package, _out(args, package))
@@ -77,12 +85,15 @@ def _write(args: argparse.Namespace, package: Any, names: Any) -> int:
     from verl_agentic.cli.options.key_values import parse_key_values
     from verl_agentic.data.file_checks import check_records
     from verl_agentic.data.prepare import make_rows, to_records, write_parquet
+    from verl_agentic.errors import ConfigError
 
     options = parse_key_values(args.option, option="--option")
     is_path = "/" in args.env or args.env.startswith(".")
     env_id = str(package.folder) if is_path else args.env  # a worker may have another working folder
     out = _out(args, package)
     selection = [name.strip() for name in (args.tools or "").split(",") if name.strip()]
+    if not args.train + args.test:
+        raise ConfigError("no rows to write, got --train 0 and --test 0; ask for some of one")
     written = {}
     for split, count in (("train", args.train), ("test", args.test)):
         if count:

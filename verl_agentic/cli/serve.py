@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
+from verl_agentic.cli.options.numbers import whole
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_API_KEY"
 
@@ -19,9 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool-format", default="hermes", metavar="NAME", help="parse tool calls with this parser "
                         "of verl (default %(default)s)")  # fmt: skip
     parser.add_argument(
-        "--max-running", type=int, default=256, help="run at most this many requests in a batch (default %(default)d)"
+        "--max-running",
+        type=whole(1),
+        default=256,
+        help="run at most this many requests in a batch (default %(default)d)",
     )
-    parser.add_argument("--threads", type=int, help="compute with this many threads (default: one per core)")
+    parser.add_argument("--threads", type=whole(1), help="compute with this many threads (default: one per core)")
     add_listening_options(parser, port=8000, token_variable=_TOKEN_VARIABLE)
 
 

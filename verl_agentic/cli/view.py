@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_agentic.cli.options.numbers import MAX_PORT, whole
+
 if TYPE_CHECKING:
     from verl_agentic.diagnostics.viewer.run_view import RunView
 
@@ -21,13 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="listen at this address (default %(default)s: this machine)"
     )
-    parser.add_argument("--port", type=int, default=0, help="listen at this port (default: a free one)")
+    parser.add_argument("--port", type=whole(0, MAX_PORT), default=0, help="listen at this port (default: a free one)")
     parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
     export = parser.add_argument_group("one file instead of a server")
     export.add_argument("--export", type=Path, metavar="FILE", help="write one page that needs no server")
     export.add_argument(
         "--limit",
-        type=int,
+        type=whole(1),
         default=200,
         metavar="N",
         help="export the N newest trajectories, in whole groups (default 200)",
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     export.add_argument(
         "--spot-check",
-        type=int,
+        type=whole(1),
         metavar="N",
         help="export N random and N suspicious trajectories for a human check",
     )
@@ -59,8 +61,6 @@ def run(args: argparse.Namespace) -> int:
     chosen = [name for name in ("step", "key", "spot_check") if getattr(args, name)]
     if args.export is None and chosen:
         raise ConfigError(f"--{chosen[0].replace('_', '-')} needs --export, got none; add --export FILE")
-    if args.limit < 1 or (args.spot_check is not None and args.spot_check < 1):
-        raise ConfigError(f"--limit and --spot-check must be 1 or more, got {args.limit} and {args.spot_check}")
     with tempfile.TemporaryDirectory(prefix="verl-agentic-view-") as folder:
         view = _open(args.run_dir, Path(folder))
         return _serve(args, view) if args.export is None else _export(args, view)

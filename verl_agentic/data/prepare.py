@@ -106,9 +106,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 def tools_of(package: EnvPackage, config: Mapping[str, Any]) -> ToolNames:
     """Returns a function row -> names of the tools of its started environment."""
 
+    make_env = package.configured(config)
+
     async def names(row: EnvRow) -> set[str]:
         extra = {key: value for key, value in row.extra.items() if key != "tool_selection"}
-        env = package.make_env(replace(row, extra=extra), **config)
+        env = make_env(replace(row, extra=extra))
         try:
             await env.start()
             return {tool.name for tool in env.tools}

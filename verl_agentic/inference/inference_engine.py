@@ -18,6 +18,7 @@ from torch import Tensor
 
 from verl_agentic.errors import ConfigError, DataError, PolicyError, boundary
 from verl_agentic.inference.decoder import make_decoder
+from verl_agentic.inference.load_model import load_causal_lm
 from verl_agentic.inference.request import Generation, Running, SamplingParams
 from verl_agentic.inference.scheduler import EngineConfig, Scheduler
 
@@ -53,14 +54,12 @@ class InferenceEngine:
         """Returns an engine that serves a Hugging Face folder.
 
         Raises:
-            DataError: the folder is not loadable.
+            DataError: the folder is not loadable, or lacks weights.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoTokenizer
 
         with boundary(DataError, f"loading the model {str(path)!r}"):
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                path, dtype=getattr(torch, dtype), attn_implementation="sdpa"
-            )
+            model = load_causal_lm(path, dtype=getattr(torch, dtype), attn_implementation="sdpa")
             tokenizer = AutoTokenizer.from_pretrained(path)
         return cls(model.to(device), tokenizer, config)
 

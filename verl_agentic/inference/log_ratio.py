@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from verl_agentic.errors import ConfigError, DataError
+from verl_agentic.inference.load_model import load_causal_lm
 
 
 class LogRatio:
@@ -40,28 +42,29 @@ class LogRatio:
         """Loads two Hugging Face folders.
 
         Raises:
-            ConfigError: a folder has no model.
+            ConfigError: a folder has no model. DataError: weights are missing in one.
         """
-        from transformers import AutoModelForCausalLM
-
         for folder in (phi, reference):
             if not (folder / "config.json").is_file():
                 raise ConfigError(
                     f"no model is in {folder}; name a Hugging Face folder, such as global_step_N/huggingface"
                 )
-        return cls(*(AutoModelForCausalLM.from_pretrained(folder, dtype="auto") for folder in (phi, reference)))
+        return cls(*(load_causal_lm(folder, dtype="auto") for folder in (phi, reference)))
 
     async def of(self, prompt_ids: Sequence[int], response_ids: Sequence[int], mask: Sequence[int]) -> float:
         """Returns the sum over the response's tokens with mask 1. Runs in a thread, one row at a time.
 
         Raises:
-            DataError: an id is not of the vocabulary.
+            DataError: an id is not of the vocabulary, or the sum is not finite.
         """
         ids = [*prompt_ids, *response_ids]
         if not 0 <= min(ids) <= max(ids) < self._vocab_size:
             raise DataError(f"phi has {self._vocab_size} tokens, got ids up to {max(ids)}; use the policy's tokenizer")
         async with self._lock:
-            return await asyncio.to_thread(self._of, ids, len(prompt_ids), mask)
+            value = await asyncio.to_thread(self._of, ids, len(prompt_ids), mask)
+        if not math.isfinite(value):
+            raise DataError(f"a log-ratio must be finite, got {value}; phi or its reference has diverged")
+        return value
 
     def _of(self, ids: Sequence[int], num_prompt: int, mask: Sequence[int]) -> float:
         phi, reference = (_log_probs(model, ids) for model in self._models)

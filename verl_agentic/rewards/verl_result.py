@@ -15,6 +15,8 @@ RowPlace = Literal["side", "earlier", "last"]
 """Place of a training row in its episode: a sub-agent's row, an earlier row, or the last row with the outcome."""
 PLACE = "agentic_place"
 """Key of the place among the extra fields of a row."""
+AGENT = "agentic_agent"
+"""Key of the role of the row's agent among the extra fields of a row; empty for the agent of the episode."""
 SAMPLE = "agentic_sample"
 """Key of the episode's record among the extra fields of a row; it is scored and never stored."""
 EPISODE_NUMBERS = "agentic_numbers"

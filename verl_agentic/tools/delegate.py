@@ -12,6 +12,10 @@ from verl_agentic.types import Message
 DESCRIPTION = (
     "Gives a part of the work to a helper, who knows nothing but what you write, and returns the helper's answer."
 )
+SUB_AGENT = "sub_agent"
+"""Role of a sub-agent without another one."""
+RESERVED_ROLES = ("all", "agent", "sub_agents")
+"""Names of `agentic.credit.roles` that are not roles of sub-agents."""
 
 
 class NoAnswerError(AgenticError, RuntimeError):
@@ -29,6 +33,7 @@ class SubAgentRunner(Protocol):
         max_turns: int,
         max_calls: int | None = None,
         is_trained: bool = True,
+        agent: str = SUB_AGENT,
     ) -> str:
         """Returns the final answer, never empty; the turns become training rows of the episode.
 
@@ -38,6 +43,7 @@ class SubAgentRunner(Protocol):
             max_turns: of the sub-agent.
             max_calls: of one of its turns; None: that of the episode.
             is_trained: False leaves its turns out of training, for work whose reward is not that of the episode.
+            agent: its role, which its rows carry; see `algorithms.estimate.CreditSettings.roles`.
 
         Raises:
             NoAnswerError: it ended without an answer; its turns are still training rows.
@@ -49,12 +55,12 @@ class SubAgentRunner(Protocol):
 class DelegateTool:
     """Passes a task to a sub-agent and returns its answer."""
 
-    name = "delegate"
-
     def __init__(
         self,
         tools: Sequence[Tool] = (),
         *,
+        name: str = "delegate",
+        agent: str = SUB_AGENT,
         max_turns: int = 4,
         max_calls: int | None = None,
         instructions: str = "",
@@ -65,6 +71,8 @@ class DelegateTool:
 
         Args:
             tools: of the sub-agents.
+            name: of the tool; an environment with several roles has a tool for each.
+            agent: role of the sub-agents, which their training rows carry.
             max_turns: of a sub-agent.
             max_calls: of one turn of a sub-agent; further calls get an error. None: the limit of the episode.
             instructions: system message of the sub-agents.
@@ -81,8 +89,10 @@ class DelegateTool:
             raise ConfigError(f"max_turns of a sub-agent must be at least 1, got {max_turns!r}")
         if max_calls is not None and max_calls < 1:
             raise ConfigError(f"max_calls of a sub-agent must be at least 1, got {max_calls!r}")
-        self.timeout_s = timeout_s
-        self._tools = tools
+        if not agent or agent in RESERVED_ROLES:
+            raise ConfigError(f"agent must name a role of its own, got {agent!r}; {RESERVED_ROLES} have a meaning")
+        self.name, self.timeout_s = name, timeout_s
+        self._tools, self._agent = tools, agent
         self._max_turns, self._max_calls = max_turns, max_calls
         self._description = description
         self._system = (Message("system", instructions),) if instructions else ()
@@ -119,7 +129,9 @@ class DelegateTool:
             raise EnvError("delegate needs a loop that runs sub-agents, got none; use run_episode")
         prompt = (*self._system, Message("user", task, quoted=task))
         try:
-            answer = await self._run(prompt, tools=self._tools, max_turns=self._max_turns, max_calls=self._max_calls)
+            answer = await self._run(
+                prompt, tools=self._tools, max_turns=self._max_turns, max_calls=self._max_calls, agent=self._agent
+            )
             if not answer.strip():
                 raise NoAnswerError("it ended without one")
             return ToolResult(answer)

@@ -66,6 +66,7 @@ _TRAJECTORY_FIELDS: dict[str, tuple[pa.DataType, bool, str]] = {
     "split": (pa.string(), True, "train or val"),
     "step": (pa.int32(), True, "training step of the episode, from 1; 0 outside of training"),
     "place": (pa.string(), True, "of the row in its session: last, earlier, or side (a sub-agent's)"),
+    "agent": (pa.string(), True, "role of the sub-agent that wrote this row; empty for the agent of the episode"),
     "role": (
         pa.string(),
         True,

@@ -21,12 +21,8 @@ class Secrets:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         """Reads this process's environment, or the one given."""
-        found = os.environ if environment is None else environment
-        values = {
-            value: f"[{name}]"
-            for name, value in found.items()
-            if _NAME.search(name) and not _NOT_SECRET.search(name) and len(value) >= _MIN_CHARS
-        }
+        found = secret_variables(os.environ if environment is None else environment)
+        values = {value: f"[{name}]" for name, value in found.items() if len(value) >= _MIN_CHARS}
         # JSON escapes quotes and line breaks.
         values |= {json.dumps(value)[1:-1]: mark for value, mark in values.items()}
         self._marks = values
@@ -53,6 +49,11 @@ class Secrets:
         if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float):
             return type(value)(self.removed(item) for item in value)
         return value
+
+
+def secret_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables of an environment that are named like secrets."""
+    return {name: value for name, value in environment.items() if _NAME.search(name) and not _NOT_SECRET.search(name)}
 
 
 @functools.cache

@@ -70,6 +70,7 @@ def test_a_row_has_its_columns_behind_the_prompt(tmp_path: Path, name: str) -> N
     ("changes", "message"),
     [
         ({"rollout_log_probs": []}, "'rollout_log_probs': 0"),
+        ({"rollout_log_probs": [float("nan"), 0.0]}, "not finite"),
         ({"response_mask": [0, 0]}, "needs prompt_ids"),
         ({"response_ids": [3, 9]}, "ids up to 9"),
         ({"prompt_ids": [1, 1, 1]}, "has 5 tokens"),

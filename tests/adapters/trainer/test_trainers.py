@@ -266,7 +266,7 @@ def test_columns_of_the_agent_loop_reach_the_estimator(queue: StoredRows, monkey
     for stored in queue.rows.values():
         stored["target_values"] = 10 * stored["sum_pi_squared"]
     queue.rows["v_0_0"]["data_source"] = "others"
-    queue.rows["v_0_0"]["extra_fields"]["agentic_place"] = "side"
+    queue.rows["v_0_0"]["extra_fields"] |= {"agentic_place": "side", "agentic_agent": "reviewer"}
     seen = _captured(Trainer(to_config()), queue.meta(), monkeypatch)
     assert seen["turn_ids_BT"].tolist() == [[0, 0, 1], [0, 0, 1], [0, 3, 0]]
     assert seen["shared_BT"].tolist() == [[7, 7, -1], [7, 7, -1], [-1, -1, -1]]
@@ -274,7 +274,7 @@ def test_columns_of_the_agent_loop_reach_the_estimator(queue: StoredRows, monkey
     torch.testing.assert_close(seen["sum_pi_squared_BT"], torch.tensor([[0.2, 0.3, 0.4], [0.8, 0, 0], [0.2, 0.3, 0]]))
     torch.testing.assert_close(seen["target_values_BT"], 10 * seen["sum_pi_squared_BT"])
     assert seen["source_B"].tolist() == [0, 0, 1] and seen["uses_B"].tolist() == [1, 3, 1]
-    assert seen["is_side_B"].tolist() == [False, False, True]
+    assert seen["is_side_B"].tolist() == [False, False, True] and seen["agents"] == ("", "", "reviewer")
 
 
 def test_parts_that_some_rows_lack_are_nan_there(queue: StoredRows, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,24 @@ async def test_a_sub_agent_sees_its_task_only_and_its_row_is_trained_with_that_c
     assert episode.numbers()["tools_offered"] == 1.0
 
 
+async def test_each_row_carries_the_role_of_its_agent() -> None:
+    def next_text(messages: Sequence[Message]) -> str:
+        first, last = messages[0], messages[-1]
+        if first.content.startswith("count"):
+            return first.content.split()[-1]
+        return "call:delegate:count 2;call:check:count 3" if last.role == "user" else "sum 5"
+
+    policy = ScriptedPolicy(next_text, encode=encode, end_ids=[END])
+    tools = [DelegateTool(agent="solver"), DelegateTool(name="check", agent="reviewer")]
+    setup = replace(episode_setup(policy, replace(LIMITS, max_retries=0)), codec=Codec())  # type: ignore[arg-type]
+    episode = await run_episode(ROW, make_env=lambda row: Env(row, tools), setup=setup, request_id="r")
+    roles = {decode(row.response_ids): row.agent for row in episode.trajectories[:2]}
+    assert roles == {"2$": "solver", "3$": "reviewer"} and episode.trajectories[2].agent == ""
+    assert [row.agent for row in (await play(script())).trajectories] == ["sub_agent", "sub_agent", ""]
+    with pytest.raises(ConfigError, match="agent must name a role of its own, got 'agent'"):
+        DelegateTool(agent="agent")
+
+
 async def test_the_outcome_lies_in_the_agents_own_row() -> None:
     rewards = (await play(script())).token_rewards()
     assert [sum(row) for row in rewards] == [0.0, 0.0, 1.0]

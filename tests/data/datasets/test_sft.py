@@ -125,3 +125,16 @@ def test_several_files_are_read_in_order_and_max_samples_cuts(tmp_path: Path) ->
     assert [row["input_ids"].tolist() for row in map(dataset.__getitem__, range(len(dataset)))] == [[1, 2, 3], [7, 8]]
     assert dataset[1]["loss_mask"].dtype == torch.int64
     assert len(TrajectoryDataset([first, second], Tokenizer(), config(), max_samples=1)) == 1
+
+
+def test_no_row_learns_the_first_token_of_the_next_one(tmp_path: Path) -> None:
+    from verl.workers.utils.losses import sft_loss
+
+    rows = [{"input_ids": ids, "loss_mask": [1] * len(ids)} for ids in ([1, 2, 3], [4, 5])]  # as of `--as cpt`
+    dataset = TrajectoryDataset(write(tmp_path / "cpt.jsonl", *rows), Tokenizer(), config())
+    masks = torch.nested.nested_tensor([dataset[0]["loss_mask"], dataset[1]["loss_mask"]], layout=torch.jagged)
+    log_probs = torch.zeros(5, requires_grad=True)
+    model_output = {"log_probs": torch.nested.nested_tensor_from_jagged(log_probs, masks.offsets())}
+    loss, _ = sft_loss(None, model_output, {"dp_size": 1, "batch_num_tokens": 1, "loss_mask": masks})
+    loss.backward()
+    assert log_probs.grad.tolist() == [-1, -1, 0, -1, 0], "the last position of a row predicts nothing"

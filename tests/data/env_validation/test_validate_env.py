@@ -24,7 +24,7 @@ from verl_agentic.data.env_validation.validate_env import Validation, rows_to_va
 from verl_agentic.data.rows import write_rows
 from verl_agentic.env import EnvRow, ToolEnv, Transcript
 from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, EnvUnavailableError
 from verl_agentic.tools.tool import ToolResult
 from verl_agentic.types import Action, Message, Observation, Reward, ToolCall
 
@@ -231,6 +231,11 @@ class FailsToStart(BoxEnv):
         raise OSError("no disk")
 
 
+class HasNoServer(BoxEnv):
+    async def start(self) -> tuple[Message, ...]:
+        raise EnvUnavailableError("no server at http://127.0.0.1:1; start it")
+
+
 class ChangesItsRow(BoxEnv):
     async def start(self) -> tuple[Message, ...]:
         self.row.extra["seen"] = True  # type: ignore[index]
@@ -385,6 +390,13 @@ def test_an_environment_that_does_not_start_is_told_in_every_check_and_ends_noth
     found = wrong(check(make_env=FailsToStart))
     assert found["reset is deterministic"] == "row 0 (test0): start failed, got OSError: no disk"
     assert "void (infra_error), got EnvError" in found["gold scores 1"]
+
+
+def test_a_server_that_cannot_be_reached_ends_the_validation_at_the_first_start(
+    check: Callable[..., Validation],
+) -> None:
+    with pytest.raises(EnvUnavailableError, match="no server at"):
+        check(make_env=HasNoServer)
 
 
 def test_a_missing_and_a_wrong_solution_are_found(check: Callable[..., Validation]) -> None:

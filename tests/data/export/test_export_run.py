@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def test_a_changed_row_is_refused_by_name_and_no_file_is_left(
 ) -> None:
     good = log_row(0, [([4, 5], [6]), ([7], [])], acc=0.0)
     with pytest.raises(DataError, match=rf"row g/1/0 cannot be trained on, got .*{says}"):
-        export(tmp_path, [good, {**good, "session": 1, "acc": 1.0, **change}], shape, continuations=1)
+        export(tmp_path, [good, {**good, "session": 1, "acc": 1.0, **change}], shape)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -146,16 +147,49 @@ def test_an_outcome_that_is_unknown_is_no_label(tmp_path: Path) -> None:
     assert [record["outcome"] for record in records] == [0.0] and told.left_out == {"without acc": 1}
 
 
+def test_a_number_that_is_not_finite_is_unknown(tmp_path: Path) -> None:
+    nan = float("nan")
+    log = [log_row(n, [([4 + n], [])], acc=acc) for n, acc in enumerate((nan, 1.0, 0.0))]
+    assert sessions_of(export(tmp_path / "best", log, "sft", best=1)[1]) == [1]
+    assert sessions_of(export(tmp_path / "outcomes", log, "outcomes")[1]) == [1, 2]
+    assert sessions_of(export(tmp_path / "where", log, "sft", where="not acc >= 1")[1]) == [2]
+    told, (pair,) = export(tmp_path / "pairs", log, "pairs")
+    assert (pair["chosen_ids"], pair["rejected_ids"]) == ([5], [6]) and told.left_out == {"without acc": 1}
+
+
+def test_the_score_of_an_episode_holds_for_all_its_rows(tmp_path: Path) -> None:
+    log = [
+        log_row(session, [([4 + index], [])], index=index, place=place, score=score)
+        for session, value in enumerate((1.0, 0.0))
+        for index, place, score in ((0, "earlier", None), (1, "last", {"score": value}))
+    ]
+    _, records = export(tmp_path, log, "sft", where='score["score"] > 0')
+    assert [(r["session"], r["index"]) for r in records] == [(0, 0), (0, 1)]
+
+
+def test_episodes_with_lost_or_repeated_rows_stay(tmp_path: Path) -> None:
+    first, last = (log_row(0, [([4 + n], [])], index=n, place=place) for n, place in enumerate(("earlier", "last")))
+    alone = log_row(9, [([9], [])], acc=0.0)
+    lost = {"of episodes with lost or repeated rows": 1}
+    for number, rows in enumerate([[first], [last], [first, last, last]]):
+        told, records = export(tmp_path / str(number), [*rows, alone], "sft")
+        assert sessions_of(records) == [9] and told.left_out == {**lost, next(iter(lost)): len(rows)}
+    with pytest.raises(DataError, match="no record is left"):  # the first row alone would be a winner
+        export(tmp_path / "pairs", [first, alone], "pairs")
+
+
 def sessions_of(records: Rows) -> list[int]:
     return [record["session"] for record in records]
 
 
-def test_the_split_is_training_if_there_is_any(tmp_path: Path) -> None:
+def test_the_split_is_training_if_there_is_any(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = [log_row(0, [([4], [])]), log_row(1, [([5], [])], uid="v", split="val")]
     told, records = export(tmp_path / "a", log, "sft")
     assert sessions_of(records) == [0] and told.left_out == {"of split val": 1}
     assert sessions_of(export(tmp_path / "b", log, "sft", split="val")[1]) == [1]
+    assert not caplog.text
     assert sessions_of(export(tmp_path / "c", log[1:], "sft")[1]) == [1]
+    assert "validation rows are exported" in caplog.text
 
 
 def test_best_takes_the_highest_of_each_group_and_the_first_of_equals(tmp_path: Path) -> None:
@@ -174,6 +208,26 @@ def test_best_takes_the_highest_of_each_group_and_the_first_of_equals(tmp_path: 
         export(tmp_path / "c", log, "sft", best=1, by="reward/none")
     with pytest.raises(ConfigError, match="best must be positive, got 0"):
         export(tmp_path / "d", log, "sft", best=0)
+
+
+def test_per_prompt_tells_tasks_of_several_files_apart_that_are_numbered_alike(tmp_path: Path) -> None:
+    log = [
+        log_row(n, [([n + 4], [])], uid=f"{text}", task_id="0", prompt=[{"role": "user", "content": text}])
+        for n, text in enumerate("aab")
+    ]
+    assert sessions_of(export(tmp_path, log, "sft", per_prompt=1)[1]) == [0, 2]
+
+
+def test_logs_of_different_tokenizers_are_not_mixed(tmp_path: Path) -> None:
+    for name, vocabulary in (("a", {"x": 0}), ("b", {"x": 0}), ("c", {"y": 0})):
+        run = write_run(tmp_path / "runs" / name, trajectories=[log_row(0, [([4], [])], uid=name)])
+        (run / "tokenizer").mkdir()
+        written = {"model": {"vocab": vocabulary}, "added_tokens": [], "padding": name}
+        (run / "tokenizer" / "tokenizer.json").write_text(json.dumps(written))
+        if name == "b":
+            assert export_run(tmp_path / "runs", tmp_path / "out.jsonl", ExportOptions(shape="sft")).records == 2
+    with pytest.raises(ConfigError, match=r"ids of one tokenizer, got .*a/tokenizer.* .*c/tokenizer"):
+        export_run(tmp_path / "runs", tmp_path / "out.jsonl", ExportOptions(shape="sft"))
 
 
 def test_per_prompt_counts_a_task_over_all_steps_and_where_comes_first(tmp_path: Path) -> None:

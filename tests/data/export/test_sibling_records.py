@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from run_logs import PROMPT, Turn, log_row
 from samples import sample, turn
 
+from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import numbered_records
 from verl_agentic.errors import ConfigError, DataError, ScoringError
@@ -117,6 +118,14 @@ def test_a_step_has_the_share_of_successes_below_it(tmp_path: Path) -> None:
     assert len(export(tmp_path / "6", branched(SHARED, FIFTHS), "steps", continuations=6)) == 1
 
 
+def test_a_greedy_or_a_scripted_session_changes_no_value(tmp_path: Path) -> None:
+    log = branched(SHARED, FIFTHS)
+    others = [
+        {**log[0], "session": len(log) + n, "acc": 0.0, "role": role} for n, role in enumerate(("greedy", "external"))
+    ]
+    assert export(tmp_path / "a", [*log, *others], "steps") == export(tmp_path / "b", log, "steps")
+
+
 @settings(max_examples=25)
 @given(
     sessions=st.lists(
@@ -167,15 +176,34 @@ def test_a_critic_is_mixed_into_the_values_of_turns(tmp_path: Path) -> None:
         return float(text == "turn 8")
 
     log = told(branched(SHARED, FIFTHS))
-    (pair,) = export(tmp_path, log, "pairs", by="step", critic=critic, critic_weight=0.75)
+    (pair,) = export(tmp_path, log, "pairs", by="step", critic=Critic(function=critic, weight=0.75))
     assert (pair["chosen_ids"], pair["rejected_ids"]) == ([8], [7])
     assert (pair["chosen_value"], pair["rejected_value"]) == (pytest.approx(0.8), pytest.approx(0.2))
     conversation = ["user: double", "assistant: turn 5", "user: seen"]
     assert asked == [(conversation, "turn 7"), (conversation, "turn 8")]
     with pytest.raises(ScoringError, match="the critic failed, got ValueError: a value must be a finite number"):
-        export(tmp_path / "nan", log, "steps", critic=lambda messages, text: float("nan"))
+        export(tmp_path / "nan", log, "steps", critic=Critic(function=lambda messages, text: float("nan")))
     with pytest.raises(DataError, match="a session of the loop 'env_agent' has no sample"):
-        export(tmp_path / "texts", branched(SHARED, FIFTHS), "steps", critic=critic)
+        export(tmp_path / "texts", branched(SHARED, FIFTHS), "steps", critic=Critic(function=critic))
+
+
+def test_a_repeated_export_asks_the_critic_about_the_turns_that_its_journal_lacks(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def critic(_: Sequence[Message], text: str) -> float:
+        asked.append(text)
+        if len(asked) == 3:
+            raise RuntimeError("the server is gone")
+        return float(text.removeprefix("turn "))
+
+    log, journal = told(branched(SHARED, FIFTHS)), tmp_path / "critic.jsonl"
+    whole = export(tmp_path, log, "steps", critic=Critic(function=lambda _, text: float(text.removeprefix("turn "))))
+    with pytest.raises(ScoringError, match="the server is gone"):
+        export(tmp_path, log, "steps", critic=Critic(function=critic, journal=journal, jobs=1))
+    assert export(tmp_path, log, "steps", critic=Critic(function=critic, journal=journal)) == whole
+    assert asked == ["turn 5", "turn 7", "turn 8", "turn 8"]
+    with pytest.raises(ConfigError, match="holds another"):
+        export(tmp_path, log, "steps", critic=Critic(function=max, journal=journal))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +211,13 @@ def test_a_critic_is_mixed_into_the_values_of_turns(tmp_path: Path) -> None:
     [
         ({"shape": "sft", "by": "step"}, "by=step makes pairs of steps, got shape sft"),
         ({"shape": "pairs", "by": "step", "best": 2}, "by=step makes pairs of steps, got shape pairs, best=2"),
-        ({"shape": "pairs", "critic": max}, "a critic judges steps, got shape pairs by acc"),
-        ({"shape": "steps", "critic_weight": 1.5}, "critic_weight lies between 0 and 1, got 1.5"),
+        ({"shape": "sft", "min_gap": 0.5}, "gap has no effect, got shape sft"),
+        ({"shape": "pairs", "continuations": 2}, "continuations has no effect, got shape pairs by acc"),
+        ({"shape": "pairs", "critic": Critic(function=max)}, "a critic judges steps, got shape pairs by acc"),
+        (
+            {"shape": "steps", "critic": Critic(function=max, weight=1.5)},
+            "the weight of a critic lies between 0 and 1, got 1.5",
+        ),
         ({"shape": "steps", "continuations": 0}, "continuations must be positive, got 0"),
     ],
 )

@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.data.datasets.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.data.makers import code_tasks, plans, set_questions
 from verl_agentic.data.making import set_algebra as algebra
 from verl_agentic.data.making.make_data import MakingReport, make_data
 from verl_agentic.data.making.maker import Candidate, NoReplyError, load_maker, maker_names
 from verl_agentic.data.making.set_algebra import AnyOf, Fact, Facts, Intersection, Named, Projection, fault, solve
-from verl_agentic.data.rows import read_json_lines, write_json_lines
+from verl_agentic.data.rows import read_json_lines, read_rows, write_json_lines
+from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, StoredSample
+from verl_agentic.env_package import load_env_package
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.models.chat_model import ChatModel
-from verl_agentic.types import Message
+from verl_agentic.rewards.sample import Sample, Turn
+from verl_agentic.types import Message, Reward, StopReason
 
 
 @dataclass
@@ -79,6 +83,14 @@ async def test_only_right_and_new_rows_are_written_and_the_rest_is_reported(tmp_
         Numbers(), tmp_path / "b.jsonl", seed=0, n=6, settings={}, against=[tmp_path / "held_out.jsonl"]
     )
     assert [row["number"] for row in rows(tmp_path / "b.jsonl")] == [0, 2]
+
+
+async def test_a_repeated_run_is_not_compared_with_its_own_rows(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    await make_data(Numbers(), out, seed=0, n=10, settings={})
+    with pytest.raises(ConfigError, match="would repeat themselves"):
+        await make_data(Numbers(), out, seed=0, n=10, settings={}, against=[tmp_path / "." / "a.jsonl"])
+    assert len(rows(out)) == 3
 
 
 async def test_a_repeated_run_makes_only_what_is_missing(tmp_path: Path) -> None:
@@ -173,6 +185,69 @@ async def test_a_model_writes_code_tasks_and_copies_are_dropped(tmp_path: Path) 
     assert copy.rows == 0 and list(copy.dropped) == ["repeats another row (exact)"]
 
 
+def store(folder: Path, *trajectories: tuple[str, list[str], float]) -> None:
+    """Stores trajectories of one group, each with a prompt, the texts of its turns, and an outcome."""
+    records = []
+    for session, (prompt, texts, outcome) in enumerate(trajectories):
+        turns = tuple(
+            Turn(index=n, text=text, content=text, observations=(f"saw {text}",) if n < len(texts) - 1 else ())
+            for n, text in enumerate(texts)
+        )
+        sample = Sample(
+            id=f"s{session}",
+            prompt=(Message("user", prompt),),
+            turns=turns,
+            final_answer=texts[-1],
+            stop_reason=StopReason.ANSWERED,
+            env=Reward(outcome),
+        )
+        stored = StoredSample(group="g", session=session, step=1, split="val", sample=sample)
+        records.append({"key": str(session), STORED_SAMPLE: stored.to_dict()})
+    write_json_lines(records, folder / EPISODES)
+
+
+async def test_each_step_of_a_trajectory_becomes_a_choice_and_the_outcome_is_appended(tmp_path: Path) -> None:
+    store(tmp_path / "run", ("Q", ["look", "open", "5"], 1.0), ("Q", ["search", "6"], 0.0), ("Q", ["look", "7"], 0.0))
+    proposals = iter(f"proposal {number}" for number in range(99))
+    chat = model(lambda text: next(proposals))
+    report = await run("decisions", tmp_path / "a.jsonl", n=3, chat=chat, run=str(tmp_path / "run"), alternatives=2)
+    first, second, third = rows(tmp_path / "a.jsonl")
+    assert report.rows == 3
+    for row, taken in ((first, ["look", "open", "5"]), (second, ["search", "6"]), (third, ["look", "7"])):
+        assert [item["options"][item["original"]] for item in row["items"]] == taken
+        assert all(len(set(item["options"])) == 3 for item in row["items"])
+        said = [message["content"] for message in row["messages"]]
+        assert said[1:-2:2] == [f"I will choose option {item['original'] + 1}." for item in row["items"]]
+        shown = [text.partition("Step ")[2] for text in said[0:-2:2]]
+        assert all(
+            f"Option {place}: {option}" in text
+            for text, item in zip(shown, row["items"], strict=True)
+            for place, option in enumerate(item["options"], start=1)
+        )
+        assert said[2].startswith(f"saw {taken[0]}\n"), "the environment's output comes after the choice"
+        assert said[-1] == f"My decision is {'correct' if taken[-1] == '5' else 'incorrect'}."
+    assert "search" in first["items"][0]["options"], "a sibling's step in the same state is an alternative"
+    assert "7" in first["items"][1]["options"] and "open" in third["items"][1]["options"]
+    assert not {"open", "7"} & {*second["items"][1]["options"]}, "its state is another one"
+    assert len({item["original"] for row in (first, second, third) for item in row["items"]}) > 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "too few alternatives"),
+        ("  LOOK ", "the model repeats a step"),
+        ("look <tool_response>7</tool_response>", "an option has the output of a tool"),
+    ],
+)
+async def test_unfit_alternatives_are_reported(tmp_path: Path, answer: str | None, reason: str) -> None:
+    store(tmp_path / "run", ("Q", ["look"], 1.0))
+    chat = None if answer is None else model(lambda text: answer)
+    options = {"run": str(tmp_path / "run"), "alternatives": 1}
+    report = await run("decisions", tmp_path / "a.jsonl", n=1, chat=chat, **options)
+    assert report.dropped == {reason: 1}
+
+
 _FACTS = Facts(
     [
         Fact(subject=subject, relation=relation, object=value)
@@ -222,6 +297,33 @@ async def test_set_questions_of_the_world_are_unique_and_expanded(tmp_path: Path
         assert solve(facts, query) == {row["reward_model"]["ground_truth"]}
     wrong = {**made[0], "prompt": [Message("user", made[0]["reward_model"]["ground_truth"]).to_dict()]}
     assert "the answer is shown" in str(await load_maker("set_questions", {}).verify(wrong))
+
+
+async def test_the_solution_of_a_set_question_finds_the_answer_in_browse(tmp_path: Path, tiny_chat: Any) -> None:
+    await run("set_questions", tmp_path / "a.jsonl", n=6, layers=2)
+    questions, package = read_rows(tmp_path / "a.jsonl"), load_env_package("browse")
+    assert package.gold is not None
+    solutions = [package.gold(row) for row in questions]
+    tokenizer, codec = tiny_chat
+    episodes = await run_episodes(
+        questions,
+        make_env=package.make_env,
+        setup_for=lambda index, row: scripted(solutions[index], codec=codec, tokenizer=tokenizer, limits=AMPLE_LIMITS),
+    )
+    facts, num_dropped = set_questions._world("").facts, 0
+    for row, episode in zip(questions, episodes, strict=True):
+        assert episode.reward.outcome == 1 and episode.stop_reason is StopReason.ANSWERED
+        assert not any(message.is_error for message in episode.messages), "every page exists"
+        shown = "\n".join(message.content for message in row.prompt)
+        for action, message in zip(episode.actions[:-1], episode.messages[len(row.prompt) + 1 :: 2], strict=True):
+            (call,) = action.tool_calls
+            assert call.name == "search" or call.arguments["title"] in shown, "a page was shown before it is opened"
+            shown += message.content
+        query = set_questions.from_json(json.loads(row.extra["query"]))
+        less = [solve(facts, rest) for rest in algebra.without_one(query)]
+        assert all(found != {row.ground_truth} for found in less), "every constraint matters"
+        num_dropped += len(less)
+    assert num_dropped >= len(questions)
 
 
 async def test_plans_hold_no_call_and_no_output(tmp_path: Path) -> None:

@@ -96,6 +96,49 @@ def test_operators_between_numbers_make_different_tasks(tmp_path: Path) -> None:
     assert found_in(find_overlaps([write(tmp_path / "a.jsonl", rows)])) == [("exact", 2, 0)]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Balanced? (()())", "Balanced? ((()))"),
+        ("Solve the maze:\n# . # .\n. . #", "Solve the maze:\n. . # .\n# . #"),
+        ("Is 3 ≤ 5?", "Is 3 ≥ 5?"),
+        ("Name it: 🐶", "Name it: 🐱"),
+    ],
+)
+def test_prompts_that_differ_in_a_drawing_or_a_sign_are_different_tasks(tmp_path: Path, one: str, other: str) -> None:
+    path = write(tmp_path / "a.jsonl", [row(one, "yes"), row(other, "yes"), row(f"{one.upper()}\n", "yes")])
+    assert found_in(find_overlaps([path])) == [("exact", 2, 0)]
+
+
+def test_long_prompts_of_equal_words_with_other_answers_are_different_tasks(tmp_path: Path) -> None:
+    text = " ".join(words(20))
+    rows = [row(f"{text}: 3 - 5", "-2"), row(f"{text}: 3 + 5", "8"), row(f"{text}: 3 * 5", "8")]
+    assert found_in(find_overlaps([write(tmp_path / "a.jsonl", rows)])) == [("near", 2, 1)], "equal answers are a copy"
+
+
+def test_examples_in_a_prompt_are_not_the_task_and_a_begun_answer_is_not_part_of_it(tmp_path: Path) -> None:
+    def asked(*texts: str) -> dict[str, Any]:
+        roles = ("user", "assistant") * 2
+        messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+        return {**row(""), "prompt": messages}
+
+    rows = [asked("2+2?", "4", "3+3?"), asked("2+2?", "4", "1+5?"), asked("2+2?", "4", "3+3?", "It is")]
+    assert found_in(find_overlaps([write(tmp_path / "a.jsonl", rows)])) == [("exact", 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (row("Two and two?", 4), row("Two and two?", 4.0)),
+        (row("Two and two?", 4), row("Two and two?", "4")),
+        (row("Find it.", seed=1, tools={"a": {"x": 1}}), row("Find it.", seed=1.0, tools={"a": {"x": 1}, "b": None})),
+    ],
+)
+def test_what_a_file_format_adds_makes_no_other_task(tmp_path: Path, one: Any, other: Any) -> None:
+    files = [write(tmp_path / "train.jsonl", [one]), write(tmp_path / "val.jsonl", [other])]
+    assert found_in(find_overlaps(files[:1], files[1:])) == [("exact", 0, 0)]
+
+
 def test_a_few_changed_words_are_a_near_duplicate(tmp_path: Path) -> None:
     texts = [words(200) for _ in range(50)]
     copies = [[*text] for text in texts[:10]]
@@ -107,6 +150,17 @@ def test_a_few_changed_words_are_a_near_duplicate(tmp_path: Path) -> None:
         text[40], text[150] = "changed", "changed"  # 39 grams: 149 / 227 = 0.66
     overlaps = find_overlaps([write(tmp_path / "a.jsonl", [row(text) for text in [*texts, *copies]])])
     assert found_in(overlaps) == []
+
+
+def test_a_copy_of_a_held_out_row_is_a_leak_even_if_a_training_row_is_more_like_it(tmp_path: Path) -> None:
+    held_out = [words(200) for _ in range(20)]
+    leaked = [[*text[:100], "changed", *text[101:]] for text in held_out]  # a similarity of 0.87
+    others = [[*text[:-12], *words(12)] for text in leaked]  # of 0.88 with the leaked one, of 0.77 with the other
+    trained = [row(text) for pair in zip(others, leaked, strict=True) for text in pair]
+    files = [write(tmp_path / "train.jsonl", trained), write(tmp_path / "val.jsonl", [row(text) for text in held_out])]
+    overlaps = find_overlaps(files[:1], files[1:])
+    near = [(one, other) for kind, one, other in found_in(overlaps) if kind == "near"]
+    assert near == [(2 * number + 1, number) for number in range(20)] and set(range(20, 60)) == {*overlaps.leaked}
 
 
 def test_one_prompt_with_other_answers_or_hidden_fields_is_no_duplicate(tmp_path: Path) -> None:

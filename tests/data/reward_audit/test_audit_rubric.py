@@ -3,7 +3,9 @@ calculation."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from samples import call, sample, turn  # pyright: ignore[reportMissingImports]
 
 from verl_agentic.data.reward_audit.audit_rubric import RewardAudit, Thresholds, audit
+from verl_agentic.data.reward_audit.unit_scores import ScoreUnit, scoring_here, unit_scores
 from verl_agentic.data.stored_samples import StoredSample
+from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.rewards.rubric import Rubric
 
 FILE = Path(__file__).parents[1] / "audited_components.py"
@@ -197,3 +201,50 @@ async def test_in_a_group_one_member_is_put_to_the_test() -> None:
 async def test_slow_checks_are_told(tmp_path: Path) -> None:
     found = await look(use("strict"), max_p95_s=1e-9)
     assert problems(found) == {("strict", "slow")}
+
+
+async def audit_with(scoring: Any, *, settings: str = "", journal: Path | None = None) -> dict[str, Any]:
+    """Returns the results without times."""
+    async with unit_scores(scoring, jobs=1, journal=journal, settings=[settings]) as score:
+        found = (await audit(EXACT, run_of(), score=score)).to_dict()
+    for term in found["terms"]:
+        del term["repeats"]["median_s"], term["repeats"]["p95_s"]
+    return found
+
+
+EXACT = Rubric.from_mapping({"components": [{"use": "exact_match"}]})
+
+
+@contextlib.asynccontextmanager
+async def scoring(error: Exception, *, fails_at: int, asked: list[int]) -> AsyncIterator[ScoreUnit]:
+    """Yields scores; one call raises."""
+    async with scoring_here(lambda: EXACT) as score:
+
+        async def one(job: Any) -> Any:
+            asked.append(len(asked))
+            if len(asked) == fails_at:
+                raise error
+            return await score(job)
+
+        yield one
+
+
+async def test_a_repeated_audit_scores_what_its_journal_lacks(tmp_path: Path) -> None:
+    asked: list[int] = []
+    whole = await audit_with(scoring(OSError(), fails_at=0, asked=asked))
+    total, journal = len(asked), tmp_path / "verdicts.jsonl"
+    asked.clear()
+    with pytest.raises(OSError, match="the driver died"):
+        await audit_with(scoring(OSError("the driver died"), fails_at=total // 2, asked=asked), journal=journal)
+    assert await audit_with(scoring(OSError(), fails_at=0, asked=asked), journal=journal) == whole
+    assert len(asked) == total + 1 == len(journal.read_text().splitlines()) + 1
+    with pytest.raises(ConfigError, match="holds another"):
+        await audit_with(scoring_here(lambda: EXACT), settings="another rubric", journal=journal)
+
+
+async def test_a_sample_whose_workers_died_has_failed_and_is_scored_again(tmp_path: Path) -> None:
+    lost, journal = EnvError("the job ended 3 workers"), tmp_path / "verdicts.jsonl"
+    found = await audit_with(scoring(lost, fails_at=5, asked=[]), journal=journal)
+    (term,) = found["terms"]
+    assert term["repeats"]["failed"] == 1 and "the job ended 3 workers" in term["repeats"]["examples"][0]
+    assert (await audit_with(scoring(lost, fails_at=0, asked=[]), journal=journal))["ok"]

@@ -245,6 +245,12 @@ def test_training_rows_that_are_validation_rows_are_warned_of(
     assert f"{said.status}: {said.found}".startswith(expected)
 
 
+def test_rows_that_could_not_be_compared_are_not_called_different() -> None:
+    rows = Rows(count=9, agent_names={})
+    files = {"data.train_files": "train", "data.val_files": "val"}
+    assert statuses(holdout(planned(files, rows=rows, val_rows=rows, shared_rows=None))) == ["unknown"]
+
+
 def test_limits_of_tools_are_judged_for_the_loop_that_has_them() -> None:
     turns = f"{ROLLOUT}.multi_turn"
     values = {

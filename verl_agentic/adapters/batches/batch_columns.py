@@ -13,7 +13,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from verl_agentic.algorithms.batch_metrics.diversity import sequence_keys
 from verl_agentic.algorithms.credit.step_groups import steps_of
-from verl_agentic.rewards.verl_result import PLACE
+from verl_agentic.rewards.verl_result import AGENT, PLACE
 
 # Columns of whole rows, as engines return them.
 _OF_ENGINES = {"sum_pi_squared_BT": "sum_pi_squared", "target_values_BT": "target_values"}
@@ -53,6 +53,7 @@ def _of_extra(extras: Sequence[Any]) -> dict[str, Any]:
     columns: dict[str, Any] = {"parts": parts}
     if all(PLACE in extra for extra in extras):
         columns["is_side_B"] = torch.tensor([extra[PLACE] == "side" for extra in extras])
+        columns["agents"] = tuple(extra.get(AGENT, "") for extra in extras)
         columns["steps"] = steps_of([extra.get("steps") or [] for extra in extras], torch.device("cpu"))
     return columns
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transfer_queue as tq
 
-from verl_agentic.rewards.verl_result import PLACE
+from verl_agentic.rewards.verl_result import AGENT, PLACE
 
 LAST_ROWS = "agentic_last_rows"
 """Attribute of a replay buffer: a step, and key -> `extra_fields` of its episodes' last rows."""
@@ -68,6 +68,8 @@ class StoredRows:
     rows; rows of `env_agent` have their own rewards."""
     is_side: list[bool] | None
     """Whether it is a sub-agent's row; None: unknown."""
+    agents: tuple[str, ...]
+    """Roles of the rows' agents; empty for the agent of an episode."""
     masks: list[torch.Tensor]
     """Masks of sampled tokens, `[R]` without padding."""
 
@@ -91,5 +93,6 @@ def stored_rows(keys: Sequence[str], *, partition_id: str) -> StoredRows:
     return StoredRows(
         is_copy=[key not in last and PLACE not in extra for key, extra in zip(keys, extras, strict=True)],
         is_side=[extra[PLACE] == "side" for extra in extras] if is_ours else None,
+        agents=tuple(extra.get(AGENT, "") for extra in extras),
         masks=masks,
     )

@@ -19,9 +19,10 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from verl_agentic.errors import AgenticError, ConfigError, EnvError, InfrastructureError
+from verl_agentic.trajectory_log.secrets import secret_variables
 
 Work = Callable[[Any], Awaitable[Any]]
-"""Runs one job; both job and result pickle."""
+"""Runs one job; both job and result pickle, as Ray does it."""
 MakeWork = Callable[[], AbstractAsyncContextManager[Work]]
 """Makes the function of a worker; pickles, and is called in each worker."""
 
@@ -37,7 +38,8 @@ async def ray_workers(
     """Starts workers on a cluster; yields a function that runs a job on the least busy one.
 
     The function raises what the job raised if that is an error of this package, and EnvError for a job whose workers
-    died three times.
+    died three times. Workers get the environment variables of this process that are named like secrets and that they
+    lack.
 
     Args:
         make_work: makes the function of each worker.
@@ -85,9 +87,11 @@ def _count(workers: int | None) -> int:
 class _WorkerActor:
     """A worker: the function that `make_work` makes, in a process of its own."""
 
-    def __init__(self, make_work: MakeWork, folder: str) -> None:
+    def __init__(self, make_work: MakeWork, folder: str, keys: dict[str, str]) -> None:
         with contextlib.suppress(OSError):  # another node may lack it; relative paths mean the caller's
             os.chdir(folder)
+        for name, value in keys.items():
+            os.environ.setdefault(name, value)
         self._make_work = make_work
         self._stack = contextlib.AsyncExitStack()
         self._work: Work | None = None
@@ -199,7 +203,7 @@ class _Team:
     async def _start_one(self) -> None:
         actor: Any = ray.remote(_WorkerActor).options(
             num_cpus=1, scheduling_strategy="SPREAD", max_concurrency=self._seats + 1
-        ).remote(self._make_work, os.getcwd())  # fmt: skip
+        ).remote(self._make_work, os.getcwd(), secret_variables(os.environ))  # fmt: skip
         failure: AgenticError | None = None
         try:
             await actor.start.remote()

@@ -7,6 +7,7 @@ JSON lines or parquet of training rows with the log-probs of the policy that wro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -65,6 +66,9 @@ def _check(row: Mapping[str, Any], where: str, *, vocab_size: int, max_length: i
             f"{where} needs prompt_ids, response_ids and as many values of {', '.join(_PER_TOKEN)}, got lengths "
             f"{lengths}; export rows of a policy that gives log-probs"
         )
+    sampled = (value for value, bit in zip(row["rollout_log_probs"], row["response_mask"], strict=True) if bit)
+    if not all(map(math.isfinite, sampled)):
+        raise DataError(f"{where} has rollout_log_probs of sampled tokens that are not finite; leave the row out")
     ids = [*prompt, *response]
     if not 0 <= min(ids) <= max(ids) < vocab_size or len(ids) > max_length:
         raise DataError(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import yaml
+
 # What hydra.main does cannot be had from its public compose(), which knows no second folder of configurations.
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path
@@ -86,9 +88,9 @@ def compose(config_dir: Path | None, config_name: str | None, overrides: Sequenc
             unresolved=tuple(unresolved),
             chosen=chosen,
         )
-    except (HydraException, OmegaConfBaseException) as cause:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as cause:
         raise ConfigError(
-            f"the configuration cannot be composed, got {_reason(cause)}; mend the key or file it names"
+            f"the configuration cannot be composed, got {_reason(cause)}; fix the key or file that it names"
         ) from cause
     finally:
         GlobalHydra.instance().clear()

@@ -207,7 +207,7 @@ async def _first_request(worker: Worker, loop: Any, row: Mapping[str, Any]) -> M
 async def _start(worker: Worker, loop: Any, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any]]:
     """Returns the messages and the tools' schemas of an environment that has started."""
     settings, played = loop._settings, env_row(row)
-    env = load_env(played.extra.get("env") or settings.env)(played, **settings.env_config)
+    env = load_env(played.extra.get("env") or settings.env, **settings.env_config)(played)
     try:
         messages = await env.start()
         return [message.to_dict() for message in messages], [dict(tool.schema) for tool in env.tools]

@@ -55,7 +55,7 @@ from verl_agentic.env import EnvRow, is_training
 from verl_agentic.env_package import load_env
 from verl_agentic.errors import ConfigError
 from verl_agentic.rewards.sample_row import score_of
-from verl_agentic.rewards.verl_result import EPISODE_NUMBERS, SAMPLE
+from verl_agentic.rewards.verl_result import AGENT, EPISODE_NUMBERS, SAMPLE
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.trajectory_log.writer import log_writer
 from verl_agentic.types import Message
@@ -184,7 +184,7 @@ class EnvAgentLoop(AgentLoopBase):
         env_id = row.extra.get("env") or self._settings.env
         if not env_id:
             raise ConfigError(f"no environment chosen; set {AGENTIC}.env, or extra_info.env in every row")
-        make_env = functools.partial(load_env(env_id), **self._settings.env_config)
+        make_env = load_env(env_id, **self._settings.env_config)
         step, request_id = int(kwargs.get("global_steps") or 1), uuid4().hex
         setup = self._setup(sampling_params, step=step, seed=request_id)
         setup = replace(setup, instruction=str(kwargs.get(INSTRUCTION) or ""))
@@ -378,6 +378,7 @@ def _to_outputs(
             extra_fields={
                 **_extra_fields(episode, trajectory, default_version=default_version),
                 "breach": breach,
+                AGENT: trajectory.agent,
                 # verl copies this over the earlier rows before they are stored.
                 "reward_extra_info": numbers,
                 EPISODE_NUMBERS: numbers,

@@ -31,7 +31,7 @@ def load_codec(
     from verl_agentic.adapters.rollout.token_builder import token_builder
 
     tool_parser.logger.setLevel(logging.CRITICAL)  # the loop answers and counts calls that cannot be read
-    with boundary(DataError, f"loading the tokenizer of {model_path!r}"):
+    with boundary(DataError, f"loading the tokenizer of {model_path!r} (a folder, or a name on the hub)"):
         tokenizer = hf_tokenizer(model_path)
         builder = token_builder(tokenizer, model_path)
         parser = tool_parser.ToolParser.get_tool_parser(tool_format, tokenizer)

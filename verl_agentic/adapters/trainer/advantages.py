@@ -134,7 +134,7 @@ def to_batch(
         mask_BT = stored.sampled(mask_BT)
         rewards_BT = rewards_BT.masked_fill(torch.tensor(stored.is_copy, device=mask_BT.device).unsqueeze(-1), 0.0)
         if stored.is_side is not None:
-            known["is_side_B"] = torch.tensor(stored.is_side, device=mask_BT.device)
+            known |= {"is_side_B": torch.tensor(stored.is_side, device=mask_BT.device), "agents": stored.agents}
     if (baseline_B := columns.get("baseline_B")) is not None:
         # Rows without a finite baseline have no signal and are removed.
         rewards_BT = torch.where(baseline_B.isfinite().unsqueeze(-1), rewards_BT, torch.nan)

@@ -26,7 +26,7 @@ from verl_agentic.agent_loops.trace import timeline, tool_spans
 from verl_agentic.deadlines import OverrunError, within
 from verl_agentic.env import Env, EnvRow, ToolEnv, Transcript
 from verl_agentic.errors import AgenticError, DataError, EnvError, PolicyError, boundary
-from verl_agentic.tools.delegate import NoAnswerError
+from verl_agentic.tools.delegate import SUB_AGENT, NoAnswerError
 from verl_agentic.tools.tool import Tool
 from verl_agentic.trajectory import Trajectory
 from verl_agentic.types import VOID_REASONS, Action, Message, NewRow, Observation, SegmentKind, StopReason, TurnLimits
@@ -62,6 +62,8 @@ class Attempt:
     max_weights_version: int | None = None
     error: str | None = None
     """Error message, if the turns ended for a reason that makes the episode void."""
+    agent: str = ""
+    """Role of the sub-agent; empty for the agent of the episode."""
     label: str = ""
     """Label of its turns in the episode's timeline; empty for the agent's own."""
     num_sampled: int = 0
@@ -105,6 +107,8 @@ class Attempt:
         """Returns the training rows: each ends on a sampled token, or is void."""
         if any(self.trajectory.response_mask) or not self.rows:
             self.rows.append(self.trajectory)  # else: shortened, and nothing was sampled since
+        for row in self.rows:
+            row.agent = self.agent
         for side in self.sides:
             self.side_rows += side.finish(is_void=is_void, filler_id=filler_id) if side.actions else ()
             self.info.update(side.info)
@@ -125,6 +129,7 @@ class Attempt:
         max_turns: int,
         max_calls: int | None = None,
         is_trained: bool = True,
+        agent: str = SUB_AGENT,
     ) -> str:
         """Runs a sub-agent to its end; see `tools.delegate.SubAgentRunner`."""
         self.info["sub_agents"] += 1
@@ -133,23 +138,24 @@ class Attempt:
         if limits.max_episode_tokens is not None:
             limits = replace(limits, max_episode_tokens=max(1, limits.max_episode_tokens - self.num_sampled))
         row = EnvRow(prompt=tuple(prompt))
-        agent = Attempt(
+        helper = Attempt(
             setup=replace(self.setup, limits=limits, exploration=Exploration(), instruction="", constraint=""),
             row=row,
             request_id=f"{self.request_id}-sub{int(self.info['sub_agents'])}",
+            agent=agent,
             label=timeline.SUB_AGENT,
         )
         try:
-            stop = await agent.run(ToolEnv(row, tools))
+            stop = await helper.run(ToolEnv(row, tools))
         finally:
-            self.num_sampled += agent.num_sampled
+            self.num_sampled += helper.num_sampled
         if stop in VOID_REASONS:
-            raise EnvError(f"a sub-agent could not be played to its end, got {stop.value}: {agent.error}")
+            raise EnvError(f"a sub-agent could not be played to its end, got {stop.value}: {helper.error}")
         if is_trained:
-            self.side_rows += agent.finish(is_void=False, filler_id=0)
-        for name, count in agent.info.items():
+            self.side_rows += helper.finish(is_void=False, filler_id=0)
+        for name, count in helper.info.items():
             self.info[name] += count
-        answer = agent.transcript(stop).final_answer
+        answer = helper.transcript(stop).final_answer
         if stop in WITHOUT_ANSWER or not answer.strip():
             raise NoAnswerError(f"{WITHOUT_ANSWER.get(stop, 'it said nothing')}; ask for less, or ask again")
         return answer

@@ -10,7 +10,7 @@ from verl_agentic.agent_loops.attempt.exploration import Exploration
 from verl_agentic.agent_loops.attempt.stopped import WITHOUT_ANSWER, Stopped
 from verl_agentic.agent_loops.trace import timeline
 from verl_agentic.errors import EnvError
-from verl_agentic.tools.delegate import NoAnswerError
+from verl_agentic.tools.delegate import SUB_AGENT, NoAnswerError
 from verl_agentic.types import Action, Message, NewRow, TurnLimits
 
 
@@ -21,6 +21,7 @@ def open_side(parent: Attempt) -> SideAttempt:
         setup=replace(parent.setup, exploration=Exploration()),
         row=parent.row,
         request_id=f"{parent.request_id}-side{len(parent.sides)}",
+        agent=SUB_AGENT,
         label=timeline.SUB_AGENT,
         parent=parent,
     )

@@ -117,7 +117,10 @@ class Endpoint:
             if attempt >= self.config.max_retries:
                 if response is not None:
                     return response
-                raise PolicyError(f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts")
+                raise PolicyError(
+                    f"{self._url}{path} cannot be reached, got {failure} in {attempt + 1} attempts; check the address, "
+                    "and that the server runs"
+                )
             await asyncio.sleep(self._wait_s(attempt, response))
             attempt += 1
             self.retries += 1

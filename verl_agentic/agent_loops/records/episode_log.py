@@ -119,6 +119,7 @@ class EpisodeLog:
         return {
             "index": index,
             "place": "side" if index < self.episode.num_side_rows else "last" if index == last else "earlier",
+            "agent": trajectory.agent,
             "num_model_tokens": int(row["response_mask"].sum()),
             "num_response_tokens": len(response_ids),
             "prompt_ids": prompt_ids,

@@ -75,6 +75,8 @@ class CreditBatch:
     """`[B, T]` float: sum over the vocabulary of squared probabilities."""
     is_side_B: Tensor | None = None
     """`[B]` bool: rows of sub-agents, whose turn ids restart at 0; None: there are no such rows. See `chain`."""
+    agents: Sequence[str] | None = None
+    """`[B]` role of each row's agent; empty for the agent of the episode. None: there are no others."""
     steps: Steps | None = None
     source_B: Tensor | None = None
     """`[B]` int64: data source of the row's prompt."""
@@ -166,6 +168,16 @@ class CreditBatch:
             return self.valid_B
         is_own_B = self.valid_B & ~self.is_side_B
         return is_own_B | (self.valid_B & (self.sum_per_session(is_own_B.long()) == 0)[self.session_B])
+
+    def tokens_of(self, role: str) -> Tensor:
+        """Returns `[B, T]` bool: sampled tokens of one role: `all`, `agent`, `sub_agents`, or one of `agents`."""
+        if role == "all":
+            return self.mask_BT
+        is_side_B = torch.zeros_like(self.valid_B) if self.is_side_B is None else self.is_side_B
+        if role not in ("agent", "sub_agents"):
+            names = self.agents or [""] * len(is_side_B)
+            return self.mask_BT & torch.tensor([name == role for name in names], device=is_side_B.device).unsqueeze(-1)
+        return self.mask_BT & (is_side_B if role == "sub_agents" else ~is_side_B).unsqueeze(-1)
 
     def chain(self) -> CreditBatch:
         """Returns the batch as estimators see it: each session is a chain of its own rows.

@@ -195,7 +195,7 @@ class EnvSessions:
         with boundary(DataError, "reading the row"):
             row, config = to_row(data["row"]), {**self._env_config, **data["config"]}
         with boundary(EnvError, "making the environment"):
-            env = session.env = self._package.make_env(row, **config)
+            env = session.env = self._package.configured(config)(row)
         with boundary(EnvError, "starting the environment"):
             messages = await env.start()
         _refuse_sub_agents(env)

@@ -1,4 +1,4 @@
-"""`verl-agentic data`: make data sets from runs, check them and split them."""
+"""`verl-agentic data`: make data sets, check, mix and split them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ COMMANDS = {
     "export": "write trajectories of a run as data for SFT, DPO or reward models, with the ids and masks of its log",
     "check": "find rows that repeat earlier rows, or rows of other files",
     "make": "make rows of a kind with a check that each must pass",
+    "mix": "write rows of several files in one, by shares of rows or tokens",
     "split": "divide rows into rows for SFT and rows for RL that share no task",
 }
 """Subcommand (the name of its module) -> one line of help."""

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.data.overlap.find_overlaps import Overlaps
 
@@ -27,22 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the rows that repeat nothing: to this file, or for several files into this folder",
     )
     parser.add_argument(
-        "--max-overlap", type=int, default=0, metavar="N", help="exit with 1 above N repeated rows (default: 0)"
+        "--max-overlap", type=whole(0), default=0, metavar="N", help="exit with 1 above N repeated rows (default: 0)"
     )
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
+        "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
     )
-    parser.add_argument("--show", type=int, default=5, metavar="N", help="show N pairs of each kind (default: 5)")
+    parser.add_argument("--show", type=whole(0), default=5, metavar="N", help="show N pairs of each kind (default: 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON line instead of tables")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report; returns 1 if more rows repeat others than allowed, else 0."""
     from verl_agentic.data.overlap.find_overlaps import find_overlaps
-    from verl_agentic.errors import ConfigError
 
-    if args.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, got {args.jobs}; leave it out to use all cores")
+    targets = _targets(args) if args.drop else []
     found = find_overlaps(args.files, args.against, jobs=args.jobs)
     result = {
         "rows": found.starts[-1] - found.num_against,
@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(result, ensure_ascii=False))
     else:
         _print(result)
-    if args.drop:
-        _drop(found, args.drop)
+    _drop(found, targets)
     return 1 if len(found.repeated) > args.max_overlap else 0
 
 
@@ -130,17 +129,26 @@ def _print(result: dict[str, Any]) -> None:
         print(f"One span of 13 words in {result['thinning']} is searched for, because the other files are large")
 
 
-def _drop(found: Overlaps, out: Path) -> None:
+def _targets(args: argparse.Namespace) -> list[Path]:
+    """Returns the file for the other rows of each checked file. Raises ConfigError if they would replace another."""
+    from verl_agentic.errors import ConfigError
+
+    targets = [args.drop] if len(args.files) == 1 else [args.drop / file.name for file in args.files]
+    read = [file.resolve() for file in (*args.files, *args.against)]
+    if len(set(targets)) < len(targets) or any(target.resolve() in read for target in targets):
+        raise ConfigError(
+            f"--drop writes each file once, and none of those that are read, got {', '.join(map(str, targets))}; "
+            "name another file or folder"
+        )
+    return targets
+
+
+def _drop(found: Overlaps, targets: list[Path]) -> None:
     import numpy as np
 
     from verl_agentic.data.overlap.write_kept import write_kept
-    from verl_agentic.errors import ConfigError
 
-    checked = range(found.num_against_files, len(found.files))
-    if len({found.files[file].name for file in checked}) < len(checked):
-        raise ConfigError(f"the files for {out} have the same name, got {found.files}; drop rows of one at a time")
-    for file in checked:
+    for file, target in enumerate(targets, start=found.num_against_files):
         is_kept = np.ones(found.starts[file + 1] - found.starts[file], dtype=bool)
         is_kept[found.repeated_in(file)] = False
-        target = out if len(checked) == 1 else out / found.files[file].name
         print(f"{target}: {write_kept(found.files[file], is_kept, target)} of {len(is_kept)} rows")

@@ -6,6 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import whole
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -22,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="write FILE_sft and FILE_rl into this folder (default: beside FILE)"
     )
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
+        "--jobs", type=whole(1), default=os.cpu_count() or 1, metavar="N", help="use N processes (default: the cores)"
     )
 
 

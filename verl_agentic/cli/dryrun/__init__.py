@@ -7,6 +7,8 @@ import json
 import time
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import positive
+
 _TIMEOUT_S = 600.0
 
 
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("outputs/dryrun"), help="write to this folder (default %(default)s)"
     )
     parser.add_argument(
-        "--timeout", type=float, default=_TIMEOUT_S, help="stop after this many seconds (default %(default)s)"
+        "--timeout", type=positive, default=_TIMEOUT_S, help="stop after this many seconds (default %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -33,15 +33,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(folder: Path, env_id: str) -> None:
+def write_examples(folder: Path) -> None:
+    """Writes `example.jsonl` of the environment in a folder."""
     from verl_agentic.data.rows import write_rows
     from verl_agentic.env_package import load_env_package
 
+    package = load_env_package(str(folder.resolve()))
+    assert package.make_rows is not None
+    write_rows(package.make_rows(split="train", count=_NUM_EXAMPLES, seed=0), folder / "example.jsonl")
+
+
+def _write(folder: Path, env_id: str) -> None:
     folder.mkdir(parents=True)
     class_name = "".join(part.capitalize() for part in env_id.split("_")) + ("" if env_id.endswith("env") else "Env")
     for name in _FILES:
         text = (_SKELETON / name).read_text(encoding="utf-8")
         (folder / name).write_text(text.replace("my_env", env_id).replace("MyEnv", class_name), encoding="utf-8")
-    package = load_env_package(str(folder.resolve()))
-    assert package.make_rows is not None
-    write_rows(package.make_rows(split="train", count=_NUM_EXAMPLES, seed=0), folder / "example.jsonl")
+    write_examples(folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
 from verl_agentic.cli.options.key_values import parse_key_values
+from verl_agentic.cli.options.numbers import positive, whole
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_ENV_TOKEN"
 
@@ -18,14 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_listening_options(parser, port=8090, token_variable=_TOKEN_VARIABLE)
     parser.add_argument(
         "--max-sessions",
-        type=int,
+        type=whole(1),
         default=256,
         metavar="N",
         help="keep at most N environments; clients wait for a free one (default %(default)d)",
     )
     parser.add_argument(
         "--lease",
-        type=float,
+        type=positive,
         default=120.0,
         metavar="SECONDS",
         help="close an environment whose client gave no sign of life for this long (default %(default)g)",

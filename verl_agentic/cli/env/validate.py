@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_agentic.cli.findings import print_findings
+from verl_agentic.cli.options.numbers import whole
 from verl_agentic.finding import Finding, log_only_from
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=Path, metavar="FILE", help="use the rows of this file (default: the examples and new rows)"
     )
-    parser.add_argument("--count", type=int, default=8, metavar="N", help="make N new rows (default %(default)s)")
+    parser.add_argument("--count", type=whole(0), default=8, metavar="N", help="make N new rows (default %(default)s)")
     parser.add_argument(
         "--protocol", default="chat", metavar="NAME", help="write turns in this protocol (default %(default)s)"
     )
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     package = load_env_package(args.env)
     rows = rows_to_validate(package, count=args.count) if args.rows is None else read_rows(args.rows)
     config = parse_key_values(args.config, option="--config")
+    package.configured(config)  # one error instead of one per episode
     with tempfile.TemporaryDirectory() as folder:
         make_tiny_tokenizer(Path(folder))
         tokenizer, codec = load_codec(folder, protocol=args.protocol)

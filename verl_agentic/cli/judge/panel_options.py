@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.rewards.judge.options import JudgeOptions
 
@@ -17,7 +19,7 @@ def add_panel_options(parser: argparse.ArgumentParser) -> None:
                         "panel of judges")  # fmt: skip
     parser.add_argument("--api-key-env", default="", metavar="NAME", help="read the API key from this environment "
                         "variable")  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="ask N times, each time with other "
+    parser.add_argument("--repeats", type=whole(1), default=1, metavar="N", help="ask N times, each time with other "
                         "delimiters (default %(default)s)")  # fmt: skip
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="set another option of the "
                         "component judge, such as concurrency=8, view=answer, reference=false")  # fmt: skip
@@ -27,11 +29,8 @@ def add_panel_options(parser: argparse.ArgumentParser) -> None:
 def panel_of(args: argparse.Namespace) -> JudgeOptions:
     """Returns the panel. Raises ConfigError if an option is invalid."""
     from verl_agentic.cli.options.key_values import parse_key_values
-    from verl_agentic.errors import ConfigError
     from verl_agentic.rewards.judge.options import JudgeOptions
 
-    if args.repeats < 1:
-        raise ConfigError(f"--repeats must be positive, got {args.repeats}")
     given = parse_key_values(args.option, option="--option")
     return JudgeOptions.from_mapping(
         {"timeout_s": 120.0, **given, "endpoint": args.endpoint, "models": args.model, "api_key_env": args.api_key_env}

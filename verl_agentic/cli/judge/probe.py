@@ -94,7 +94,9 @@ def _show(model: str, results: Sequence[ProbeResult], report: dict[str, Any]) ->
         )
     if report["controls_failed"]:
         wrong = f"{len(report['controls_failed'])} of {report['controls']} controls got no or the wrong verdict"
-        console.print(Text(f"{wrong}: this judge cannot tell right from wrong", style="red"), soft_wrap=True)
+        is_mute = all(result.failure for result in results)
+        why = "no request got a verdict, check --endpoint and --model" if is_mute else "it cannot tell right from wrong"
+        console.print(Text(f"{wrong}: {why}", style="red"), soft_wrap=True)
     if report["safe"]:
         console.print(
             Text(f"no attack got through, all {report['controls']} controls are right", style="green"), soft_wrap=True

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.finding import Finding
 
@@ -21,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--env", required=True, help="use this environment: the name of a bundled one, a folder, or a "
                         "module")  # fmt: skip
     parser.add_argument(
-        "--rows", type=int, default=64, metavar="N", help="make N rows of the training split (default %(default)s)"
+        "--rows", type=whole(1), default=64, metavar="N", help="make N rows of the training split (default %(default)s)"
     )
     parser.add_argument(
-        "--samples", type=int, default=8, metavar="K", help="run K episodes per row (default %(default)s)"
+        "--samples", type=whole(1), default=8, metavar="K", help="run K episodes per row (default %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="make rows from this seed (default "
                         "%(default)s)")  # fmt: skip

@@ -6,7 +6,10 @@ import argparse
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
+
+from verl_agentic.cli.options.numbers import whole
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +18,29 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster; auto: on the one that runs here, "
                          "or on the cores of this machine (default: in this process)")  # fmt: skip
     cluster.add_argument(
-        "--workers", type=int, metavar="N", help="use N worker processes on the cluster (default: one per CPU)"
+        "--workers", type=whole(1), metavar="N", help="use N worker processes on the cluster (default: one per CPU)"
     )
+
+
+def add_jobs_options(parser: argparse.ArgumentParser, *, job: str) -> None:
+    """Adds `--jobs` and `--journal`, for commands without a journal of their own.
+
+    Args:
+        parser: of the command.
+        job: names the results in the help text.
+    """
+    parser.add_argument("--jobs", type=int, default=8, metavar="N", help=f"compute N {job} at a time (default 8)")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help=f"keep {job} in this file of JSON lines, from "
+                        "which the same command continues; remove it when their code changes")  # fmt: skip
+
+
+def jobs_of(args: argparse.Namespace) -> int:
+    """Returns `--jobs`. Raises ConfigError if it is less than 1."""
+    from verl_agentic.errors import ConfigError
+
+    if args.jobs < 1:
+        raise ConfigError(f"--jobs must be at least 1, got {args.jobs}; leave it out for the default")
+    return args.jobs
 
 
 @contextlib.asynccontextmanager

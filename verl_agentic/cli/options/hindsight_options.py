@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.env_package import EnvPackage
     from verl_agentic.rewards.sample import Sample
@@ -27,7 +29,7 @@ def add_hindsight_arguments(parser: argparse.ArgumentParser) -> None:
                        "episodes of this run, rewritten by a model so that the environment scores 1")  # fmt: skip
     group.add_argument("--rewriter", action="append", default=[], metavar="KEY=VALUE", help="set an option of this "
                        "model: url, model, api_key_env, temperature, ... (--rewrite)")  # fmt: skip
-    group.add_argument("--per-task", type=int, metavar="N", help="write at most N episodes of a task (--solved)")
+    group.add_argument("--per-task", type=whole(1), metavar="N", help="write at most N episodes of a task (--solved)")
     group.add_argument(
         "--model", metavar="DIR", help="use tokenizer and chat template of this model, which will be trained"
     )

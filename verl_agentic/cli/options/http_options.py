@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.cli.options.numbers import MAX_PORT, whole
 from verl_agentic.errors import ConfigError, MissingDependencyError
 
 _GRACE_S = 30
@@ -22,7 +23,10 @@ def add_listening_options(parser: argparse.ArgumentParser, *, port: int, token_v
     """Adds `--host`, `--port` and `--token-file`."""
     parser.add_argument("--host", default="127.0.0.1", help="listen at this address (default %(default)s)")
     parser.add_argument(
-        "--port", type=int, default=port, help="listen at this port; 0 for a free one (default %(default)d)"
+        "--port",
+        type=whole(0, MAX_PORT),
+        default=port,
+        help="listen at this port; 0 for a free one (default %(default)d)",
     )
     parser.add_argument(
         "--token-file", type=Path, help=f"read the token from this file (default: from {token_variable})"

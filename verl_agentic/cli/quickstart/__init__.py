@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import whole
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -28,10 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="shuffle rewards inside each group, as a control run, which must not improve",
     )
-    parser.add_argument("--rl-steps", type=int, default=None, help="train this many GRPO steps (default: the recipe's)")
-    parser.add_argument("--sft-steps", type=int, default=None, help="train this many SFT steps (default: the recipe's)")
     parser.add_argument(
-        "--eval-tasks", type=int, default=256, help="evaluate on this many held-out tasks (default %(default)s)"
+        "--rl-steps", type=whole(1), default=None, help="train this many GRPO steps (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--sft-steps", type=whole(1), default=None, help="train this many SFT steps (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--eval-tasks", type=whole(1), default=256, help="evaluate on this many held-out tasks (default %(default)s)"
     )
     parser.add_argument(
         "--fresh", action="store_true", help="repeat every phase, also those that an earlier run has finished"

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -185,8 +186,11 @@ def _tail(log: Path, lines: int = 25) -> str:
 def termination_as_interrupt() -> Iterator[None]:
     """Makes SIGTERM end the children as Ctrl-C does."""
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(on_interrupt):  # ignored, as in background jobs of a shell
+            raise KeyboardInterrupt
+        on_interrupt(signal.SIGINT, frame)  # a running event loop cancels its tasks
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 _TITLES = {
     "model": "make a tiny model",
@@ -25,10 +26,10 @@ class Display:
         self.console = Console()
         self._progress = Progress(
             SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}", table_column=Column()),  # wraps, so that all figures fit
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
             TextColumn("[dim]{task.fields[note]}"),
             console=self.console,
         )

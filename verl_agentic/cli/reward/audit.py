@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_agentic.cli.findings import print_findings
+from verl_agentic.cli.options.cluster_options import add_cluster_options, add_jobs_options, jobs_of, work_of
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rubric", type=Path, required=True, metavar="FILE", help="read the rubric from this YAML file"
     )
+    add_jobs_options(parser, job="verdicts")
+    add_cluster_options(parser)
     group = parser.add_argument_group("thresholds", "If one is passed, the exit code is 1.")
     for name, (default, line) in _THRESHOLDS.items():
         option = f"--{name.replace('_', '-')}"
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     rubric = Rubric.from_file(args.rubric)
     chosen = chosen_groups(args)
     thresholds = Thresholds(**{name: getattr(args, name) for name in _THRESHOLDS})
-    found = asyncio.run(_audit(rubric, chosen.groups, thresholds, is_quiet=args.json))
+    found = asyncio.run(_audit(args, rubric, chosen.groups, thresholds))
     if args.json:
         print(json.dumps({"run_dir": str(args.run_dir), "rubric": str(args.rubric), "trajectories": chosen.to_dict(),
                           **found.to_dict()}))  # fmt: skip
@@ -67,16 +71,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _audit(
-    rubric: Rubric, groups: list[list[StoredSample]], thresholds: Thresholds, *, is_quiet: bool
+    args: argparse.Namespace, rubric: Rubric, groups: list[list[StoredSample]], thresholds: Thresholds
 ) -> RewardAudit:
     from rich.console import Console
 
     from verl_agentic.data.reward_audit.audit_rubric import audit
+    from verl_agentic.data.reward_audit.unit_scores import scoring_here, unit_scores
+    from verl_agentic.rewards.rubric import Rubric
 
-    if is_quiet:
-        return await audit(rubric, groups, thresholds=thresholds)
-    with Console(stderr=True).status("scoring") as status:
-        return await audit(rubric, groups, thresholds=thresholds, on_look=status.update)
+    make_work = functools.partial(scoring_here, functools.partial(Rubric.from_file, args.rubric))
+    scoring = work_of(args, make_work, concurrency=jobs_of(args))
+    settings = [args.rubric.read_text(encoding="utf-8"), [one.sample.to_dict() for group in groups for one in group]]
+    async with unit_scores(scoring, jobs=args.jobs, journal=args.journal, settings=settings) as score:
+        if args.json:
+            return await audit(rubric, groups, thresholds=thresholds, score=score)
+        with Console(stderr=True).status("scoring") as status:
+            return await audit(rubric, groups, thresholds=thresholds, score=score, on_look=status.update)
 
 
 def _show(args: argparse.Namespace, found: RewardAudit) -> None:

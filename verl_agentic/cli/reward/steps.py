@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.reward.trajectories import add_trajectory_arguments, chosen_groups
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_trajectory_arguments(parser, limit=100_000)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write JSON lines to this "
                         "file: prompt, completions, and for each labelled turn its label and rollouts")  # fmt: skip
-    parser.add_argument("--continuations", type=int, default=4, metavar="K", help="label a state from K rollouts "
+    parser.add_argument("--continuations", type=whole(1), default=4, metavar="K", help="label a state from K rollouts "
                         "or more (default %(default)s)")  # fmt: skip
     parser.add_argument(
         "--hard", action="store_true", help="label a state 1 if any rollout succeeds (default: with their share)"

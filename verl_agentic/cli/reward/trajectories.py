@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.data.stored_samples import StoredSample
 
@@ -44,7 +46,7 @@ def add_trajectory_arguments(parser: argparse.ArgumentParser, *, limit: int) -> 
     parser.add_argument("--split", choices=("train", "val"), help="take only training, or only validation and "
                         "evaluations (default: both)")  # fmt: skip
     parser.add_argument("--source", metavar="TEXT", help="take only files whose path below RUN_DIR contains this")
-    parser.add_argument("--limit", type=int, default=limit, metavar="N", help="take at most N samples, in whole "
+    parser.add_argument("--limit", type=whole(1), default=limit, metavar="N", help="take at most N samples, in whole "
                         "groups, evenly over the run (default %(default)s)")  # fmt: skip
 
 
@@ -52,14 +54,11 @@ def chosen_groups(args: argparse.Namespace) -> Chosen:
     """Returns the chosen groups.
 
     Raises:
-        ConfigError: the limit is not positive.
         DataError: there are none.
     """
     from verl_agentic.data.stored_samples import read_samples, take_groups
-    from verl_agentic.errors import ConfigError, DataError
+    from verl_agentic.errors import DataError
 
-    if args.limit < 1:
-        raise ConfigError(f"--limit must be positive, got {args.limit}")
     stored = read_samples(args.run_dir)
     fitting = [s for s in stored if args.split in (None, s.split) and (args.source or "") in s.source]
     counts = Counter(map(_kind, fitting))

@@ -9,6 +9,7 @@ import json
 import sys
 from dataclasses import asdict
 
+from verl_agentic.cli.options.numbers import positive, whole
 from verl_agentic.cli.sandbox.limit_options import add_backend_options, backend_of
 from verl_agentic.errors import ConfigError
 from verl_agentic.sandbox.interface import Backend, Command, CommandResult, Limits
@@ -21,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_backend_options(parser)
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=positive,
         default=Limits.wall_s,
         help="stop the program after this many seconds (default %(default)g)",
     )
     parser.add_argument(
         "--memory-mb",
-        type=int,
+        type=whole(1),
         default=Limits.memory_mb,
         help="give the program this much memory, in MiB (default %(default)d)",
     )

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 
 from verl_agentic.cli.options.http_options import add_listening_options, listen, make_http, token_of
+from verl_agentic.cli.options.numbers import positive, whole
 from verl_agentic.cli.sandbox.limit_options import add_backend_options, backend_of
 
 _TOKEN_VARIABLE = "VERL_AGENTIC_SANDBOX_TOKEN"
@@ -15,13 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     add_backend_options(parser)
     add_listening_options(parser, port=8080, token_variable=_TOKEN_VARIABLE)
-    parser.add_argument("--size", type=int, help="run this many programs at once (default: two per core)")
+    parser.add_argument("--size", type=whole(1), help="run this many programs at once (default: two per core)")
     parser.add_argument(
-        "--queue", type=int, default=1_000, help="let at most this many requests wait (default %(default)d)"
+        "--queue", type=whole(0), default=1_000, help="let at most this many requests wait (default %(default)d)"
     )
     parser.add_argument(
         "--queue-timeout",
-        type=float,
+        type=positive,
         default=8.0,
         help="refuse a request after this many seconds in the queue (default %(default)g)",
     )

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_agentic.cli.swe.progress import CommandTimer, Report, add_run_options, jobs_of, progress, show_results
+from verl_agentic.cli.swe.progress import CommandTimer, Report, add_run_options, progress, show_results
 
 if TYPE_CHECKING:
     from verl_agentic.data.swe.suite import Suites
@@ -30,7 +30,7 @@ def make_bug_tasks(args: argparse.Namespace, name: str, out: Path, make: Make) -
     from verl_agentic.data.swe.task_journal import TaskJournal, statuses, tasks_in
     from verl_agentic.rewards.repository.repo_task import TaskStore
 
-    jobs = jobs_of(args)
+    jobs = args.jobs
     journal, watch = TaskJournal(TaskStore(out)), CommandTimer()
 
     async def run() -> tuple[list[dict[str, Any]], float]:

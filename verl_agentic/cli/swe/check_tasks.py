@@ -6,13 +6,16 @@ import argparse
 from pathlib import Path
 
 from verl_agentic.cli.options.cluster_options import add_cluster_options, work_of
-from verl_agentic.cli.swe.progress import CommandTimer, add_run_options, jobs_of, progress, show_results
+from verl_agentic.cli.options.numbers import whole
+from verl_agentic.cli.swe.progress import CommandTimer, add_run_options, progress, show_results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("tasks", type=Path, help="check the tasks of this file")
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="run each tree N times (default %(default)s)")
+    parser.add_argument(
+        "--runs", type=whole(1), default=3, metavar="N", help="run each tree N times (default %(default)s)"
+    )
     parser.add_argument("--id", action="append", default=[], metavar="ID", help="check this task only (repeatable)")
     add_run_options(parser)
     add_cluster_options(parser)
@@ -27,10 +30,10 @@ def run(args: argparse.Namespace) -> int:
     from verl_agentic.errors import DataError
     from verl_agentic.rewards.repository.repo_task import TaskStore
 
-    jobs, watch = jobs_of(args), CommandTimer()
+    jobs, watch = args.jobs, CommandTimer()
     tasks = [task for task in TaskStore(args.tasks).tasks() if not args.id or task.instance_id in args.id]
-    if not tasks or args.runs < 1:
-        raise DataError(f"nothing to check, got {len(tasks)} tasks and --runs {args.runs}; check the file and --id")
+    if not tasks:
+        raise DataError(f"nothing to check in {args.tasks}, got no task with --id {args.id}; check the file and --id")
     make_work = functools.partial(task_checks, args.tasks, runs=args.runs, jobs=jobs, backend=args.backend)
 
     async def check() -> list[TaskCheck]:

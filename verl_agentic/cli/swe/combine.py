@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.swe.bug_tasks import add_bug_options, make_bug_tasks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("tasks", type=Path, help="use the small tasks of this file, and add new ones to it")
-    parser.add_argument("--max", type=int, default=20, metavar="N", help="try N pairs per release (default: 20)")
+    parser.add_argument("--max", type=whole(1), default=20, metavar="N", help="try N pairs per release (default: 20)")
     add_bug_options(parser)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.rewards.repository.repo_task import RepoTask
 
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--evaluation", type=Path, metavar="DIR", help="take the patches of the episodes of this "
                         "evaluation (verl-agentic evaluate --env swe or swe_edit)")  # fmt: skip
     parser.add_argument(
-        "--sample", type=int, default=0, metavar="K", help="take attempt K of --evaluation (default %(default)s)"
+        "--sample", type=whole(0), default=0, metavar="K", help="take attempt K of --evaluation (default %(default)s)"
     )
     parser.add_argument(
         "--selected", action="store_true", help="take the attempts of --evaluation that evaluate --select has chosen"

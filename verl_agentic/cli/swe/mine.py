@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.swe.progress import (
     CommandTimer,
     add_index_options,
     add_out,
     add_run_options,
-    jobs_of,
     mine_options,
     progress,
     show_results,
@@ -19,7 +19,9 @@ from verl_agentic.cli.swe.progress import (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("packages", nargs="+", metavar="PACKAGE", help="compare the releases of these packages")
-    parser.add_argument("--releases", type=int, default=6, metavar="N", help="use the newest N (default %(default)s)")
+    parser.add_argument(
+        "--releases", type=whole(1), default=6, metavar="N", help="use the newest N (default %(default)s)"
+    )
     add_out(parser)
     add_index_options(parser)
     add_run_options(parser)
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.releases < 2:
         raise ConfigError(f"--releases must be at least 2, got {args.releases}; a task compares two releases")
-    jobs = jobs_of(args)
+    jobs = args.jobs
     options = mine_options(args, packages=args.packages, releases=args.releases)
     journal, watch = TaskJournal(TaskStore(args.out)), CommandTimer()
 

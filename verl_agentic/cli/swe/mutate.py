@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from verl_agentic.cli.options.numbers import whole
 from verl_agentic.cli.swe.bug_tasks import add_bug_options, make_bug_tasks
 from verl_agentic.cli.swe.progress import add_index_options, add_out, mine_options
 
@@ -11,7 +12,7 @@ from verl_agentic.cli.swe.progress import add_index_options, add_out, mine_optio
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("release", metavar="PACKAGE==VERSION", help="make bugs in this release")
-    parser.add_argument("--max", type=int, default=60, metavar="N", help="try N bugs (default %(default)s)")
+    parser.add_argument("--max", type=whole(1), default=60, metavar="N", help="try N bugs (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="take the bugs in the order of this seed (default: 0)")
     add_out(parser)
     add_index_options(parser)

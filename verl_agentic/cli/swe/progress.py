@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_agentic.cli.options.numbers import whole
+
 if TYPE_CHECKING:
     from verl_agentic.data.swe.releases.mine_packages import MineOptions
 
@@ -21,7 +23,11 @@ Report = Callable[[Mapping[str, Any], int], None]
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of commands that run tests."""
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="run N suites at a time (default: the cores)"
+        "--jobs",
+        type=whole(1),
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="run N suites at a time (default: the cores)",
     )
     parser.add_argument(
         "--backend", default="auto", metavar="NAME", help="run tests in this sandbox backend (default %(default)s)"
@@ -64,15 +70,6 @@ def mine_options(args: argparse.Namespace, *, packages: Sequence[str], releases:
         index=PipIndex(index_url=args.index_url, find_links=args.find_links),
         site=args.site,
     )
-
-
-def jobs_of(args: argparse.Namespace) -> int:
-    """Returns `--jobs`. Raises ConfigError if it is less than 1."""
-    from verl_agentic.errors import ConfigError
-
-    if args.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, got {args.jobs}; leave it out to use all cores")
-    return args.jobs
 
 
 @contextmanager

@@ -17,6 +17,10 @@ from verl_agentic.agent_loops.run_episode import run_episode
 from verl_agentic.env import EnvFactory, EnvRow
 from verl_agentic.types import Message
 
+AMPLE_LIMITS = EpisodeLimits(
+    max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=4096, max_calls_per_turn=4096, max_retries=0
+)
+"""Limits for repeating a conversation that had its own budgets."""
 Turn = Message | str
 """A turn of a script: a message, which the protocol writes, or a text, which is used unchanged."""
 Script = Callable[[Sequence[Message]], Turn | Awaitable[Turn]]

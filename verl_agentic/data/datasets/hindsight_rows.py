@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec
-from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.chat_messages import plain_text
 from verl_agentic.agent_loops.records.episode import Episode
-from verl_agentic.data.datasets.collect import Script, run_episodes, scripted
+from verl_agentic.data.datasets.collect import AMPLE_LIMITS, Script, run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.deadlines import within
 from verl_agentic.env import EnvRow, Transcript
@@ -27,10 +26,6 @@ from verl_agentic.tools.tool import Tool
 from verl_agentic.types import Action, Message, Observation, Reward, StopReason, ToolCall
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL)
-# The stored run had its own budgets.
-_LIMITS = EpisodeLimits(
-    max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=4096, max_calls_per_turn=4096, max_retries=0
-)
 _RECORDED = "recorded"
 
 
@@ -156,7 +151,7 @@ async def _tools(package: EnvPackage, sample: Sample, config: Mapping[str, Any])
     with boundary(EnvError, f"the tools of {package.env_id!r}"):
         env = package.make_env(row, **config)
         try:
-            await within(env.start(), _LIMITS.start_timeout_s, what="the start of the environment")
+            await within(env.start(), AMPLE_LIMITS.start_timeout_s, what="the start of the environment")
             return tuple(env.tools)
         finally:
             await env.close()
@@ -179,6 +174,6 @@ async def _play(recorded: Sequence[_Recorded], *, codec: Codec, tokenizer: Any) 
         [EnvRow(prompt=env.sample.prompt, extra={_RECORDED: env}) for env in recorded],
         make_env=lambda row: row.extra[_RECORDED],
         setup_for=lambda index, row: scripted(
-            script(recorded[index]), codec=codec, tokenizer=tokenizer, limits=_LIMITS
+            script(recorded[index]), codec=codec, tokenizer=tokenizer, limits=AMPLE_LIMITS
         ),
     )

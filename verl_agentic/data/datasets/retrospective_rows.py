@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_agentic.agent_loops.codec.codec import Codec
-from verl_agentic.agent_loops.limits import EpisodeLimits
-from verl_agentic.data.datasets.collect import run_episodes, scripted
+from verl_agentic.data.datasets.collect import AMPLE_LIMITS, run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
@@ -24,9 +23,6 @@ from verl_agentic.rewards.sample import Sample
 from verl_agentic.rewards.text.tags import blocks
 from verl_agentic.types import Message
 
-_LIMITS = EpisodeLimits(
-    max_response_tokens=2_000_000, max_context_tokens=4_000_000, max_turns=1, max_calls_per_turn=4096, max_retries=0
-)
 _ASKED = (
     "An agent failed the task below. Rewrite its turns so that the task is solved: keep what was right, and change "
     "what was wrong. Write every turn of the agent from the first on, in the form of its own turns, each between "
@@ -73,7 +69,7 @@ async def write_retrospective_rows(
             lambda messages: played[index][1][sum(one.role == "assistant" for one in messages[len(row.prompt) :])],
             codec=codec,
             tokenizer=tokenizer,
-            limits=replace(_LIMITS, max_turns=len(played[index][1])),
+            limits=replace(AMPLE_LIMITS, max_turns=len(played[index][1])),
         ),
     )
     solved = [episode for episode in episodes if not episode.is_void and episode.reward.outcome >= solved_at]

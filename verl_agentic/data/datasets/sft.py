@@ -64,12 +64,16 @@ class TrajectoryDataset(Dataset):
         return len(self._rows)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        """Returns `input_ids`, `loss_mask`, `position_ids`, each `[L] int64`."""
+        """Returns `input_ids`, `loss_mask`, `position_ids`, each `[L] int64`; the mask of the first token is 0.
+
+        Nothing predicts the first token. verl's loss rolls the masks of a batch by one token, so a 1 there would train
+        the last position of the row before it to predict it.
+        """
         row = self._rows[index]
         input_ids = torch.tensor(row["input_ids"], dtype=torch.int64)
         return {
             "input_ids": input_ids,
-            "loss_mask": torch.tensor(row["loss_mask"], dtype=torch.int64),
+            "loss_mask": torch.tensor([0, *row["loss_mask"][1:]], dtype=torch.int64),
             "position_ids": torch.arange(len(input_ids), dtype=torch.int64),
         }
 

@@ -18,7 +18,7 @@ from verl_agentic.data.row_checks import answers_of, appears_in, is_json, making
 from verl_agentic.data.rows import read_rows
 from verl_agentic.env import EnvRow
 from verl_agentic.env_package import EnvPackage
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, EnvUnavailableError
 from verl_agentic.finding import Finding
 from verl_agentic.types import Message
 
@@ -93,6 +93,7 @@ async def validate(
 
     Raises:
         ConfigError: the environment cannot run with these settings, such as a protocol without its tools.
+        EnvUnavailableError: its server cannot be reached.
     """
     harness = EnvHarness(package=package, rows=list(rows), codec=codec, tokenizer=tokenizer, config=dict(config or {}))
     examination = _Examination(harness=harness, before=copy.deepcopy(harness.rows))
@@ -100,7 +101,7 @@ async def validate(
     for name, look in examination.looks().items():
         try:
             problems, detail = await look()
-        except ConfigError:
+        except (ConfigError, EnvUnavailableError):
             raise
         except Exception as error:  # foreign code: whatever it raises is the finding
             problems, detail = [f"{type(error).__name__}: {error}"], ""
@@ -177,6 +178,8 @@ class _Examination:
         for index, row in enumerate(self.harness.rows):
             try:
                 first, second = [await self.harness.start(row) for _ in range(2)]
+            except EnvUnavailableError:
+                raise  # each episode would wait for the server
             except Exception as error:  # foreign code: whatever it raises is the finding
                 problems.append(f"{self._name(index)}: start failed, got {type(error).__name__}: {error}")
                 continue

@@ -95,7 +95,8 @@ class _Words:
 def _last_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     path = folder / EPISODES
     last = {record.get("key"): where for where, record in json_records(path)}
-    yield from (pair for pair in json_records(path) if last[pair[1].get("key")] == pair[0])
+    # The evaluation may still run: records that came after the first reading are left out.
+    yield from (pair for pair in json_records(path) if last.get(pair[1].get("key")) == pair[0])
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -166,6 +167,7 @@ def _row(trajectory: Mapping[str, Any], record: Mapping[str, Any], words: _Words
     segments = trajectory.get("segments") or _segments_of(mask)
     rewards = {int(place): reward for place, reward in (trajectory.get("token_rewards") or {}).items()}
     row = {
+        "agent": trajectory.get("agent", ""),
         "prompt_ids": prompt_ids,
         "response_ids": ids,
         "response_mask": mask,
@@ -208,6 +210,7 @@ def _in_words(row: Mapping[str, Any], words: _Words) -> dict[str, Any]:
             mask += [int(any(row["response_mask"][old]))] * len(new)
             rewards += [0.0] * (len(new) - 1) + [sum(row["token_rewards"][old])]
     return {
+        "agent": row["agent"],
         "prompt_ids": words.encode(decode(row["prompt_ids"])),
         "response_ids": ids,
         "response_mask": mask,

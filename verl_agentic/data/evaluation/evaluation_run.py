@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from verl_agentic.algorithms.batch_metrics.success_over_attempts import (
 )
 from verl_agentic.data.evaluation.evaluation_log import segment_columns
 from verl_agentic.data.evaluation.journal import Journal, fingerprint
+from verl_agentic.data.run_each import run_each
 from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
 from verl_agentic.env import Env, EnvFactory, EnvRow
 from verl_agentic.errors import EnvError
@@ -103,7 +103,7 @@ async def evaluate(
     Raises:
         ConfigError, DataError: no retry can help. InfrastructureError: too many episodes are void.
     """
-    left: deque[EvaluationAttempt] = deque()
+    left: list[EvaluationAttempt] = []
     for attempt in plan:
         known = journal.records.get(attempt.key)
         if known is None or known["void"]:
@@ -111,25 +111,17 @@ async def evaluate(
         else:
             on_record(known)
 
-    async def work() -> None:
-        while left:
-            attempt = left.popleft()
-            try:
-                record = await run_attempt(attempt)
-            except EnvError as error:
-                record = await run_attempt(replace(attempt, lost=str(error)))
-            journal.append(record)
-            on_record(record)
-            breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None)
-            breaker.check()
+    async def one(attempt: EvaluationAttempt) -> None:
+        try:
+            record = await run_attempt(attempt)
+        except EnvError as error:
+            record = await run_attempt(replace(attempt, lost=str(error)))
+        journal.append(record)
+        on_record(record)
+        breaker.record(str(record["error"] or record["stop_reason"]) if record["void"] else None)
+        breaker.check()
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(max_concurrent, len(left)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await run_each(left, one, max_concurrent=max_concurrent)
     return [journal.records[attempt.key] for attempt in plan]
 
 
@@ -179,6 +171,7 @@ def _record(attempt: EvaluationAttempt, episode: Episode, backend: PolicyBackend
         "messages": [message.to_dict() for message in episode.messages],
         "trajectories": [
             {
+                "agent": trajectory.agent,
                 "prompt_ids": trajectory.prompt_ids,
                 "response_ids": trajectory.response_ids,
                 "response_mask": trajectory.response_mask,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +42,12 @@ class Journal:
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
         self._file.flush()
         self.records[record["key"]] = record
+
+    async def kept(self, key: str, make: Callable[[], Awaitable[Mapping[str, Any]]]) -> dict[str, Any]:
+        """Returns the record of a key; makes and adds it if there is none."""
+        if key not in self.records:
+            self.append({"key": key, **await make()})
+        return self.records[key]
 
     def close(self) -> None:
         """Closes the file."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from verl_agentic.data.export.logged_sessions import LoggedSession
+from verl_agentic.data.export.logged_sessions import LoggedSession, SessionLog
 from verl_agentic.data.export.row_filter import RowFilter
 
 
@@ -45,14 +45,17 @@ def best_of_groups(
     return kept
 
 
-def first_of_prompts(sessions: Iterable[LoggedSession], count: int, *, left_out: Counter[str]) -> list[LoggedSession]:
+def first_of_prompts(
+    log: SessionLog, sessions: Sequence[LoggedSession], count: int, *, left_out: Counter[str]
+) -> list[LoggedSession]:
     """Returns the first sessions of each prompt over all steps; a prompt is a task of a data source."""
     seen: Counter[tuple[str, ...]] = Counter()
     kept = []
-    for session in sessions:
+    for session, text in zip(sessions, log.prompts(sessions), strict=True):
         last = session.rows[-1]
-        # Without a task's id, the prompts of different groups cannot be compared.
-        prompt = (last["env"], last["data_source"], last["task_id"] or last["uid"])
+        # Without a task's id, the prompts of different groups cannot be compared. Several files may number their tasks
+        # from 0.
+        prompt = (last["env"], last["data_source"], last["task_id"] or last["uid"], text)
         seen[prompt] += 1
         if seen[prompt] <= count:
             kept.append(session)

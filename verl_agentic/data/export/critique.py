@@ -3,50 +3,100 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from verl_agentic.agent_loops.policies.best_of import QFunction
 from verl_agentic.data.datasets.preference_pairs import written_messages
+from verl_agentic.data.evaluation.journal import Journal, keep_settings
 from verl_agentic.data.export.logged_sessions import SessionLog
+from verl_agentic.data.export.sibling_records import StepValues
 from verl_agentic.data.export.step_tree import Step
+from verl_agentic.data.run_each import run_each
 from verl_agentic.errors import ScoringError, boundary
+from verl_agentic.registry import load_address
 from verl_agentic.types import Message
+
+AskCritic = Callable[[tuple[Sequence[Message], str]], Awaitable[Mapping[str, float]]]
+"""Asks for the `value` of a turn: the conversation before it, and its text. Raises ScoringError if the critic fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CritiquedValues:
-    """Returns `(1 - weight) * Q + weight * critique` for the steps of a state."""
+class Critic:
+    """A critic, and how it is asked."""
 
-    log: SessionLog
-    critic: QFunction
-    """Takes the conversation and the text of a turn; returns a value of the same scale as outcomes."""
-    weight: float
+    function: QFunction | str
+    """Takes the conversation and the text of a turn; returns a value of the same scale as outcomes. Or its address."""
+    weight: float = 0.5
+    """Weight of its value; that of the mean outcome is the rest."""
+    jobs: int = 8
+    """Turns at a time."""
+    journal: Path | None = None
+    """File of its values, from which a repeated export continues."""
+    asking: AbstractAsyncContextManager[AskCritic] | None = None
+    """Gives the function that asks it, here or elsewhere. None: `asking_here`."""
 
-    def __call__(self, steps: Sequence[Step]) -> list[float]:
-        """Asks the critic about all steps at once. Raises ScoringError if it fails."""
-        return asyncio.run(self._values(steps))
+    @contextlib.contextmanager
+    def values(self, log: SessionLog, *, settings: Mapping[str, str]) -> Iterator[StepValues]:
+        """Yields the function that returns `(1 - weight) * Q + weight * value` of steps.
 
-    async def _values(self, steps: Sequence[Step]) -> list[float]:
-        verdicts = await asyncio.gather(*(self._ask(step) for step in steps))
-        return [
-            (1 - self.weight) * step.value + self.weight * verdict
-            for step, verdict in zip(steps, verdicts, strict=True)
-        ]
+        Args:
+            log: of the steps.
+            settings: of the export; a journal of others is refused.
+        """
+        kept = Journal(self.journal) if self.journal is not None else None
+        if kept is not None:
+            settings = {**settings, "critic": str(self.function)}
+            keep_settings(kept.path.with_suffix(".settings.json"), settings, has_begun=bool(kept.records))
+        loop, used = asyncio.new_event_loop(), contextlib.AsyncExitStack()
+        try:
+            ask = loop.run_until_complete(used.enter_async_context(self.asking or asking_here(self.function)))
 
-    async def _ask(self, step: Step) -> float:
-        sample = self.log.sample(step.session)
-        before = replace(sample, turns=tuple(turn for turn in sample.turns if turn.index < step.turn))
-        (now,) = (turn for turn in sample.turns if turn.index == step.turn)
-        told = [
-            Message(message["role"], message.get("text", message.get("content", "")), name=message.get("name", ""))
-            for message in written_messages(before)
-        ]
+            async def value(step: Step) -> float:
+                question = _question(log, step)
+                answer = await (kept.kept(_key(step), lambda: ask(question)) if kept else ask(question))
+                return (1 - self.weight) * step.value + self.weight * answer["value"]
+
+            yield lambda steps: loop.run_until_complete(run_each(steps, value, max_concurrent=self.jobs))
+        finally:
+            loop.run_until_complete(used.aclose())
+            loop.close()
+            if kept is not None:
+                kept.close()
+
+
+@contextlib.asynccontextmanager
+async def asking_here(function: QFunction | str) -> AsyncIterator[AskCritic]:
+    """Yields the function that asks a critic, or the one at an address, in this process."""
+    critic = load_address(function, what="the critic") if isinstance(function, str) else function
+
+    async def ask(question: tuple[Sequence[Message], str]) -> dict[str, float]:
         with boundary(ScoringError, "the critic"):
-            value = self.critic([*sample.prompt, *told], now.text)
+            value = critic(*question)
             value = float(await value if inspect.isawaitable(value) else value)
             if not math.isfinite(value):
                 raise ValueError(f"a value must be a finite number, got {value}")
-            return value
+            return {"value": value}
+
+    yield ask
+
+
+def _key(step: Step) -> str:
+    row = step.session.own_rows[0]
+    return "/".join(str(row[name]) for name in ("split", "step", "uid", "session")) + f"/{step.turn}"
+
+
+def _question(log: SessionLog, step: Step) -> tuple[list[Message], str]:
+    sample = log.sample(step.session)
+    before = replace(sample, turns=tuple(turn for turn in sample.turns if turn.index < step.turn))
+    (now,) = (turn for turn in sample.turns if turn.index == step.turn)
+    told = [
+        Message(message["role"], message.get("text", message.get("content", "")), name=message.get("name", ""))
+        for message in written_messages(before)
+    ]
+    return [*sample.prompt, *told], now.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from verl_agentic.agent_loops.policies.best_of import QFunction
 from verl_agentic.data.export.choose_sessions import best_of_groups, first_of_prompts, passing
-from verl_agentic.data.export.critique import CritiquedValues
+from verl_agentic.data.export.critique import Critic
 from verl_agentic.data.export.logged_sessions import COLUMNS, LoggedSession, SessionLog, open_sessions
 from verl_agentic.data.export.row_filter import RowFilter
 from verl_agentic.data.export.row_records import reward_parts, row_records
@@ -21,15 +21,15 @@ from verl_agentic.data.export.shapes import SHAPES
 from verl_agentic.data.export.sibling_records import (
     OUTCOME,
     STEP,
+    StepValues,
     mean_outcomes,
     pair_records,
     step_pair_records,
     step_records,
 )
 from verl_agentic.data.export.write_records import write_records
-from verl_agentic.data.stored_samples import Split
+from verl_agentic.data.stored_samples import EPISODES, Split
 from verl_agentic.errors import ConfigError, DataError
-from verl_agentic.registry import load_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,8 @@ class ExportOptions:
     """Pairs whose values differ by at most this are left out."""
     continuations: int = 4
     """Minimum number of sessions that continue from a step with a value."""
-    critic: QFunction | str | None = None
-    """Judges steps: a function, or its address."""
-    critic_weight: float = 0.5
+    critic: Critic | None = None
+    """Judges steps."""
 
     @property
     def compares_steps(self) -> bool:
@@ -69,10 +68,16 @@ class ExportOptions:
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ConfigError(f"{name} must be positive, got {number}")
-        if not 0 <= self.critic_weight <= 1:
-            raise ConfigError(f"critic_weight lies between 0 and 1, got {self.critic_weight}; scale it")
+        if self.critic is not None and not 0 <= self.critic.weight <= 1:
+            raise ConfigError(f"the weight of a critic lies between 0 and 1, got {self.critic.weight}; scale it")
         if self.by == STEP and (self.shape != "pairs" or self.best is not None):
             raise ConfigError(f"by=step makes pairs of steps, got shape {self.shape}, best={self.best}; change it")
+        without_effect = {
+            "gap": self.gap != 0 and self.shape != "pairs",
+            "continuations": self.continuations != ExportOptions.continuations and not self.compares_steps,
+        }
+        if unused := [name for name, is_unused in without_effect.items() if is_unused]:
+            raise ConfigError(f"{unused[0]} has no effect, got shape {self.shape} by {self.by}; drop it")
         if self.critic is not None and not self.compares_steps:
             raise ConfigError(f"a critic judges steps, got shape {self.shape} by {self.by}; drop it")
         if self.where is not None:
@@ -99,17 +104,26 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         options: shape and choice.
 
     Raises:
-        ConfigError: an option is wrong. DataError: the log cannot be read, a mask in it is wrong, or no record is left.
+        ConfigError: an option is wrong, or `out` is the file of an evaluation.
+        DataError: the log cannot be read, a mask in it is wrong, or no record is left.
     """
     options.check()
+    if out.name == EPISODES:
+        raise ConfigError(f"--out would replace the file of an evaluation, got {out}; choose another name")
     left_out: Counter[str] = Counter()
-    with open_sessions(run_dir) as log:
+    critic = options.critic
+    with open_sessions(run_dir) as log, contextlib.ExitStack() as used:
         sessions = _chosen(log, options, left_out)
         parts = reward_parts(sessions) if options.shape == "rows" else []
-        records = _records(log, sessions, options, parts, left_out)
+        values = mean_outcomes
+        if critic is not None:
+            values = used.enter_context(critic.values(log, settings={"run_dir": str(run_dir.resolve())}))
+        records = _records(log, sessions, options, parts, values, left_out)
         first = next(records, None)
         if first is None:
-            raise DataError(f"no record is left for {out}, got {_told(left_out) or 'no branch points'}; choose more")
+            raise DataError(
+                f"no record is left for {out}, got {_told(left_out) or 'no row left out'}; {_needed(options)}"
+            )
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
     return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=+left_out)
@@ -124,7 +138,7 @@ def _chosen(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> 
     if options.best is not None:
         sessions = best_of_groups(sessions, options.best, by=options.by, left_out=left_out)
     if options.per_prompt is not None:
-        sessions = first_of_prompts(sessions, options.per_prompt, left_out=left_out)
+        sessions = first_of_prompts(log, sessions, options.per_prompt, left_out=left_out)
     return sessions
 
 
@@ -133,12 +147,10 @@ def _records(
     sessions: list[LoggedSession],
     options: ExportOptions,
     parts: list[str],
+    values: StepValues,
     left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     if options.compares_steps:
-        critic, weight = options.critic, options.critic_weight
-        critic = load_address(critic, what="the critic") if isinstance(critic, str) else critic
-        values = mean_outcomes if critic is None else CritiquedValues(log=log, critic=critic, weight=weight)
         make = step_records if options.shape == "steps" else step_pair_records
         gap = {} if options.shape == "steps" else {"min_gap": options.gap}
         count = options.continuations
@@ -146,6 +158,21 @@ def _records(
     if options.shape == "pairs":
         return pair_records(log, sessions, by=options.by, min_gap=options.gap, left_out=left_out)
     return row_records(log, sessions, shape=options.shape, parts=parts, left_out=left_out)
+
+
+def _needed(options: ExportOptions) -> str:
+    """Returns what a record of the shape needs."""
+    if options.shape == "steps":
+        return f"a step is a turn that {options.continuations} sessions share; lower --continuations"
+    if options.shape == "pairs":
+        of = (
+            f"two turns of one state that {options.continuations} sessions share each"
+            if options.by == STEP
+            else "two attempts at one prompt"
+        )
+        what = "value" if options.by == STEP else options.by
+        return f"a pair needs {of}, and their {what} must differ by more than {options.gap:g}"
+    return "change --where, --split, --best or --per-prompt"
 
 
 def _told(left_out: Counter[str]) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import math
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,14 @@ from verl_agentic.rewards.sample_row import from_columns
 from verl_agentic.trajectory_log.reader import RunLog
 from verl_agentic.trajectory_log.schema import SUMMARY
 from verl_agentic.trajectory_log.secrets import WITHHELD
+from verl_agentic.trajectory_log.writer import FOLDER
 
+logger = logging.getLogger(__name__)
 MAPS = ("numbers", "score")
 """Columns of numbers by name, in conditions and values."""
 COLUMNS = frozenset({*SUMMARY["trajectories"], *SUMMARY["updates"], *MAPS, "guided", "branched"})
 """Columns of a session's rows, for conditions."""
+_READ_ROWS = 1_024
 TOKENS = ("prompt_ids", "response_ids", "response_mask", "turn_ids", "rollout_log_probs", "token_rewards", "segments")
 
 
@@ -65,21 +71,32 @@ class SessionLog:
         Args:
             split: None takes training, or else validation and evaluations.
             left_out: counts rows of other sessions by reason: void ones, those that the audit found different from
-                what the policy did, and those of the other split.
+                what the policy did, incomplete ones, and those of the other split.
         """
-        lines = [{**row, "line": line} for line, row in enumerate(self._log.summaries.to_pylist())]
-        wanted = split or ("train" if any(row["split"] == "train" for row in lines) else "val")
-        numbers = self._log.records(range(len(lines)), MAPS)
-        rows = [_with_maps(row, maps) for row, maps in zip(lines, numbers, strict=True)]
+        splits, loops = (self._log.summaries[name].unique().to_pylist() for name in ("split", "loop"))
+        wanted = split or ("train" if "train" in splits else "val")
+        if split is None and wanted == "val" and loops != ["evaluate"]:
+            logger.warning("the run has no training rows yet, so its validation rows are exported; pass --split")
         found = []
-        for _, members in groupby(rows, key=lambda row: (row["split"], row["step"], row["uid"], row["session"])):
-            session = tuple(members)
+        for _, members in groupby(
+            self._rows(), key=lambda row: (row["split"], row["step"], row["uid"], row["session"])
+        ):
+            logged = list(members)
+            session = tuple({**row, "score": logged[-1]["score"]} for row in logged)  # only the last row has it
             reason = _reason(session, wanted)
             if reason:
                 left_out[reason] += len(session)
             else:
                 found.append(LoggedSession(rows=session))
         return found
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yields `COLUMNS` and `line` of all rows."""
+        batches = self._log.summaries.to_batches(max_chunksize=_READ_ROWS)
+        lines = chain.from_iterable(batch.to_pylist() for batch in batches)
+        numbers = self._log.records(range(self._log.summaries.num_rows), MAPS)
+        for line, (row, maps) in enumerate(zip(lines, numbers, strict=True)):
+            yield _with_maps({**row, "line": line}, maps)
 
     def tokens(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any] | None]:
         """Yields `TOKENS` of rows; None for a row with a secret, whose tokens the log withholds.
@@ -93,6 +110,11 @@ class SessionLog:
             else:
                 _check(row, record)
                 yield record
+
+    def prompts(self, sessions: Sequence[LoggedSession]) -> Iterator[str]:
+        """Yields the conversation of each session before its first turn; empty if its last row was left out."""
+        for record in self._log.records([session.rows[-1]["line"] for session in sessions], ("prompt",)):
+            yield repr(record["prompt"])
 
     def sample(self, session: LoggedSession) -> Sample:
         """Returns the texts of a session. Raises DataError for sessions of other loops than `env_agent`."""
@@ -109,9 +131,11 @@ def open_sessions(run_dir: Path) -> Iterator[SessionLog]:
     """Opens the log of a run, or of all evaluations at or below a folder.
 
     Raises:
-        ConfigError: the folder has both. DataError: it has neither, or no episode with exact token ids.
+        ConfigError: the folder has both, or logs of several tokenizers.
+        DataError: it has neither, or no episode with exact token ids.
     """
     folders = evaluation_folders(run_dir) if run_dir.is_dir() else []
+    _check_tokenizers(folders or {path.parent.parent for path in run_dir.rglob(f"{FOLDER}/trajectories-*.arrows")})
     if not folders:
         yield SessionLog(RunLog(run_dir))
         return
@@ -121,10 +145,30 @@ def open_sessions(run_dir: Path) -> Iterator[SessionLog]:
         yield SessionLog(RunLog(write_evaluation_run(run_dir, Path(folder), only_exact=True)))
 
 
+def _check_tokenizers(folders: Iterable[Path]) -> None:
+    """Raises ConfigError if logs have ids of different tokenizers."""
+    first: dict[str, Path] = {}
+    files = sorted(path for folder in folders if (path := folder / "tokenizer" / "tokenizer.json").is_file())
+    for path in files if len(files) > 1 else ():
+        written = json.loads(path.read_text(encoding="utf-8"))
+        added = {token["content"]: token["id"] for token in written.get("added_tokens") or ()}
+        first.setdefault(json.dumps([written["model"].get("vocab"), added], sort_keys=True), path)
+    if len(first) > 1:
+        raise ConfigError(
+            f"one export has ids of one tokenizer, got {', '.join(map(str, first.values()))}; export each log alone"
+        )
+
+
 def _with_maps(row: Mapping[str, Any], maps: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row with numbers by name, and whether it is guided or branched."""
-    named = {name: dict(maps[name] or ()) for name in MAPS}
-    return {**row, **named, **{name: bool(named["numbers"].get(name)) for name in ("guided", "branched")}}
+    """Returns a row with numbers by name, and whether it is guided or branched; only finite numbers are known."""
+    named = {name: _known(dict(maps[name] or ())) for name in MAPS}
+    return {**_known(row), **named, **{name: bool(named["numbers"].get(name)) for name in ("guided", "branched")}}
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def _reason(session: Sequence[Mapping[str, Any]], split: str) -> str:
@@ -135,6 +179,8 @@ def _reason(session: Sequence[Mapping[str, Any]], split: str) -> str:
         return "void"
     if any(row["breach"] for row in session):
         return "different from what the policy did (audit)"
+    if session[-1]["place"] != "last" or [row["index"] for row in session] != [*range(len(session))]:
+        return "of episodes with lost or repeated rows"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from verl_agentic.data.export.choose_sessions import with_values
@@ -16,7 +16,8 @@ STEP = "step"
 OUTCOME = "acc"
 _Member = tuple[float, LoggedSession, Mapping[str, Any]]
 StepValues = Callable[[Sequence[Step]], Sequence[float]]
-"""The values of all steps of a state."""
+"""The values of steps."""
+_STATES_AT_ONCE = 64
 
 
 def mean_outcomes(steps: Sequence[Step]) -> list[float]:
@@ -51,11 +52,11 @@ def step_pair_records(
     left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yields the best and the worst turn of each state, if their values differ by more than `min_gap`."""
-    for steps in _states(log, sessions, min_continuations=min_continuations, left_out=left_out):
-        if len(steps) > 1:
-            sides = [(value, step.ids, step.mask) for value, step in zip(values(steps), steps, strict=True)]
-            first = steps[0]
-            yield from _pair(sides, first.session, prompt_ids=first.state_ids, turn=first.turn, min_gap=min_gap)
+    states = _states(log, sessions, min_continuations=min_continuations, left_out=left_out)
+    for steps, found in _with_values((steps for steps in states if len(steps) > 1), values):
+        sides = [(value, step.ids, step.mask) for value, step in zip(found, steps, strict=True)]
+        first = steps[0]
+        yield from _pair(sides, first.session, prompt_ids=first.state_ids, turn=first.turn, min_gap=min_gap)
 
 
 def step_records(
@@ -67,8 +68,9 @@ def step_records(
     left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """Yields each turn with its value as `outcome`: a label for process reward models."""
-    for steps in _states(log, sessions, min_continuations=min_continuations, left_out=left_out):
-        for value, step in zip(values(steps), steps, strict=True):
+    states = _states(log, sessions, min_continuations=min_continuations, left_out=left_out)
+    for steps, found in _with_values(states, values):
+        for value, step in zip(found, steps, strict=True):
             yield {
                 "prompt_ids": step.state_ids,
                 "response_ids": step.ids,
@@ -83,8 +85,19 @@ def step_records(
 def _states(
     log: SessionLog, sessions: Sequence[LoggedSession], *, min_continuations: int, left_out: Counter[str]
 ) -> Iterator[list[Step]]:
-    for group in _groups(log, sessions, by=OUTCOME, left_out=left_out, only_whole=False):
+    # A greedy baseline or a script is no sample, and would shift the mean outcome.
+    sampled = [session for session in sessions if session.rows[-1]["role"] == "policy"]
+    others = sum(len(session.rows) for session in sessions) - sum(len(session.rows) for session in sampled)
+    left_out["that the policy did not sample (role)"] += others
+    for group in _groups(log, sampled, by=OUTCOME, left_out=left_out, only_whole=False):
         yield from branch_points(group, min_continuations=min_continuations)
+
+
+def _with_values(states: Iterator[list[Step]], values: StepValues) -> Iterator[tuple[list[Step], Sequence[float]]]:
+    """Yields the steps of each state with their values, which are asked for many states at a time."""
+    while chunk := list(islice(states, _STATES_AT_ONCE)):
+        found = iter(values([step for steps in chunk for step in steps]))
+        yield from ((steps, list(islice(found, len(steps)))) for steps in chunk)
 
 
 def _groups(

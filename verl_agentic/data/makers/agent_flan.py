@@ -4,9 +4,10 @@
 the format of the chat template. `negative` has tools that do not fit, a value that is missing, or no tools at all, and
 its answer makes no call.
 
-Paper: https://arxiv.org/abs/2403.12881 (Agent-FLAN, section 3)
+Paper: https://arxiv.org/abs/2403.12881 (Agent-FLAN: agent data as chat, and negative samples)
 
-Deviations: solutions of `function_calling` instead of those of a model; a model may reword the requests.
+Deviations: solutions of `function_calling` instead of those of a model; a model may reword the requests. Shares are
+those of the classes, not of the capabilities (reasoning, retrieval, understanding, instruction following).
 """
 
 from __future__ import annotations

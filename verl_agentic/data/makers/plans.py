@@ -1,6 +1,6 @@
 """Plans and first reasoning steps for questions, without any call of a tool (first-order action synthesis, FAS).
 
-Paper: https://arxiv.org/abs/2509.13310 (AgentFounder, section 3: planning and reasoning actions)
+Paper: https://arxiv.org/abs/2509.13310 (AgentFounder: planning actions and reasoning actions)
 """
 
 from __future__ import annotations

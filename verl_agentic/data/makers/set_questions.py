@@ -3,7 +3,8 @@
 Every constraint matters: without it, the answers change. So no constraint is a shortcut. The facts are those of the
 generated world of `browse`, whose rows the questions are, or those of a file.
 
-Papers: https://arxiv.org/abs/2507.15061 (WebShaper, section 3), https://arxiv.org/abs/2504.12516 (BrowseComp)
+Papers: https://arxiv.org/abs/2507.15061 (WebShaper: knowledge projections, layer-wise expansion),
+https://arxiv.org/abs/2504.12516 (BrowseComp)
 
 Deviations: texts come from templates, and a model may reword them.
 """
@@ -15,8 +16,9 @@ import hashlib
 import importlib
 import json
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from verl_agentic.data.making.set_algebra import (
     expand,
     fault,
     names_in,
+    solve,
 )
 from verl_agentic.data.prepare import read_records
 from verl_agentic.env_package import load_env_package
@@ -41,6 +44,8 @@ from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.settings import Settings, setting
 
 _TRIES = 200
+_SHOWN = 5
+"""Results that a search of `browse` shows by default."""
 _REWORD = (
     "Say the following question in natural words. Keep all conditions and every name as it is, and answer with the "
     "question alone.\n\n{}"
@@ -59,6 +64,8 @@ class _World:
     """Value -> its text."""
     corpus: str = ""
     """Corpus of `browse`; empty for facts of a file."""
+    search: Callable[[str], Sequence[str]] | None = None
+    """Text -> titles of pages that a search shows; None for facts of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +108,7 @@ class SetQuestionsMaker(Settings):
             for _ in range(self.layers if query else 0):
                 assert query is not None
                 query = expand(world.facts, rng, query, avoid=frozenset({thing}), max_parts=self.max_parts)
-            if query is not None and fault(world.facts, query) is None:
+            if query is not None and fault(world.facts, query) is None and _is_findable(world, query):
                 break
         else:
             raise RefusedError(f"no question after {_TRIES} draws: there are {len(things)} things")
@@ -148,7 +155,7 @@ def _world(path: str) -> _World:
 
 def _browse_world() -> _World:
     package = load_env_package("browse").make_env.__module__.rpartition(".")[0]
-    world = importlib.import_module(f"{package}.world")
+    world, library = (importlib.import_module(f"{package}.{name}") for name in ("world", "library"))
     rows = []
     for thing in world.make_world().things.values():
         rows += [Fact(subject=thing.name, relation=key, object=target) for key, target in thing.links.items()]
@@ -166,7 +173,8 @@ def _browse_world() -> _World:
             for thing in world.make_world().things.values()
             for fact, value in thing.facts.items()
         },
-        corpus=importlib.import_module(f"{package}.library").WORLD,
+        corpus=library.WORLD,
+        search=lambda text: [page.title for page in library.world_index().search(text, top_k=_SHOWN)],
     )
 
 
@@ -187,15 +195,44 @@ def _clause(world: _World, query: Query) -> str:
     return f"is {_text(world, query)}"
 
 
+def _steps(world: _World, query: Query) -> Iterator[tuple[str, str]]:
+    """Yields searches and pages that lead from the named things to the answer."""
+    if isinstance(query, Named):
+        if query.name in world.facts.things:
+            yield from (("search", query.name), ("open", query.name))
+        return
+    parts = query.parts if isinstance(query, Intersection | AnyOf) else (query,)
+    for part in parts:
+        yield from _steps(world, part.of if isinstance(part, Projection) else part)
+    if not (isinstance(query, Projection) and query.is_forward):  # else the page has a link
+        yield "search", " ".join(_clause(world, _solved(world, part)) for part in parts)
+    yield from (("open", name) for name in solve(world.facts, query))
+
+
+def _solved(world: _World, query: Query) -> Query:
+    """Returns a constraint on the name of the thing that it describes."""
+    if not isinstance(query, Projection):
+        return query
+    (name,) = solve(world.facts, query.of)
+    return replace(query, of=Named(name=name))
+
+
+def _is_findable(world: _World, query: Query) -> bool:
+    """Returns whether each search of the solution shows the page that is opened after it."""
+    if world.search is None:
+        return True
+    pairs = pairwise(_steps(world, query))
+    return all(name in world.search(text) for (action, text), (_, name) in pairs if action == "search")
+
+
 def _row(world: _World, text: str, query: Query, answer: str) -> Record:
     extra = {
         "task_id": f"set-{hashlib.sha256(text.encode()).hexdigest()[:10]}",
         "query": json.dumps(to_json(query), ensure_ascii=False),
     }
     if world.corpus:
-        names = [name for name in [*names_in(query), answer] if name in world.facts.things]
-        steps = [step for name in names for step in (["search", name], ["open", name])]
-        extra |= {"corpus": world.corpus, "kind": "name", "steps": json.dumps(steps), "env": "browse"}
+        steps = json.dumps(list(dict.fromkeys(_steps(world, query))))
+        extra |= {"corpus": world.corpus, "kind": "name", "steps": steps, "env": "browse"}
     return {
         "data_source": "browse" if world.corpus else "set_questions",
         "prompt": [{"role": "user", "content": f"{text}\n\n{_FORM}"}],

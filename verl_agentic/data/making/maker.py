@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verl_agentic.errors import ConfigError
+from verl_agentic.errors import ConfigError, EnvError
 from verl_agentic.rewards.models.chat_model import ChatModel
 from verl_agentic.settings import did_you_mean, read_settings
 from verl_agentic.types import Message
@@ -23,7 +23,7 @@ class RefusedError(Exception):
     """A candidate cannot be made; the text is the reason."""
 
 
-class NoReplyError(Exception):
+class NoReplyError(EnvError):
     """The model gave no reply; the candidate is made again when the command is repeated."""
 
 
@@ -38,7 +38,11 @@ class Candidate:
 
 
 class Maker(Protocol):
-    """A kind of data: a subclass of `Settings`, whose fields are the options of the kind."""
+    """A kind of data: a subclass of `Settings`, whose fields are the options of the kind.
+
+    `KEEPS_NEAR = True` keeps rows that are nearly equal to rows of the same file. `write_beside(out, rows)` is called
+    with the rows that were written.
+    """
 
     def make(self, *, seed: int, n: int, model: ChatModel | None) -> Iterable[Candidate]:
         """Returns `n` candidates, or fewer if there are no more; equal arguments give equal keys.

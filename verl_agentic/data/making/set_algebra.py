@@ -1,6 +1,6 @@
 """Questions as set algebra over facts: projections of a relation, intersections and unions.
 
-Paper: https://arxiv.org/abs/2507.15061 (WebShaper, section 3)
+Paper: https://arxiv.org/abs/2507.15061 (WebShaper: knowledge projections, their union and intersection)
 """
 
 from __future__ import annotations

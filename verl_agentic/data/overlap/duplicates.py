@@ -17,7 +17,7 @@ def first_copies(keys: Hashes) -> Ints:
     A row without ground truth and hidden fields has the same task as any row with its prompt.
 
     Args:
-        keys: [N, 2] keys of prompt and answer, in the order of the rows.
+        keys: [N, 3] keys of prompt, answer and words, in the order of the rows.
     """
     rows = np.arange(len(keys))
     same_both, same_prompt = _first_of(keys), _first_of(keys[:, :1])
@@ -27,6 +27,18 @@ def first_copies(keys: Hashes) -> Ints:
     first = np.minimum(same_both, first_open[same_prompt])
     first[is_open] = same_prompt[is_open]
     return np.where(first < rows, first, -1)
+
+
+def exact_pairs(keys: Hashes) -> Ints:
+    """Returns pairs that connect all rows with the same task, [P, 2]; arguments as for `first_copies`.
+
+    A row without ground truth and hidden fields connects all rows with its prompt.
+    """
+    rows, same_prompt, is_open = np.arange(len(keys)), _first_of(keys[:, :1]), keys[:, 1] == 0
+    open_of_prompt = np.full(len(keys), -1, dtype=np.int64)
+    open_of_prompt[same_prompt[is_open]] = rows[is_open]
+    others = np.concatenate([first_copies(keys), open_of_prompt[same_prompt]])
+    return np.stack([np.tile(rows, 2), others], axis=1)[others >= 0]
 
 
 def num_other_answers(keys: Hashes) -> int:
@@ -41,7 +53,7 @@ def near_candidates(bands: Hashes, keys: Hashes, is_excluded: np.ndarray) -> Int
 
     Args:
         bands: [N, B], see `ngrams.bands_of`.
-        keys: [N, 2] keys of prompt and answer.
+        keys: [N, 3] keys of prompt, answer and words.
         is_excluded: [N] rows that are left out.
     """
     rows = np.flatnonzero((bands[:, 0] != 0) & ~is_excluded)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from verl_agentic.data.overlap.chunks import Chunk, chunks_of
-from verl_agentic.data.overlap.duplicates import first_copies, near_candidates, num_other_answers
+from verl_agentic.data.overlap.duplicates import exact_pairs, first_copies, near_candidates, num_other_answers
 from verl_agentic.data.overlap.ngrams import Hashes, similarity
 from verl_agentic.data.overlap.row_task import RowTask
 from verl_agentic.data.overlap.summary import ChunkSummary, Grams, Ints, SpanIndex, read_grams, read_tasks, summarise
@@ -50,6 +50,8 @@ class Overlaps:
     """[N] index in `KINDS`, or -1."""
     others: Ints
     """[N] the row that is repeated, or -1."""
+    pairs: Ints
+    """[P, 2] rows that repeat each other, exactly or nearly; a row may be in several."""
     sources: Sequence[str]
     """[N] `data_source` of each row."""
     other_answers: int
@@ -131,8 +133,8 @@ def find_overlaps(
         read = [*old, *new][: len(summaries)]
         sizes = [len(summary.sources) for summary in summaries]
         num_against = sum(sizes[: len(old)])
-        keys = np.concatenate([np.zeros((0, 2), np.uint64), *(summary.keys for summary in summaries)])
-        kinds, others = _compare(summaries, keys, num_against, partial(_similarities, read, sizes, common, pool))
+        keys = np.concatenate([np.zeros((0, 3), np.uint64), *(summary.keys for summary in summaries)])
+        kinds, others, pairs = _compare(summaries, keys, num_against, partial(_similarities, read, sizes, common, pool))
     return Overlaps(
         files=paths,
         starts=_starts(chunks, sizes),
@@ -141,6 +143,7 @@ def find_overlaps(
         chunk_starts=np.cumsum([0, *sizes]),
         kinds=kinds,
         others=others,
+        pairs=pairs,
         sources=[source for summary in summaries for source in summary.sources],
         other_answers=num_other_answers(keys),
         common=common,
@@ -151,21 +154,22 @@ def find_overlaps(
 
 def _compare(
     summaries: Sequence[ChunkSummary], keys: Hashes, num_against: int, similarities: Callable[[Ints], np.ndarray]
-) -> tuple[np.ndarray, Ints]:
-    """Returns the kind of each row and the row that it repeats."""
+) -> tuple[np.ndarray, Ints, Ints]:
+    """Returns the kind of each row, the row that it repeats, and all exact and near pairs."""
     others = first_copies(keys)
     kinds = np.where(others >= 0, 0, -1).astype(np.int8)
     bands = np.concatenate([np.zeros((0, 20), np.uint64), *(summary.bands for summary in summaries)])
     pairs = near_candidates(bands, keys, kinds >= 0)
     pairs = pairs[pairs[:, 0] >= num_against]
-    pairs = pairs[similarities(pairs) >= SIMILARITY][::-1]  # the first pair of a row is written last
+    pairs = pairs[similarities(pairs) >= SIMILARITY][::-1]  # the first pair of a row is written last,
+    pairs = pairs[np.argsort(pairs[:, 1] < num_against, kind="stable")]  # and after others the first of `against`
     kinds[pairs[:, 0]], others[pairs[:, 0]] = 1, pairs[:, 1]
     spans = np.concatenate([np.zeros(0, np.int64), *(summary.span_rows for summary in summaries)])
     rows = np.flatnonzero((kinds < 0) & (spans >= 0))
     rows = rows[rows >= num_against]
     kinds[rows], others[rows] = 2, spans[rows]
     kinds[:num_against], others[:num_against] = -1, -1
-    return kinds, others
+    return kinds, others, np.concatenate([exact_pairs(keys), pairs])
 
 
 def _similarities(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ _WORD_OR_CHARACTER = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _OPERATORS = re.compile(r"[-+*/<>=^]+")
 _OPERAND_BEFORE = re.compile(r"(?:[\d)]|\b[^\W\d_]) *$")
 _OPERAND_AFTER = re.compile(r" *[\d(.]| *[^\W\d_]\b")
+# A drawing, such as a maze or brackets, and not punctuation between words.
+_DRAWING = re.compile(r"[^\w\s](?:\s?[^\w\s]){3,}")
+_SIGNS = frozenset({"Sm", "So"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +34,11 @@ class RowTask:
     """The parts of a row that are compared."""
 
     words: Sequence[str]
-    """Of all messages before the first one of the assistant, without system messages, in normal form."""
+    """Of the prompt without system messages, in normal form."""
     prompt_key: int
-    """64-bit digest of the words and of the operators between operands: `3 - 5` is not `3 + 5`."""
+    """64-bit digest of the words and of `_symbols`: `3 - 5` is not `3 + 5`."""
+    words_key: int
+    """64-bit digest of the words."""
     answer_key: int
     """64-bit digest of the ground truth and the hidden fields of the task; 0 if the row has none."""
     source: str
@@ -54,7 +60,8 @@ def task_of_record(record: Mapping[str, Any], where: str) -> RowTask:
     answer = _answer(record, where)
     return RowTask(
         words=found,
-        prompt_key=_digest(" ".join([*found, "\0", *_operations(text)])),
+        prompt_key=_digest(" ".join([*found, "\0", *_symbols(text)])),
+        words_key=_digest(" ".join(found)),
         answer_key=_digest(answer) if answer else 0,
         source=str(record.get("data_source") or ""),
     )
@@ -67,7 +74,10 @@ def words_of(text: str) -> list[str]:
 
 
 def prompt_text(record: Mapping[str, Any], where: str) -> str:
-    """Returns the text of the messages before the first one of the assistant. Raises DataError without one."""
+    """Returns the text of the prompt: of `messages`, what is before the first message of the assistant.
+
+    Raises DataError without one.
+    """
     name = next((name for name in ("prompt", "messages", "question", "text") if record.get(name)), None)
     if name is None:
         raise DataError(
@@ -78,11 +88,11 @@ def prompt_text(record: Mapping[str, Any], where: str) -> str:
         return value
     if not isinstance(value, Sequence) or not all(isinstance(message, Mapping) for message in value):
         raise DataError(f"{where}: {name} must be a text or a list of messages, got {str(value)[:80]!r}; write it so")
-    asked: list[Mapping[str, Any]] = []
-    for message in value:
-        if message.get("role") == "assistant":
-            break
-        asked.append(message)
+    by_policy = [number for number, message in enumerate(value) if message.get("role") == "assistant"]
+    # Examples in a prompt are turns of the assistant, too. What it ends with is the beginning of an answer.
+    if by_policy and (name != "prompt" or by_policy[-1] == len(value) - 1):
+        value = value[: by_policy[-1 if name == "prompt" else 0]]
+    asked: list[Mapping[str, Any]] = list(value)
     # The same question below another system prompt is the same task.
     own = [message for message in asked if message.get("role") != "system"] or asked
     return "\n".join(_content(message) for message in own)
@@ -97,22 +107,38 @@ def _content(message: Mapping[str, Any]) -> str:
 
 def _answer(record: Mapping[str, Any], where: str) -> str:
     """Returns the ground truth and the hidden fields as text; empty without any."""
-    truth = ground_truth_of(record.get("reward_model"), where)
+    truth = _plain(ground_truth_of(record.get("reward_model"), where))
     extra = extra_of(record.get("extra_info"), where)
-    hidden = {key: value for key, value in extra.items() if key not in BOOKKEEPING and value not in ({}, [], "")}
+    hidden = _plain({key: value for key, value in extra.items() if key not in BOOKKEEPING})
     if truth in (None, "") and not hidden:
         return ""
-    return json.dumps([truth.strip() if isinstance(truth, str) else truth, hidden], sort_keys=True, default=str)
+    is_number = isinstance(truth, int | float) and not isinstance(truth, bool)
+    truth = str(truth).strip() if is_number or isinstance(truth, str) else truth
+    return json.dumps([truth, hidden], sort_keys=True, default=str)
 
 
-def _operations(text: str) -> list[str]:
-    """Returns the operators between operands; other such characters are punctuation."""
-    operations = []
+def _plain(value: Any) -> Any:
+    """Returns a value as it would be in any file: parquet adds empty keys, and makes integers floats."""
+    if isinstance(value, Mapping):
+        plain = {key: _plain(item) for key, item in value.items()}
+        return {key: item for key, item in plain.items() if item is not None and item not in ({}, [], "")}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _symbols(text: str) -> list[str]:
+    """Returns the operators between operands, drawings and signs; other such characters are punctuation."""
+    symbols = []
     for found in _OPERATORS.finditer(text):
         before = text[max(0, found.start() - 9) : found.start()]
         if _OPERAND_AFTER.match(text, found.end()) and _OPERAND_BEFORE.search(before):
-            operations.append(found[0])
-    return operations
+            symbols.append(found[0])
+    drawings = ("".join(found.split()) for found in _DRAWING.findall(text))
+    symbols += [drawing for drawing in drawings if len(set(drawing)) > 1]
+    if not text.isascii():
+        symbols += [char for char in text if not char.isascii() and unicodedata.category(char) in _SIGNS]
+    return symbols
 
 
 def _digest(text: str) -> int:

@@ -10,6 +10,8 @@ import numpy as np
 
 from verl_agentic.data.overlap.chunks import chunks_of
 from verl_agentic.data.overlap.find_overlaps import find_overlaps
+from verl_agentic.data.overlap.summary import Ints
+from verl_agentic.data.parquet import extra_of
 from verl_agentic.errors import ConfigError
 from verl_agentic.sampling.prompts.difficulty import pass_rates_of
 from verl_agentic.sampling.prompts.pass_rates import Floats
@@ -33,12 +35,9 @@ def choose_sft(path: Path, *, share: float, rates_N: Floats | None = None, seed:
     """
     if not 0 < share < 1:
         raise ConfigError(f"the share of SFT is between 0 and 1, got {share}; for example 0.3")
-    others = find_overlaps([path], jobs=jobs).others
-    groups = np.arange(len(others))
-    for row in np.flatnonzero(others >= 0):
-        groups[row] = groups[others[row]]
-    _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    rates = np.full(len(others), np.nan) if rates_N is None else rates_N
+    found = find_overlaps([path], jobs=jobs)
+    _, groups, sizes = np.unique(_connected(found.starts[-1], found.pairs), return_inverse=True, return_counts=True)
+    rates = np.full(len(groups), np.nan) if rates_N is None else rates_N
     known = np.bincount(groups, weights=~np.isnan(rates))
     with np.errstate(invalid="ignore"):
         rate_of_group = np.bincount(groups, weights=np.nan_to_num(rates)) / known
@@ -46,9 +45,23 @@ def choose_sft(path: Path, *, share: float, rates_N: Floats | None = None, seed:
     is_sft = np.zeros(len(sizes), dtype=bool)
     for part in (order[np.isnan(rate_of_group[order])], order[~np.isnan(rate_of_group[order])]):
         easiest = part[np.argsort(-np.nan_to_num(rate_of_group[part]), kind="stable")]
-        ends = np.cumsum(sizes[easiest])
-        is_sft[easiest[ends <= share * ends[-1:].sum() + 0.5]] = True
+        remaining = share * sizes[easiest].sum() + 0.5
+        for group in easiest:  # a group that is too large is for RL, and a smaller one takes its place
+            if sizes[group] <= remaining:
+                is_sft[group] = True
+                remaining -= sizes[group]
     return is_sft[groups]
+
+
+def _connected(num_rows: int, pairs: Ints) -> Ints:
+    """Returns the first row that each row is connected with, [N]; a row that nearly equals two others connects them."""
+    first, rows = np.arange(num_rows), pairs.T
+    while (first[rows[0]] != first[rows[1]]).any():
+        least = np.minimum(first[rows[0]], first[rows[1]])
+        np.minimum.at(first, first[rows[0]], least)
+        np.minimum.at(first, first[rows[1]], least)
+        first = first[first]
+    return first
 
 
 def rates_of_rows(path: Path, records: Sequence[Mapping[str, Any]]) -> Floats:
@@ -62,5 +75,6 @@ def rates_of_rows(path: Path, records: Sequence[Mapping[str, Any]]) -> Floats:
         ConfigError: no row has a rate.
     """
     rows = [record for chunk in chunks_of(path) for _, record in chunk.records()]
-    tasks = [str((row.get("extra_info") or {}).get("task_id") or "") for row in rows]
-    return pass_rates_of(({**one, "task": one["task_id"]} for one in records if one.get("task_id")), tasks)
+    tasks = [extra_of(row.get("extra_info")).get("task_id") for row in rows]
+    named = ({**one, "task": str(one["task_id"])} for one in records if one.get("task_id") is not None)
+    return pass_rates_of(named, ["" if task is None else str(task) for task in tasks])

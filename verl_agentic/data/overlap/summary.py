@@ -24,7 +24,7 @@ class Grams:
     """The grams of a chunk's rows."""
 
     keys: Hashes
-    """[N, 2] keys of prompt and answer."""
+    """[N, 3] keys of prompt, answer and words."""
     hashes: Hashes
     counts: Ints
     """[N] grams of each row; they are consecutive in `hashes`."""
@@ -38,8 +38,8 @@ class SpanIndex:
     """Sorted."""
     rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The first row of each gram."""
-    keys: Hashes = field(default_factory=lambda: np.zeros((0, 2), dtype=np.uint64))
-    """[A, 2] keys of these rows."""
+    keys: Hashes = field(default_factory=lambda: np.zeros((0, 3), dtype=np.uint64))
+    """[A, 3] keys of these rows."""
     table: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Whether a hash with these first bits is among `hashes`: most grams need no search."""
 
@@ -72,7 +72,7 @@ class ChunkSummary:
     """A chunk's rows."""
 
     keys: Hashes
-    """[N, 2] keys of prompt and answer."""
+    """[N, 3] keys of prompt, answer and words."""
     bands: Hashes
     """[N, 20] bands of the MinHash signatures; zeros for a row without grams."""
     sources: Sequence[str]
@@ -122,7 +122,8 @@ def _grams(tasks: Sequence[RowTask], common: Hashes, thinning: int) -> Grams:
     if not is_kept.all():
         counts = np.bincount(np.repeat(np.arange(len(tasks)), counts)[is_kept], minlength=len(tasks))
         hashes = hashes[is_kept]
-    keys = np.array([(task.prompt_key, task.answer_key) for task in tasks], dtype=np.uint64).reshape(-1, 2)
+    found = [(task.prompt_key, task.answer_key, task.words_key) for task in tasks]
+    keys = np.array(found, dtype=np.uint64).reshape(-1, 3)
     return Grams(keys=keys, hashes=hashes, counts=counts)
 
 
@@ -143,10 +144,10 @@ def _span_rows(grams: Grams, index: SpanIndex) -> Ints:
 
 
 def are_different_tasks(one_keys: Hashes, other_keys: Hashes) -> NDArray[np.bool_]:
-    """Returns which pairs of rows have the same prompt and different answers or hidden fields."""
-    is_same_prompt = one_keys[:, 0] == other_keys[:, 0]
+    """Returns which pairs of rows have the same words and different answers or hidden fields."""
+    has_same_words = one_keys[:, 2] == other_keys[:, 2]
     is_known = (one_keys[:, 1] != 0) & (other_keys[:, 1] != 0)
-    return is_same_prompt & is_known & (one_keys[:, 1] != other_keys[:, 1])
+    return has_same_words & is_known & (one_keys[:, 1] != other_keys[:, 1])
 
 
 def _first_bits(hashes: Hashes, table: np.ndarray) -> Ints:

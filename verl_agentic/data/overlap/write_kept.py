@@ -24,8 +24,11 @@ def write_kept(path: Path, is_kept: np.ndarray, out: Path) -> int:
         raise ConfigError(f"rows of {path} go into another {path.suffix} file, got {out}; change the path")
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
-    (_write_parquet if path.suffix == ".parquet" else _write_lines)(path, is_kept, partial)
-    partial.replace(out)
+    try:
+        (_write_parquet if path.suffix == ".parquet" else _write_lines)(path, is_kept, partial)
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
     return int(is_kept.sum())
 
 

@@ -75,7 +75,6 @@ async def look_at_repeats(bench: Bench, units: Sequence[Unit]) -> Repeats:
     """Returns the repeatability and speed of a term on unchanged samples."""
     if not units:
         return Repeats(checks=0, failed=0, unstable=0, median_s=None, p95_s=None)
-    await bench.timed(units[0])  # starts a process, fills caches
     first = [await bench.timed(unit) for unit in units[:_TIMED]]
     seconds = [elapsed_s for _, elapsed_s in first]
     runs = [[*(verdicts for verdicts, _ in first), *await bench.judge(units[_TIMED:])]]

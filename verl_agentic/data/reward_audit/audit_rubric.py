@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from verl_agentic.data.reward_audit.audit_checks import (
@@ -21,13 +20,12 @@ from verl_agentic.data.reward_audit.audit_checks import (
 from verl_agentic.data.reward_audit.counterfactuals import PLAIN
 from verl_agentic.data.reward_audit.reward_statistics import is_constant, variance_shares
 from verl_agentic.data.reward_audit.single_term import Bench, Unit
+from verl_agentic.data.reward_audit.unit_scores import ALL_TERMS, ScoreUnits, scoring_here, unit_scores
 from verl_agentic.data.stored_samples import StoredSample
-from verl_agentic.finding import Finding, log_only_from
+from verl_agentic.finding import Finding
 from verl_agentic.rewards.component import Kind
-from verl_agentic.rewards.rubric import Rubric, Term
+from verl_agentic.rewards.rubric import Rubric
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.score import Score
-from verl_agentic.rewards.scorer import Scorer
 
 _JUDGED_BY_ENV = "the environment's score cannot be repeated: see `verl-agentic env validate`"
 
@@ -108,6 +106,7 @@ async def audit(
     groups: Sequence[Sequence[StoredSample]],
     *,
     thresholds: Thresholds | None = None,
+    score: ScoreUnits | None = None,
     on_look: Callable[[str], None] = lambda what: None,
 ) -> RewardAudit:
     """Returns the audit of a rubric on stored trajectories.
@@ -116,30 +115,33 @@ async def audit(
         rubric: to audit.
         groups: the trajectories; at least one.
         thresholds: limits of the results.
+        score: scores samples by the terms of the rubric, here or elsewhere; default: in this process.
         on_look: called with the name of every term before its checks.
     """
+    if score is None:
+        async with unit_scores(scoring_here(lambda: rubric)) as score:
+            return await audit(rubric, groups, thresholds=thresholds, score=score, on_look=on_look)
     thresholds = thresholds or Thresholds()
     samples = [[stored.sample for stored in group] for group in groups]
-    with log_only_from(logging.ERROR, logger=Scorer.__module__):  # the audit counts the failures
-        scores = await _scores(rubric, samples)
-        valid = [[score.numbers for score in group if score.void is None] for group in scores]
-        names = [term.name for term in rubric.terms]
-        parts = [[{name: numbers[f"weighted/{name}"] for name in names} for numbers in group] for group in valid]
-        shares = variance_shares(parts)
-        terms = []
-        for term in rubric.terms:
-            on_look(term.name)
-            weighted = [[one[term.name] for one in group] for group in parts]
-            share = None if shares is None else shares.get(term.name, 0.0)
-            is_dead = not term.is_held_out and is_constant(weighted)
-            terms.append(await _look(rubric, term, samples, thresholds, share, is_dead=is_dead))
+    scores = await score(ALL_TERMS, samples)
+    valid = [[n for n, void in zip(one["numbers"], one["void"], strict=True) if void is None] for one in scores]
+    names = [term.name for term in rubric.terms]
+    parts = [[{name: numbers[f"weighted/{name}"] for name in names} for numbers in group] for group in valid]
+    shares = variance_shares(parts)
+    terms = []
+    for term in rubric.terms:
+        on_look(term.name)
+        weighted = [[one[term.name] for one in group] for group in parts]
+        share = None if shares is None else shares.get(term.name, 0.0)
+        is_dead = not term.is_held_out and is_constant(weighted)
+        terms.append(await _look(Bench(term, score), samples, thresholds, share, is_dead=is_dead))
     outcomes = {term.name for term in rubric.outcomes}
     of_outcome = None if shares is None else sum(share for name, share in shares.items() if name in outcomes)
     return RewardAudit(
         num_samples=sum(map(len, samples)),
         num_groups=len(samples),
         num_compared=sum(len(group) > 1 for group in valid),
-        num_void=sum(score.void is not None for group in scores for score in group),
+        num_void=sum(void is not None for one in scores for void in one["void"]),
         outcome_share=rubric.outcome_share,
         outcome_variance_share=of_outcome,
         terms=tuple(terms),
@@ -147,35 +149,22 @@ async def audit(
     )
 
 
-async def _scores(rubric: Rubric, groups: Sequence[Sequence[Sample]]) -> list[list[Score]]:
-    scorer = Scorer(replace(rubric, on_error="void"))
-    try:
-        return [await scorer.score_group(group) for group in groups]
-    finally:
-        scorer.close()
-
-
 async def _look(
-    rubric: Rubric,
-    term: Term,
+    bench: Bench,
     groups: Sequence[Sequence[Sample]],
     thresholds: Thresholds,
     share: float | None,
     *,
     is_dead: bool,
 ) -> TermAudit:
-    bench = Bench(term, timeout_s=rubric.timeout_s)
-    try:
-        units = bench.units(groups)
-        repeats = await look_at_repeats(bench, units)
-        reason = "" if term.kind == "outcome" else "only outcomes are"
-        if not reason and await needs_env(bench, units):
-            reason = _JUDGED_BY_ENV
-        unearned, gold = UnearnedReward(skipped=reason), GoldCheck(skipped=reason)
-        if not reason:
-            unearned, gold = await _try_other_episodes(bench, units, max_unearned=thresholds.max_unearned)
-    finally:
-        bench.close()
+    term, units = bench.term, bench.units(groups)
+    repeats = await look_at_repeats(bench, units)
+    reason = "" if term.kind == "outcome" else "only outcomes are"
+    if not reason and await needs_env(bench, units):
+        reason = _JUDGED_BY_ENV
+    unearned, gold = UnearnedReward(skipped=reason), GoldCheck(skipped=reason)
+    if not reason:
+        unearned, gold = await _try_other_episodes(bench, units, max_unearned=thresholds.max_unearned)
     return TermAudit(
         name=term.name,
         kind=term.kind,

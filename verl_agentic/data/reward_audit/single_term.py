@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from verl_agentic.rewards.rubric import Rubric, Term
+from verl_agentic.data.reward_audit.unit_scores import ScoredUnit, ScoreUnits
+from verl_agentic.rewards.rubric import Term
 from verl_agentic.rewards.sample import Sample
-from verl_agentic.rewards.scorer import Scorer
-
-_AT_ONCE = 8
-_WORKERS = 2
 
 Unit = Sequence[Sample]
 """The input of one call: a sample, or a group for a term with group scope."""
@@ -36,19 +31,10 @@ class TermResult:
 class Bench:
     """A term without its weight, gates and fallbacks."""
 
-    def __init__(self, term: Term, *, timeout_s: float) -> None:
+    def __init__(self, term: Term, score: ScoreUnits) -> None:
         self.term = term
         self.is_group = term.component.type.scope == "group"
-        # An outcome, because a rubric needs one; only the raw value is used.
-        alone = replace(
-            term, kind="outcome", weight=1.0, cap=None, only_if={}, unless={}, fallback_for=None, data_sources=()
-        )
-        self._scorer = Scorer(Rubric(terms=(alone,), timeout_s=timeout_s), workers=_WORKERS)
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-
-    def close(self) -> None:
-        """Ends its processes."""
-        self._scorer.close()
+        self._score = score
 
     def units(self, groups: Sequence[Sequence[Sample]]) -> list[Unit]:
         """Returns the units of all samples to which the term applies."""
@@ -60,28 +46,21 @@ class Bench:
 
     async def timed(self, unit: Unit) -> tuple[list[TermResult], float]:
         """Returns the verdicts on a unit, and their time in seconds."""
-        started = time.perf_counter()
-        if self.is_group:
-            scores = await self._scorer.score_group(unit)
-        else:
-            scores = [await self._scorer.score(sample) for sample in unit]
-        elapsed_s = time.perf_counter() - started
-        raw, void = f"reward/{self.term.name}", "scoring/failed"
-        return [
-            TermResult(failure=score.void)
-            if score.numbers[void]
-            else TermResult(value=None if score.void is not None else score.numbers[raw])
-            for score in scores
-        ], elapsed_s
+        (found,) = await self._score(self.term.name, [unit])
+        return self._results(found), found["elapsed_s"]
 
     async def judge(self, units: Sequence[Unit]) -> list[list[TermResult]]:
         """Returns the verdicts on all units, computed in parallel."""
+        return [self._results(found) for found in await self._score(self.term.name, units)]
 
-        async def one(unit: Unit) -> list[TermResult]:
-            async with self._slots:
-                return (await self.timed(unit))[0]
-
-        return list(await asyncio.gather(*(one(unit) for unit in units)))
+    def _results(self, found: ScoredUnit) -> list[TermResult]:
+        raw, void = f"reward/{self.term.name}", "scoring/failed"
+        return [
+            TermResult(failure=reason)
+            if numbers[void]
+            else TermResult(value=None if reason is not None else numbers[raw])
+            for numbers, reason in zip(found["numbers"], found["void"], strict=True)
+        ]
 
     def earned(self, verdict: TermResult) -> float:
         """Returns a verdict scaled from its range to 0 to 1; 0 without a verdict."""

@@ -67,7 +67,10 @@ def choose_tasks(
     ]
     random.Random(seed).shuffle(wanted)
     if len(wanted) < count:
-        raise ConfigError(f"found only {len(wanted)} tasks of split {split!r} in {store.path}, got {count=}")
+        raise ConfigError(
+            f"found only {len(wanted)} tasks of split {split!r} in {store.path}, got {count=}; ask for fewer, or make "
+            "more with verl-agentic swe mine"
+        )
     return ChosenTasks(store=store, place=place and str(store.path), tasks=wanted[:count])
 
 

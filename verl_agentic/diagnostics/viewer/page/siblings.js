@@ -16,6 +16,7 @@
       row.hacking.length ? viewer.badge("hacking", "breach", row.hacking.join(", ")) : null,
       row.place && row.place !== "last" ? viewer.badge(row.place) : null,
       row.role && row.role !== "policy" ? viewer.badge(row.role) : null,
+      row.agent ? viewer.badge(row.agent) : null,
       (row.why || []).map((why) => viewer.badge(why, "why")),
     ];
     const outcome = row.acc === null ? "" : "acc " + number(row.acc);

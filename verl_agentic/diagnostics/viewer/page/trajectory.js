@@ -3,7 +3,7 @@
 (() => {
   const { el, byId, number } = viewer;
   const META = [
-    ["uid", "uid"], ["session", "session"], ["row of the session", "index"], ["place", "place"], ["role", "role"], ["agent loop", "loop"],
+    ["uid", "uid"], ["session", "session"], ["row of the session", "index"], ["place", "place"], ["role", "role"], ["agent", "agent"], ["agent loop", "loop"],
     ["environment", "env"], ["task", "task_id"], ["data source", "data_source"], ["seed", "seed"], ["temperature", "temperature"],
     ["oldest weights", "weights_min"], ["newest weights", "weights_max"], ["turns", "num_turns"], ["calls", "num_calls"],
     ["failed calls", "num_call_errors"], ["tokens with mask 1", "num_model_tokens"], ["tokens of the response", "num_response_tokens"],
@@ -65,6 +65,7 @@
     el("bdi", { class: "task" }, meta.task_id || meta.uid),
     meta.place && meta.place !== "last" ? viewer.badge(meta.place + " row", "", "The last row of the session has the turns and the timeline") : null,
     meta.role && meta.role !== "policy" ? viewer.badge(meta.role) : null,
+    meta.agent ? viewer.badge(meta.agent) : null,
     el("button", { id: "copy-link", on: { click: copyLink } }, "Copy link"));
 
   const facts = (meta) => el("div", { class: "facts-line" },

@@ -1,0 +1,39 @@
+"""A model with missing weights, which would be random, is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from verl_agentic.errors import DataError
+from verl_agentic.inference.load_model import load_causal_lm
+from verl_agentic.inference.log_ratio import LogRatio
+
+
+def changed(tiny_model: Path, folder: Path, rename: str) -> Path:
+    """Returns a copy whose first layer's weights have other names."""
+    shutil.copytree(tiny_model, folder)
+    weights = {
+        name.replace("model.layers.0.", rename): one for name, one in load_file(folder / "model.safetensors").items()
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_weights_with_the_names_of_lora_are_not_replaced_by_random_ones(tiny_model: Path, tmp_path: Path) -> None:
+    lora = changed(tiny_model, tmp_path / "lora", "base_model.model.model.layers.0.")
+    with pytest.raises(DataError, match=r"lora lacks \d+ weights, got none for model\.layers\.0\."):
+        LogRatio.from_pretrained(lora, tiny_model)
+
+
+async def test_a_diverged_model_chooses_nothing(tiny_model: Path) -> None:
+    phi, reference = (load_causal_lm(tiny_model) for _ in range(2))
+    assert await LogRatio(phi, reference).of([5, 6], [7, 8], [1, 0]) == 0.0
+    with torch.no_grad():
+        next(phi.parameters()).fill_(float("nan"))
+    with pytest.raises(DataError, match="must be finite, got nan"):
+        await LogRatio(phi, reference).of([5, 6], [7, 8], [1, 0])

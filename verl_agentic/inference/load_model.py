@@ -1,0 +1,27 @@
+"""Loading of causal language models, without weights that no file has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from verl_agentic.errors import DataError
+
+
+def load_causal_lm(path: str | Path, **options: Any) -> Any:
+    """Returns the model of a Hugging Face folder or hub name; `options` are those of transformers.
+
+    Raises:
+        DataError: weights are missing, which transformers would initialise at random. LoRA checkpoints of verl have
+            other names in their `huggingface` folder.
+    """
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)
+    model, info = loaded
+    if missing := sorted(info["missing_keys"]):
+        raise DataError(
+            f"{path} lacks {len(missing)} weights, got none for {missing[0]}; merge a LoRA checkpoint into its model "
+            "first (python -m verl.model_merger)"
+        )
+    return model
