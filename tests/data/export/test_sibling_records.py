@@ -211,7 +211,7 @@ def test_a_repeated_export_asks_the_critic_about_the_turns_that_its_journal_lack
     [
         ({"shape": "sft", "by": "step"}, "by=step makes pairs of steps, got shape sft"),
         ({"shape": "pairs", "by": "step", "best": 2}, "by=step makes pairs of steps, got shape pairs, best=2"),
-        ({"shape": "sft", "min_gap": 0.5}, "gap has no effect, got shape sft"),
+        ({"shape": "sft", "gap": 0.5}, "gap has no effect, got shape sft"),
         ({"shape": "pairs", "continuations": 2}, "continuations has no effect, got shape pairs by acc"),
         ({"shape": "pairs", "critic": Critic(function=max)}, "a critic judges steps, got shape pairs by acc"),
         (
