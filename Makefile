@@ -4,7 +4,7 @@
 # make test-fast    the same without the tests that start runs of verl or processes that import it
 # make test-verl    contract tests and a training with another verl (VERSION=a version on PyPI, a path or a URL)
 # make test-nightly all tests, benchmarks and studies too, with new random examples
-# make test-recipes preflight and one training step of every published system
+# make test-recipes preflight and one training step of every published system, and every stage of every course
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
 # make peers        install TRL and ms-swift into build/peers, for `python benchmarks/peers.py`

@@ -14,14 +14,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from _credit_methods import Method
 
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
+from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cli.quickstart.phases import Quickstart
+from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
+from verl_agentic.cli.quickstart.stages import RlStage, SftStage
 from verl_agentic.data.rows import read_json_lines
 from verl_agentic.diagnostics.diagnosis.checks.credit_horizon import credit_horizon
 from verl_agentic.diagnostics.diagnosis.evidence import RunEvidence
@@ -48,6 +51,23 @@ class Size:
     """None: the recipe's."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Rl(RlStage):
+    """RL with overrides of a trial, which are no part of its inputs because they have paths."""
+
+    own: tuple[str, ...] = field(default=(), repr=False)
+    ray: str = field(default="", repr=False)
+    """Folder of Ray."""
+
+    def flags(self, run: RunState) -> list[str]:
+        return [*self.own, f"+ray_kwargs.ray_init._temp_dir={self.ray}"]
+
+    def run(self, run: RunState) -> dict[str, Any]:
+        record = super().run(run)
+        found = credit_horizon(RunEvidence(run.folder(self.name))).evidence  # the log is removed afterwards
+        return {**record, "horizon": {key: found.get(key) for key in _HORIZON}}
+
+
 class WarmStart(Quickstart):
     """The model that all trainings of a recipe begin with."""
 
@@ -56,25 +76,24 @@ class WarmStart(Quickstart):
         settings = QuickstartSettings(
             recipe=recipe, seed=0, control=False, rl_steps=None, sft_steps=size.sft_steps, eval_tasks=size.eval_tasks
         )
-        super().__init__(out, settings)
-        if size.num_demos is not None:
-            self._course = dataclasses.replace(self._course, num_demos=size.num_demos)
-            self._fingerprint = _hash(self._fingerprint, size.num_demos)
+        course = load_course(recipe)
+        demos = {} if size.num_demos is None else {"num_demos": size.num_demos}
+        super().__init__(out, settings, course=dataclasses.replace(course, **demos))
 
     def make(self) -> dict[str, Any]:
         """Makes it; returns its success on the held-out tasks."""
-        out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
         with self._measured():
-            self._phase("model", lambda: tasks.make_model(course, out, seed))
-            self._phase("data", lambda: tasks.make_data(course, out, seed, num_eval, self._display.advance))
-            self._phase("sft", self._sft)
-            self._phase("eval sft", lambda: self._evaluate("sft", out / "sft" / "model", greedy=False))
+            self._make_start()
+            self._run_stage(self._sft())
         return self._records["eval sft"]
 
-    def _evaluate(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+    def _sft(self) -> SftStage:
+        return SftStage(name="sft")
+
+    def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
         seeds = range(self.settings.seed * _NUM_PLAYS, (self.settings.seed + 1) * _NUM_PLAYS)
         played = [
-            tasks.evaluate(self._course, self.out, name, model, greedy=greedy, seed=seed, advance=self._display.advance)
+            tasks.evaluate(self._course, self.out, name, model, greedy=False, seed=seed, advance=self._display.advance)
             for seed in seeds
         ]
         return {key: _mean([one[key] for one in played]) for key in played[0]}
@@ -120,26 +139,20 @@ class Trial(WarmStart):
             link.parent.mkdir(parents=True, exist_ok=True)
             link.unlink(missing_ok=True)
             link.symlink_to(self._start.resolve() / name)
-        with self._measured():
-            self._phase("rl", self._rl)
-            self._phase("eval rl", lambda: self._evaluate("rl", self.out / "checkpoint", greedy=False))
-        shutil.rmtree(self.out / "rl", ignore_errors=True)
-        return self._summary()
-
-    def _rl(self) -> dict[str, Any]:
-        record = super()._rl()
-        found = credit_horizon(RunEvidence(self.out / "rl")).evidence  # the log is removed afterwards
-        return {**record, "horizon": {key: found.get(key) for key in _HORIZON}}
-
-    def _train(self, recipe: str, module: list[str], overrides: list[str], *, metric: str) -> None:
+        self._state.finish("sft", {MODEL: self.out / "sft" / "model"})
         environment = {
             "VERL_USE_EXTERNAL_MODULES": ",".join(self._modules),
             "PYTHONPATH": os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")]),
         }
         # Ray's sockets do not fit into long paths.
-        with tempfile.TemporaryDirectory(prefix="credit", ignore_cleanup_errors=True) as ray, _environ(environment):
-            own = [*overrides, *self._critic(), *self._overrides(), f"+ray_kwargs.ray_init._temp_dir={ray}"]
-            super()._train(recipe, module, own, metric=metric)
+        with (
+            self._measured(),
+            tempfile.TemporaryDirectory(prefix="credit", ignore_cleanup_errors=True) as ray,
+            _environ(environment),
+        ):
+            self._run_stage(_Rl(name="rl", own=(*self._critic(), *self._overrides()), ray=ray))
+        shutil.rmtree(self.out / "rl", ignore_errors=True)
+        return self._summary()
 
     def _critic(self) -> list[str]:
         return [f"critic.model.path={self._start.resolve() / 'sft' / 'model'}"] if self._method.needs_critic else []
@@ -157,7 +170,7 @@ class Trial(WarmStart):
         ]
 
     def _summary(self) -> dict[str, Any]:
-        log = max((self.out / "logs").glob("grpo_*.jsonl"), key=lambda path: path.stat().st_mtime)
+        log = max((self.out / "logs").glob("rl_*.jsonl"), key=lambda path: path.stat().st_mtime)
         steps = [row["data"] for _, row in read_json_lines(log)]
         found = {
             "recipe": Path(self.settings.recipe).name,

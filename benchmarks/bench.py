@@ -6,7 +6,8 @@ better when it is lower, unless its target says otherwise.
 
 `--accept` writes the ratios of this run to `benchmarks/accepted.json`; commit that file with the change that explains
 them. Left out, because they need hours or other environments: `soak_sandbox`, `rollout_server`, `engines`,
-`cluster`, `credit_results`, `env_server`, `long_episodes`, `quickstart_results`, `peers`, `simulate_cluster`,
+`cluster`, `budget_split`, `credit_results`, `env_server`, `long_episodes`, `quickstart_results`, `peers`,
+`simulate_cluster`,
 `walkthrough`.
 """
 

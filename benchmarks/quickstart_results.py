@@ -55,7 +55,7 @@ def _draw(runs: dict[str, Path]) -> str:
     steps: dict[int, dict[str, Any]] = {}
     for label, folder in runs.items():
         for _, row in read_json_lines(folder / "metrics.jsonl"):
-            if row["phase"] == "grpo":
+            if row["phase"] == "rl":
                 steps.setdefault(row["step"], {"step": row["step"]})[label] = row["episode/acc"]
     rows = [steps[step] for step in sorted(steps)]
     return line_file(

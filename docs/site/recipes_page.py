@@ -9,7 +9,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import yaml
+
+from verl_agentic.cli.quickstart.course import load_course
+from verl_agentic.cli.quickstart.stage_list import load_stages
 from verl_agentic.config.recipe_groups import GROUPS, Recipe, load_recipe, recipe_names
+from verl_agentic.paths import recipes_dir
 
 DOCS = Path(__file__).resolve().parents[1]
 _SYSTEMS = "../verl_agentic/config/agentic/system"
@@ -72,7 +77,8 @@ an example of verl, or `ours`, where no source has a value. Where sources differ
 [Values of the recipes](recipe_values.md) lists all of them.
 
 **Status.** For every system, `make test-recipes` runs preflight and one training step of its own config on a CPU, with
-a tiny model, in its own environment, with its own protocol and reward. **None of them was run by us on GPUs.** Where
+a tiny model, in its own environment, with its own protocol and reward, and every stage of every
+[course](#courses). **None of them was run by us on GPUs.** Where
 the environment of the authors is missing here, the table names both. The README of a system says what else differs.
 
 """
@@ -95,7 +101,7 @@ def pages() -> dict[Path, str]:
     """Returns file -> text."""
     of = {group: [load_recipe(group, name) for name in recipe_names(group)] for group in GROUPS}
     texts = {
-        "recipes.md": [_RECIPES, *_overview(of)],
+        "recipes.md": [_RECIPES, *_overview(of), *_courses()],
         "methods.md": [_METHODS, *_comparison(of["method"]), *_sections(of["method"], level="##")],
         "recipe_values.md": [
             _VALUES,
@@ -127,6 +133,18 @@ def _overview(of: dict[str, list[Recipe]]) -> Iterator[str]:
         yield f"\n## {group.title()}s\n"
         rows = ([f"`{recipe.name}`", f"**{recipe.title}**: {recipe.summary}"] for recipe in of[group])
         yield from _table([f"`agentic/{group}`", "in short"], rows)
+
+
+def _courses() -> Iterator[str]:
+    yield "\n## Courses\n"
+    yield "Recipes of several stages for a tiny model. [Courses](courses.md) explains how to write one.\n"
+    rows = []
+    for path in sorted(recipes_dir().glob("*/course.yaml")):
+        name, about = path.parent.name, path.with_name("README.md").read_text().split("\n\n")[1].replace("\n", " ")
+        if "stages" in yaml.safe_load(path.read_text()):
+            stages = ", ".join(stage.name for stage in load_stages(load_course(name)))
+            rows.append([f"[{name}](../recipes/{name}/README.md)", about, stages])
+    yield from _table(["`quickstart --recipe`", "in short", "stages"], rows)
 
 
 def _reported(system: Recipe) -> str:

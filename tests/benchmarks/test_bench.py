@@ -74,6 +74,7 @@ def test_every_benchmark_is_run_or_left_out_by_name(bench: Any) -> None:
         "rollout_server",
         "engines",
         "cluster",
+        "budget_split",
         "credit_results",
         "env_server",
         "long_episodes",

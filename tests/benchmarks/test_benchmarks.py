@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from verl_agentic.data.rows import read_json_lines
 from verl_agentic.errors import SandboxUnavailableError
 from verl_agentic.sandbox.namespaces_backend import NamespaceBackend
 
@@ -113,6 +114,18 @@ def test_methods_of_credit_are_trained_from_one_start_and_tabulated_with_their_t
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| quickstart")]
     assert [row[1] for row in rows] == ["GRPO (verl's)", "GiGPO"]
     assert all(float(row[6]) > 0 and row[7:9] == ["2", "32"] for row in rows)
+
+
+@pytest.mark.nightly
+def test_a_budget_is_divided_between_sft_and_rl(tmp_path: Path) -> None:
+    printed, done = run("budget_split", "--out", str(tmp_path), timeout_s=900)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    (row,) = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| 0.2")]
+    assert float(row[1]) > 0 and 0 <= printed["figures"]["success_rl.0.2"] <= 1
+    (log,) = (tmp_path / "0.2" / "sft" / "logs").glob("sft_*.jsonl")
+    lengths = [len(row["input_ids"]) for _, row in read_json_lines(tmp_path / "0.2" / "sft" / "data" / "sft.jsonl")]
+    tokens = len(log.read_text().splitlines()) * 32 * sum(lengths) / len(lengths)
+    assert tokens == pytest.approx(0.2 * 20_000, abs=16 * max(lengths)), "up to half a step"
 
 
 @pytest.mark.nightly

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from quickstart_world import World
 
 from verl_agentic import paths
 from verl_agentic.adapters.cpu import cpu_features
-from verl_agentic.cli.quickstart import phases
-from verl_agentic.cli.quickstart.course import Course
-from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
+from verl_agentic.cli.quickstart.phases import Quickstart
+from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 from verl_agentic.errors import ConfigError, MissingDependencyError
 from verl_agentic.trajectory_log.reader import write_run
 
@@ -26,65 +25,9 @@ ALL = ["model", "data", "eval base", "sft", "eval sft", "rl", "eval rl"]
 SETTINGS = {"recipe": "quickstart", "seed": 3, "control": False, "rl_steps": 4, "sft_steps": 2, "eval_tasks": 5}
 
 
-class World:
-    """Stands in for the work of the phases: writes the files that it would leave, in no time."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self.commands: list[list[str]] = []
-        self.during_rl: Callable[[Path], None] = lambda folder: None
-
-    def make_model(self, course: Course, out: Path, seed: int) -> dict[str, Any]:
-        self.done.append("model")
-        return {"parameters": 7}
-
-    def make_data(
-        self, course: Course, out: Path, seed: int, num_eval: int, advance: Callable[[int, int], None]
-    ) -> dict[str, Any]:
-        self.done.append("data")
-        advance(1, 2)
-        return {}
-
-    def evaluate(
-        self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any
-    ) -> dict[str, Any]:
-        self.done.append(f"eval {name}")
-        assert name == "base" or (model / "config.json").is_file()
-        score = {"base": 0.0, "sft": 0.25, "rl": 0.875}[name]
-        episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
-        (out / "eval").mkdir(exist_ok=True)
-        (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
-        greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
-        return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
-
-    def run_child(
-        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str], meter: Any, on_poll: Any
-    ) -> None:
-        name = "sft" if "verl.trainer.sft_trainer" in command else "rl"
-        self.done.append(name)
-        self.commands.append(list(command))
-        given = dict(part.split("=", 1) for part in command if "=" in part)
-        folder, steps = Path(given["trainer.default_local_dir"]), int(given["trainer.total_training_steps"])
-        on_poll()
-        records = [{"step": i, "data": {"episode/acc": i / 10, "odd": None}} for i in range(1, steps + 1)]
-        Path(environment["VERL_FILE_LOGGER_PATH"]).write_text("".join(json.dumps(r) + "\n" for r in records))
-        on_poll()
-        if name == "rl":
-            self.during_rl(folder)
-        for step in range(1, steps + 1, 8):
-            model = folder / f"global_step_{step}" / "actor" / "huggingface"
-            model.mkdir(parents=True, exist_ok=True)
-            (model / "config.json").write_text(str(step))
-            (model / "model.safetensors").touch()
-
-
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
-    for name in ("make_model", "make_data", "evaluate"):
-        monkeypatch.setattr(phases.tasks, name, getattr(world, name))
-    monkeypatch.setattr(phases, "run_child", world.run_child)
-    return world
+    return World(monkeypatch)
 
 
 def run(out: Path, *, fresh: bool = False, **changes: Any) -> dict[str, Any]:
@@ -111,7 +54,7 @@ def test_a_run_leaves_summary_metrics_report_and_checkpoint(world: World, tmp_pa
     }
     assert 0 <= summary["wall_s"] < 60 and 0 < summary["peak_rss_gb"] < 24
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("grpo", i) for i in range(1, 5)]
+    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 1), ("sft", 2)] + [("rl", i) for i in range(1, 5)]
     assert (tmp_path / "report.html").is_file() and (tmp_path / "checkpoint" / "model.safetensors").is_file()
 
 
@@ -164,8 +107,12 @@ def test_the_table_shows_before_and_after(world: World, tmp_path: Path, capsys: 
     run(tmp_path)
     shown = capsys.readouterr().out
     assert "5 held-out tasks, seed 3" in shown
-    (line,) = [line for line in shown.splitlines() if "success, sampled" in line]
-    assert [part for part in line.split() if part[0].isdigit()] == ["0.000", "0.250", "0.875"]
+    lines = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in line[1:-1]] for line in lines] == [
+        ["untrained", "0.000", "0.000 to 0.434", "", "0.000"],
+        ["after sft", "0.250", "0.053 to 0.664", "0.375", "0.125"],
+        ["after rl", "0.875", "0.440 to 0.984", "1.000", "0.438"],
+    ]
     assert "verl-agentic play --model" in shown.replace("\n", "")
 
 
@@ -177,19 +124,32 @@ def test_a_second_run_reuses_everything_and_gives_the_same_figures(world: World,
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 4}, {"control": True}, {"rl_steps": 3}, {"sft_steps": 3}, {"eval_tasks": 6}, {"fresh": True}]
+    ("change", "first"),
+    [
+        ({"seed": 4}, "model"),
+        ({"fresh": True}, "model"),
+        ({"eval_tasks": 6}, "data"),
+        ({"sft_steps": 3}, "sft"),
+        ({"rl_steps": 3}, "rl"),
+        ({"control": True}, "rl"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
-def test_other_settings_run_again(world: World, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_other_settings_repeat_what_depends_on_them(
+    world: World, tmp_path: Path, change: dict[str, Any], first: str
+) -> None:
     run(tmp_path)
     world.done.clear()
     run(tmp_path, **change)
-    assert world.done[-1] == "eval rl" and {"rl", "sft"} <= set(world.done)
+    assert world.done == ALL[ALL.index(first) :]
     world.done.clear()
     run(tmp_path, **{k: v for k, v in change.items() if k != "fresh"})
     assert world.done == []
 
 
-def test_another_recipe_runs_again(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_recipe_file_repeats_its_stage_and_those_after_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipes = tmp_path / "recipes"
     shutil.copytree(paths.recipes_dir() / "quickstart", recipes / "quickstart")
     monkeypatch.setattr(paths, "recipes_dir", lambda: recipes)
@@ -198,7 +158,7 @@ def test_another_recipe_runs_again(world: World, tmp_path: Path, monkeypatch: py
     changed = recipes / "quickstart/grpo.yaml"
     changed.write_text(changed.read_text() + "# changed\n")
     run(tmp_path / "out")
-    assert "rl" in world.done
+    assert world.done == ["rl", "eval rl"]
 
 
 def test_after_an_interruption_only_what_was_not_done_runs_and_its_checkpoints_are_kept(
@@ -234,7 +194,7 @@ def test_the_newest_checkpoint_is_played_not_the_last_by_name(world: World, tmp_
 
 def test_a_step_that_was_logged_twice_counts_once_and_a_cut_line_not_at_all(world: World, tmp_path: Path) -> None:
     def killed(folder: Path) -> None:
-        with (tmp_path / "logs" / "grpo_0.jsonl").open("a") as log:
+        with (tmp_path / "logs" / "rl_0.jsonl").open("a") as log:
             log.write('{"step": 5, "da')
         raise KeyboardInterrupt
 

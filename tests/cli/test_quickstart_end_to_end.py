@@ -24,7 +24,7 @@ def start(out: Path, log: Path) -> subprocess.Popen[bytes]:
 
 
 def logged_steps(out: Path) -> list[int]:
-    files = sorted((out / "logs").glob("grpo_*.jsonl"), key=lambda path: path.stat().st_mtime)
+    files = sorted((out / "logs").glob("rl_*.jsonl"), key=lambda path: path.stat().st_mtime)
     return [json.loads(line)["step"] for line in files[-1].read_text().splitlines()] if files else []
 
 

@@ -12,6 +12,7 @@ from verl_agentic import paths
 from verl_agentic.adapters.rollout.model_codec import load_codec
 from verl_agentic.cli.quickstart import tasks
 from verl_agentic.cli.quickstart.course import Course, load_course
+from verl_agentic.data.export.export_run import ExportOptions, export_run
 from verl_agentic.data.rows import read_json_lines, read_rows
 from verl_agentic.data.tiny_model import make_tiny_tokenizer
 from verl_agentic.env import EnvRow
@@ -25,9 +26,9 @@ COURSE = replace(load_course("quickstart"), num_train=6, num_demos=24)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("quickstart")
-    assert tasks.make_model(COURSE, out, seed=1)["parameters"] > 300_000
+    assert tasks.make_model([COURSE], out / "model", seed=1)["parameters"] > 300_000
     seen: list[tuple[int, int]] = []
-    result = tasks.make_data(COURSE, out, 1, 4, lambda done, total: seen.append((done, total)))
+    result = tasks.make_data(COURSE, out / "data", out / "model", 1, 4, lambda done, total: seen.append((done, total)))
     assert seen == [(i, 24) for i in range(1, 25)]
     assert result["num_demos"] == 24 and 0 < result["success_demos"] < 1
     return out
@@ -82,9 +83,8 @@ def test_where_no_sandbox_isolates_the_quickstart_says_so_at_once(
     isolating = [name for name in backends.AUTO_ORDER if name != "local"]
     monkeypatch.setattr(backends, "_MAKERS", {**backends._MAKERS, **dict.fromkeys(isolating, refuse)})
     monkeypatch.setattr(process_pool, "_pools", {})
-    (tmp_path / "model").symlink_to(made / "model")
     with pytest.raises(EnvError, match="cannot be generated here") as caught:
-        tasks.make_data(COURSE, tmp_path, 1, 4, lambda done, total: None)
+        tasks.make_data(COURSE, tmp_path, made / "model", 1, 4, lambda done, total: None)
     assert "got namespaces: not on this machine" in str(caught.value) and "sandbox backends" in str(caught.value)
 
 
@@ -135,17 +135,39 @@ def test_an_evaluation_that_needs_no_greedy_figures_plays_every_task_once(made: 
     assert seen == [4] * 4 and "greedy" not in result
 
 
+def test_samples_are_stored_with_their_ids_and_finished_ones_are_kept(made: Path, tmp_path: Path) -> None:
+    rows = read_rows(made / "data" / "train.jsonl")[:3]
+    seen: list[tuple[int, int]] = []
+
+    def sample(temperature: float = 1.0) -> dict:
+        return tasks.sample(
+            COURSE,
+            rows,
+            tmp_path,
+            made / "model",
+            samples=2,
+            temperature=temperature,
+            seed=1,
+            advance=lambda done, total: seen.append((done, total)),
+        )
+
+    assert (sample()["episodes"], sample()["tasks"]) == (6, 3) and seen == [(i, 6) for i in range(1, 7)] * 2
+    records = [record for _, record in read_json_lines(tmp_path / "episodes.jsonl")]
+    assert len(records) == 6, "the second call played none"
+    lengths = {tuple(record["trajectories"][0]["response_ids"]) for record in records}
+    assert len(lengths) == 6, "every attempt has its own seed"
+    exported = export_run(tmp_path, tmp_path / "rows.jsonl", ExportOptions(shape="outcomes"))
+    assert (exported.records, exported.left_out) == (6, {})
+    with pytest.raises(ConfigError, match="holds another evaluation"):
+        sample(temperature=0.5)
+
+
 def test_playing_uses_the_limits_of_the_recipe() -> None:
     recipe = COURSE.read("grpo")
     limits = COURSE.limits
     assert limits.max_response_tokens == recipe["data"]["max_response_length"]
     assert limits.max_context_tokens == recipe["data"]["max_prompt_length"] + recipe["data"]["max_response_length"]
     assert limits.max_turns == recipe["agentic"]["limits"]["max_turns"]
-
-
-def test_steps_are_the_recipes_unless_given() -> None:
-    assert tasks.steps_of(COURSE, "sft", ["trainer.seed=1"]) == COURSE.read("sft")["trainer"]["total_training_steps"]
-    assert tasks.steps_of(COURSE, "sft", ["trainer.total_training_steps=7"]) == 7
 
 
 def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
@@ -158,6 +180,8 @@ def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
         load_course("odd")
     (tmp_path / "bare/env").mkdir(parents=True)
     (tmp_path / "bare/env/__init__.py").write_text("def make_env(row): ...")
+    for name in ("sft", "grpo"):
+        (tmp_path / f"bare/{name}.yaml").touch()
     (tmp_path / "bare/course.yaml").write_text(f"{{env: {tmp_path / 'bare/env'}, num_train: 1, num_demos: 1}}")
     with pytest.raises(ConfigError, match="needs make_rows and demonstrator of its environment"):
         load_course("bare").package  # noqa: B018
@@ -166,8 +190,8 @@ def test_a_course_with_unknown_keys_or_without_its_environment_is_refused(
 def test_a_tokenizer_of_the_course_writes_its_conversations_with_fewer_tokens(tmp_path: Path) -> None:
     text = COURSE.package.make_rows(split="train", count=1, seed=5)[0].prompt[0].content  # type: ignore[misc]
     course = replace(COURSE, own_tokenizer=True)
-    tasks.make_model(course, tmp_path, seed=0)
-    tasks.make_model(replace(course, token_share=1.5), tmp_path / "rare", seed=0)
+    tasks.make_model([course], tmp_path / "model", seed=0)
+    tasks.make_model([replace(course, token_share=1.5)], tmp_path / "rare" / "model", seed=0)
     make_tiny_tokenizer(tmp_path / "none")
     lengths = [len(load_codec(str(tmp_path / name))[0].encode(text)) for name in ("model", "rare/model", "none")]
     assert lengths[0] < lengths[1], "fewer words are seen three times in two conversations"

@@ -78,7 +78,14 @@ AFTER = [episode(i, f"after {i}", outcome=float(i in (0, 1, 2))) for i in range(
 
 def page_of(folder: Path, **changes: Any) -> str:
     path = folder / "report.html"
-    given = {"figures": FIGURES, "metrics": METRICS, "before": BEFORE, "after": AFTER, "viewer": "viewer.html"}
+    given = {
+        "figures": FIGURES,
+        "stages": ["sft", "rl"],
+        "metrics": METRICS,
+        "before": BEFORE,
+        "after": AFTER,
+        "viewer": "viewer.html",
+    }
     write_report(path, **{**given, **changes})
     return path.read_text(encoding="utf-8")
 
@@ -131,7 +138,7 @@ def test_the_result_comes_first_and_the_raw_figures_last(html: str) -> None:
     tiles = [text for text in page.texts["b"] if text[0].isdigit()]
     assert tiles == ["0 %", "38 %", "88 %", "10.5 min", "6.0 GB"]
     assert page.texts["h2"] == [
-        "Episodes before and after RL",
+        "Episodes after sft and after rl",
         "Every training episode",
         "All figures",
     ]
@@ -180,6 +187,14 @@ def test_a_control_is_drawn_beside_the_run_that_learns(tmp_path: Path, is_contro
     # The run that learns has the same colour on both pages.
     lines = [attrs for tag, attrs in page.tags if tag == "polyline"]
     assert [attrs["stroke"] for attrs in lines][:2] == ["var(--series-1)", "var(--series-2)"]
+
+
+def test_a_course_of_more_stages_has_a_curve_over_them(tmp_path: Path) -> None:
+    figures = {**FIGURES, "success_dpo": 0.5}
+    html = page_of(tmp_path, figures=figures, stages=["sft", "dpo", "rl"], metrics=[])
+    assert "After each stage (0: untrained, 1: sft, 2: dpo, 3: rl)" in html and html.count("<polyline") == 1
+    tiles = [text for text in Page(html).texts["b"] if text[0].isdigit()]
+    assert tiles[:4] == ["0 %", "38 %", "50 %", "88 %"]
 
 
 def test_without_a_viewer_there_is_no_link(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from verl_agentic.algorithms.batch_metrics.success_over_attempts import proportion_interval
 from verl_agentic.pages.charts import Series, line_chart, metric_points
 from verl_agentic.pages.page import Tile, write_page
 
 _SUCCESS, _PAID = "episode/acc", "critic/score/mean"
 _NUM_PAIRS = 3
+_NUM_TOLD = 2
 _SAME = 1e-6
 
 
@@ -28,6 +31,7 @@ def write_report(
     path: Path,
     *,
     figures: Mapping[str, Any],
+    stages: Sequence[str],
     metrics: Sequence[Mapping[str, Any]],
     before: Sequence[Mapping[str, Any]],
     after: Sequence[Mapping[str, Any]],
@@ -41,15 +45,17 @@ def write_report(
     Args:
         path: of the HTML file.
         figures: those of `summary.json`.
+        stages: names of the stages that made a model, in order.
         metrics: one mapping per training step, with `step` and verl's metric names.
-        before: episodes before RL, as `data.evaluation.local_model.describe` gives them; `question` is shown above each
-            pair.
-        after: the same tasks after RL, in the same order.
+        before: episodes after the first stage, as `data.evaluation.local_model.describe` gives them; `question` is
+            shown above each pair.
+        after: the same tasks after the last stage, in the same order.
         is_control: rewards were shuffled inside each group.
         other: the other run of the pair; None without one.
         viewer: address of the exported viewer, relative to the page; empty without one.
         run_dir: argument of `verl-agentic view`.
     """
+    first, last = stages[0], stages[-1]
     pairs = list(zip(before, after, strict=True))
     better = [pair for pair in pairs if not _is_right(pair[0]) and _is_right(pair[1])]
     worse = sum(_is_right(old) and not _is_right(new) for old, new in pairs)
@@ -57,14 +63,16 @@ def write_report(
         path,
         Path(__file__).with_suffix(".html"),
         title="verl_agentic quickstart",
-        result=_result(figures, is_control=is_control),
+        result=_result(figures, first, last, is_control=is_control),
         picture=line_chart(
             _curves(metrics, is_control=is_control, other=other),
             title=_finding(metric_points(metrics, _SUCCESS)),
             x="step of RL",
             y="share of episodes solved",
-        ),
-        tiles=_tiles(figures, is_control=is_control, other=other),
+        )
+        + _stage_chart(figures, stages),
+        stages=stages,
+        tiles=_tiles(figures, stages, is_control=is_control, other=other),
         figures=figures,
         is_control=is_control,
         has_other=other is not None,
@@ -76,11 +84,19 @@ def write_report(
     )
 
 
-def _result(figures: Mapping[str, Any], *, is_control: bool) -> str:
-    before, after = _percent(figures["success_sft"]), _percent(figures["success_rl"])
+def _result(figures: Mapping[str, Any], first: str, last: str, *, is_control: bool) -> str:
+    before, after = (_percent(figures[f"success_{name}"]) for name in (first, last))
     if is_control:
-        return f"Control: {before} of held-out tasks solved after SFT, {after} after RL with shuffled rewards"
+        return f"Control: {before} of held-out tasks solved after {first}, {after} after {last} with shuffled rewards"
     return f"From {before} to {after} of held-out tasks solved"
+
+
+def _stage_chart(figures: Mapping[str, Any], stages: Sequence[str]) -> Markup:
+    """Returns the success after each stage; empty for two stages, whose numbers are beside the curve."""
+    points = [(number, figures[f"success_{name}"]) for number, name in enumerate(("base", *stages))]
+    names = ", ".join(f"{number}: {name}" for number, name in enumerate(("untrained", *stages)))
+    series = [Series(label="held-out tasks", points=points)] if len(stages) > _NUM_TOLD else []
+    return line_chart(series, title=f"After each stage ({names})", x="stage", y="share of held-out tasks solved")
 
 
 def _finding(success: Sequence[tuple[float, float]]) -> str:
@@ -109,16 +125,22 @@ def _curves(metrics: Sequence[Mapping[str, Any]], *, is_control: bool, other: Co
     )
 
 
-def _tiles(figures: Mapping[str, Any], *, is_control: bool, other: ComparedRun | None) -> list[Tile]:
+def _tiles(
+    figures: Mapping[str, Any], stages: Sequence[str], *, is_control: bool, other: ComparedRun | None
+) -> list[Tile]:
     """Returns the most important numbers."""
     count = int(figures["num_eval_tasks"])
+    shuffled = ", rewards shuffled" if is_control else ""
+    titles = {"base": "untrained", **{name: f"after {name}" for name in stages}}
+    titles[stages[-1]] += shuffled
     tiles = [
-        Tile(title, _percent(figures[key]), _interval(figures[key], count), style)
-        for title, key, style in (
-            ("before SFT", "success_base", ""),
-            ("after SFT", "success_sft", ""),
-            ("after RL, rewards shuffled" if is_control else "after RL", "success_rl", "main"),
+        Tile(
+            title,
+            _percent(figures[f"success_{name}"]),
+            _interval(figures[f"success_{name}"], count),
+            "main" if name == stages[-1] else "",
         )
+        for name, title in titles.items()
     ]
     if other is not None:
         success, of = float(other.figures["success_rl"]), int(other.figures["num_eval_tasks"])

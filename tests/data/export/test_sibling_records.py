@@ -55,7 +55,7 @@ def test_a_pair_is_the_best_and_the_worst_sibling_with_their_ids_and_masks(tmp_p
 @pytest.mark.parametrize(("values", "gap", "pairs"), [((0.8, 0.2), 0.3, 1), ((0.5, 0.4), 0.3, 0), ((0.5, 0.5), 0.0, 0)])
 def test_close_values_and_ties_make_no_pair(tmp_path: Path, values: Sequence[float], gap: float, pairs: int) -> None:
     log = [one_turn(session, acc) for session, acc in enumerate(values)]
-    assert len(export(tmp_path, log, "pairs", min_gap=gap)) == pairs
+    assert len(export(tmp_path, log, "pairs", gap=gap)) == pairs
 
 
 def test_pairs_compare_a_part_of_the_reward(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ FIFTHS = [(7, 1.0)] * 4 + [(7, 0.0)] + [(8, 1.0)] + [(8, 0.0)] * 4
 
 
 def test_a_pair_of_turns_has_the_state_that_they_share(tmp_path: Path) -> None:
-    (pair,) = export(tmp_path, branched(SHARED, FIFTHS), "pairs", by="step", min_gap=0.3)
+    (pair,) = export(tmp_path, branched(SHARED, FIFTHS), "pairs", by="step", gap=0.3)
     assert pair["prompt_ids"] == [*PROMPT, 4, 5, 6] and pair["turn"] == 1
     assert (pair["chosen_ids"], pair["chosen_mask"], pair["chosen_value"]) == ([7], [1], 0.8)
     assert (pair["rejected_ids"], pair["rejected_mask"], pair["rejected_value"]) == ([8], [1], 0.2)
@@ -98,9 +98,9 @@ def test_a_pair_of_turns_has_the_state_that_they_share(tmp_path: Path) -> None:
 
 def test_turns_of_close_values_or_few_sessions_make_no_pair(tmp_path: Path) -> None:
     halves = [(7, 1.0), (7, 0.0)] * 5 + [(8, 1.0)] * 4 + [(8, 0.0)] * 6
-    assert not export(tmp_path / "a", branched(SHARED, halves), "pairs", by="step", min_gap=0.3), "0.5 and 0.4"
+    assert not export(tmp_path / "a", branched(SHARED, halves), "pairs", by="step", gap=0.3), "0.5 and 0.4"
     log = branched(SHARED, FIFTHS)
-    assert not export(tmp_path / "b", log, "pairs", by="step", min_gap=0.3, continuations=6)
+    assert not export(tmp_path / "b", log, "pairs", by="step", gap=0.3, continuations=6)
     other = [(8, 0.0)] * 4
     log = [*branched(SHARED, [(7, 1.0)] * 4), *branched([([4, 5], [9])], other, start=4)]
     assert not export(tmp_path / "c", log, "pairs", by="step"), "of different observations"
@@ -211,7 +211,7 @@ def test_a_repeated_export_asks_the_critic_about_the_turns_that_its_journal_lack
     [
         ({"shape": "sft", "by": "step"}, "by=step makes pairs of steps, got shape sft"),
         ({"shape": "pairs", "by": "step", "best": 2}, "by=step makes pairs of steps, got shape pairs, best=2"),
-        ({"shape": "sft", "min_gap": 0.5}, "gap has no effect, got shape sft"),
+        ({"shape": "sft", "gap": 0.5}, "gap has no effect, got shape sft"),
         ({"shape": "pairs", "continuations": 2}, "continuations has no effect, got shape pairs by acc"),
         ({"shape": "pairs", "critic": Critic(function=max)}, "a critic judges steps, got shape pairs by acc"),
         (

@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
         )
     elif unused := [name for name in ("ray", "workers", "journal", "critic_weight") if getattr(args, name) is not None]:
         raise ConfigError(f"--{unused[0].replace('_', '-')} is for a critic, got no --critic; drop it")
-    names = ("shape", "split", "where", "best", "per_prompt", "by", "continuations")
-    options = ExportOptions(**{name: getattr(args, name) for name in names}, min_gap=args.gap, critic=critic)
+    names = ("shape", "split", "where", "best", "per_prompt", "by", "gap", "continuations")
+    options = ExportOptions(**{name: getattr(args, name) for name in names}, critic=critic)
     told = export_run(args.run_dir, args.out, options)
     print(f"{args.out}: {told.records} {options.shape} from {told.rows} rows of the log")
     for reason, count in told.left_out.items():

@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs all unfinished phases and shows the results."""
-    from verl_agentic.cli.quickstart.phases import Quickstart, QuickstartSettings
+    from verl_agentic.cli.quickstart.phases import Quickstart
+    from verl_agentic.cli.quickstart.run_state import QuickstartSettings
 
     settings = QuickstartSettings(
         recipe=args.recipe,

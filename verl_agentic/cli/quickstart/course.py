@@ -1,8 +1,8 @@
-"""The course of a quickstart: an environment with its rows, demonstrations and recipes."""
+"""The course of a quickstart: an environment with its rows, demonstrations, recipe files and stages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from verl_agentic import paths
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.env_package import EnvPackage, load_env_package
 from verl_agentic.errors import ConfigError
-from verl_agentic.settings import read_settings
+from verl_agentic.settings import check_keys, read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,8 @@ class Course:
     """The file `course.yaml` of a recipe, beside its `sft.yaml` and `grpo.yaml`."""
 
     recipe: str
+    extends: str = ""
+    """The recipe that gives the keys that this file leaves out, and the recipe files that this folder lacks."""
     env: str
     num_train: int
     """Number of training rows."""
@@ -36,6 +38,8 @@ class Course:
     """Whether the tokenizer is trained on the environment's texts; otherwise it is the one for arithmetic."""
     token_share: float = 0.5
     """Minimum share of those texts in which a piece must occur to become a token."""
+    stages: Any = ({"sft": None}, {"rl": None})
+    """The stages as they are written; `stage_list.load_stages` reads them."""
 
     @property
     def package(self) -> EnvPackage:
@@ -71,12 +75,33 @@ class Course:
         return read_settings(EpisodeLimits, self._agentic()["limits"], section="limits", **tokens)
 
     def file(self, name: str) -> Path:
-        """Returns the path of its recipe `sft` or `grpo`."""
-        return paths.recipe_file(self.recipe, f"{name}.yaml")
+        """Returns the path of a recipe file, such as `sft` or `grpo`; it may be one of the recipe that it extends.
+
+        Raises:
+            ConfigError: there is no such file.
+        """
+        own = paths.recipes_dir() / self.recipe / f"{name}.yaml"
+        if own.is_file() or not self.extends:
+            return paths.recipe_file(self.recipe, f"{name}.yaml")
+        return load_course(self.extends).file(name)
 
     def read(self, name: str) -> dict[str, Any]:
-        """Returns one of its recipes, unresolved."""
+        """Returns one of its recipe files, unresolved."""
         return yaml.safe_load(self.file(name).read_text())
+
+    def sources(self, name: str) -> list[str]:
+        """Returns the text of a recipe file, and of the files of its folder that it builds on."""
+        return list(_sources(self.file(name)))
+
+    def inputs(self) -> list[Any]:
+        """Returns all that data and evaluations are made of."""
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("recipe", "stages")}
+        sources = [file.read_text() for file in sorted(self.package.folder.glob("**/*.py"))]
+        return [own, repr(self.limits), self.protocol, self.env_config, *sources]
+
+    def named(self, recipe: str) -> Course:
+        """Returns the course of a recipe; this one for an empty name."""
+        return load_course(recipe) if recipe else self
 
     def _agentic(self) -> dict[str, Any]:
         return self.read("grpo")["agentic"]
@@ -86,10 +111,22 @@ def load_course(recipe: str) -> Course:
     """Returns the course of a recipe.
 
     Raises:
-        ConfigError: the recipe is unknown, has no course, or its course has unknown keys.
+        ConfigError: the recipe is unknown, has no course, or a key of its course is wrong.
     """
-    values = yaml.safe_load(paths.recipe_file(recipe, "course.yaml").read_text())
-    unknown = sorted(set(values) - {item.name for item in fields(Course)})
-    if unknown:
-        raise ConfigError(f"unknown keys in course.yaml of {recipe!r}, got {unknown}; fix the file")
-    return Course(recipe=recipe, **values)
+    section = f"course.yaml of {recipe!r}"
+    values = check_keys(_values(recipe), {item.name for item in fields(Course)} - {"recipe"}, section=section)
+    return read_settings(Course, values, section=section, recipe=recipe)
+
+
+def _values(recipe: str) -> dict[str, Any]:
+    own = yaml.safe_load(paths.recipe_file(recipe, "course.yaml").read_text())
+    return {**_values(own["extends"]), **own} if "extends" in own else own
+
+
+def _sources(path: Path) -> Iterator[str]:
+    text = path.read_text()
+    yield text
+    for entry in yaml.safe_load(text).get("defaults", []):
+        inner = path.parent / f"{entry}.yaml"
+        if inner.is_file():
+            yield from _sources(inner)

@@ -14,12 +14,9 @@ from rich.table import Column
 _TITLES = {
     "model": "make a tiny model",
     "data": "make tasks and demonstrations",
-    "eval base": "evaluate held-out tasks, untrained",
-    "sft": "SFT warm start (verl's SFT trainer)",
-    "eval sft": "evaluate held-out tasks after SFT",
-    "rl": "GRPO (python -m verl.trainer.main_ppo)",
-    "eval rl": "evaluate held-out tasks after RL",
+    "eval": "evaluate held-out tasks:",
 }
+"""First word of a phase's name -> what is shown in its place."""
 
 
 class Display:
@@ -46,9 +43,11 @@ class Display:
         self._progress.stop()
 
     @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[Display]:
-        """Shows a phase while its block runs."""
-        self._task = self._progress.add_task(_TITLES[name], total=None, note="")
+    def phase(self, name: str, title: str = "") -> Iterator[Display]:
+        """Shows a phase while its block runs; a stage has a title behind its name."""
+        first, _, rest = name.partition(" ")
+        shown = f"{name}: {title}" if title else f"{_TITLES[first]} {rest}".strip()
+        self._task = self._progress.add_task(shown, total=None, note="")
         yield self
         total = self._progress.tasks[self._task].total or 1
         self._progress.update(self._task, total=total, completed=total)

@@ -1,62 +1,72 @@
-"""The phases of the quickstart; each runs once, and again only if its inputs have changed."""
+"""The phases of a run: model, data, and the stages of its course; each runs again only if its inputs have changed."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.adapters.cpu.cpu_features import require_vllm
 from verl_agentic.cli.quickstart import tasks
-from verl_agentic.cli.quickstart.child_process import CPU_ENVIRONMENT, MemoryMeter, run_child, termination_as_interrupt
+from verl_agentic.cli.quickstart.child_process import MemoryMeter, termination_as_interrupt
 from verl_agentic.cli.quickstart.course import Course, load_course
 from verl_agentic.cli.quickstart.display import Display
+from verl_agentic.cli.quickstart.run_state import MODEL, QuickstartSettings, RunState
+from verl_agentic.cli.quickstart.stage_list import load_stages
+from verl_agentic.cli.quickstart.stages import CourseStage, ModelStage
 from verl_agentic.cli.quickstart.summary import Summary
-from verl_agentic.errors import ConfigError, DataError
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuickstartSettings:
-    """Options of a run; they are hashed together with recipes and code."""
-
-    recipe: str
-    seed: int
-    control: bool
-    rl_steps: int | None
-    sft_steps: int | None
-    eval_tasks: int
-    engine: str = "agentic"
-    """Engine of the rollouts of GRPO: `agentic`, or `vllm`, which must be installed."""
+from verl_agentic.errors import ConfigError
 
 
 class Quickstart:
     """One run, in one folder."""
 
-    def __init__(self, out: Path, settings: QuickstartSettings, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        out: Path,
+        settings: QuickstartSettings,
+        *,
+        fresh: bool = False,
+        course: Course | None = None,
+        stages: Sequence[CourseStage] | None = None,
+    ) -> None:
+        """Prepares a run.
+
+        Args:
+            out: its folder.
+            settings: its options.
+            fresh: remove what an earlier run left in the folder.
+            course: by default that of the recipe.
+            stages: by default those of the course.
+        """
         if settings.engine == "vllm":
             require_vllm()
         self.out = out.resolve()
         self.settings = settings
-        self._course = load_course(settings.recipe)
+        self._course = course or load_course(settings.recipe)
+        self._stages = load_stages(self._course) if stages is None else stages
         if fresh:
             _remove_run(self.out)
-        self._fingerprint = _hash(dataclasses.asdict(settings), *_sources(self._course))
         self._display = Display()
         self._meter = MemoryMeter()
+        self._state = RunState(
+            out=self.out, settings=settings, course=self._course, display=self._display, meter=self._meter
+        )
+        self._fingerprint = _hash(*_config_texts())
         self._records: dict[str, dict[str, Any]] = {}
 
     def run(self) -> int:
         """Runs unfinished phases, and writes summary, metrics and report; returns the exit code."""
         try:
             with self._display, termination_as_interrupt():
-                self._run_phases()
+                self._make_start()
+                self._evaluate("base", self.out / MODEL, greedy=False)
+                for stage in self._stages:
+                    self._run_stage(stage)
         except KeyboardInterrupt:
             self._display.console.print(
                 "Interrupted. Run the same command to continue, or pass --fresh to start again."
@@ -64,31 +74,75 @@ class Quickstart:
             raise
         finally:
             self._meter.stop()
-        summary = Summary(self.out, recipe=self.settings.recipe, seed=self.settings.seed, records=self._records)
+        shutil.rmtree(self.out / "checkpoint", ignore_errors=True)
+        shutil.copytree(self._state.products[MODEL], self.out / "checkpoint")
+        summary = Summary(self._state, self._stages, self._records)
         summary.write()
         summary.show()
         return 0
 
-    def _run_phases(self) -> None:
-        out, seed, course = self.out, self.settings.seed, self._course
-        self._phase("model", lambda: tasks.make_model(course, out, seed))
-        num_eval = self.settings.eval_tasks
-        self._phase("data", lambda: tasks.make_data(course, out, seed, num_eval, self._display.advance))
-        self._phase("eval base", lambda: self._evaluate("base", out / "model", greedy=False))
-        self._phase("sft", self._sft)
-        self._phase("eval sft", lambda: self._evaluate("sft", out / "sft" / "model", greedy=True))
-        self._phase("rl", self._rl)
-        self._phase("eval rl", lambda: self._evaluate("rl", out / "checkpoint", greedy=True))
+    def _make_start(self) -> None:
+        """Makes the model that the course begins with, and the tasks and demonstrations of its stages."""
+        out, seed, course, num_eval = self.out, self.settings.seed, self._course, self.settings.eval_tasks
+        named = {stage.course: None for stage in self._stages if isinstance(stage, ModelStage)}
+        courses = {name: course.named(name) for name in {"": None, **named}}
+        inputs = [seed, *(one.inputs() for one in courses.values())]
+        self._phase(MODEL, lambda: tasks.make_model(courses.values(), out / MODEL, seed), inputs)
+        self._state.products[MODEL] = out / MODEL
+        for name, one in courses.items():
+            self._phase(
+                f"data {name}".strip(),
+                lambda one=one, name=name: tasks.make_data(
+                    one, out / "data" / name, out / MODEL, seed, num_eval, self._display.advance
+                ),
+                [num_eval],
+            )
 
-    def _phase(self, name: str, work: Callable[[], dict[str, Any]]) -> None:
-        """Runs a phase, unless its record shows a run with the same inputs."""
+    def _run_stage(self, stage: CourseStage) -> None:
+        """Runs a stage, and evaluates the model that it makes."""
+        state = self._state
+        inputs = [repr(stage), *stage.inputs(state)]
+        self._phase(stage.name, lambda: stage.run(state), inputs, title=stage.title, folder=state.folder(stage.name))
+        state.finish(stage.name, stage.products(state.folder(stage.name)))
+        if stage.name in state.models:
+            self._evaluate(stage.name, state.models[stage.name], greedy=True)
+
+    def _evaluate(self, name: str, model: Path, *, greedy: bool) -> None:
+        self._phase(f"eval {name}", lambda: self._evaluation(name, model, greedy=greedy))
+
+    def _evaluation(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
+        seed = self.settings.seed
+        return tasks.evaluate(
+            self._course, self.out, name, model, greedy=greedy, seed=seed, advance=self._display.advance
+        )
+
+    def _phase(
+        self,
+        name: str,
+        work: Callable[[], dict[str, Any]],
+        inputs: list[Any] | None = None,
+        *,
+        title: str = "",
+        folder: Path | None = None,
+    ) -> None:
+        """Runs a phase, unless its record shows a run with the same inputs after the same phases.
+
+        Args:
+            name: of the phase.
+            work: what it does; returns its record.
+            inputs: what its result depends on, besides the phases before it.
+            title: for the display.
+            folder: removed first, unless an interrupted run with the same inputs left it.
+        """
         path = self.out / "phases" / f"{name.replace(' ', '_')}.json"
-        self._fingerprint = _hash(self._fingerprint, name)
+        self._fingerprint = _hash(self._fingerprint, name, inputs)
         record = json.loads(path.read_text()) if path.is_file() else {}
-        with self._display.phase(name) as phase:
+        with self._display.phase(name, title) as phase:
             if record.get("fingerprint") == self._fingerprint:
                 phase.reused()
             else:
+                if folder is not None:
+                    self._drop_foreign_files(folder)
                 started = time.monotonic()
                 result = work()
                 self._meter.measure()
@@ -102,78 +156,15 @@ class Quickstart:
                 path.write_text(json.dumps(record))
         self._records[name] = record
 
-    def _evaluate(self, name: str, model: Path, *, greedy: bool) -> dict[str, Any]:
-        seed = self.settings.seed
-        return tasks.evaluate(
-            self._course, self.out, name, model, greedy=greedy, seed=seed, advance=self._display.advance
-        )
-
-    def _sft(self) -> dict[str, Any]:
-        folder = self.out / "sft"
-        shutil.rmtree(folder, ignore_errors=True)
-        self._drop_logs("sft")
-        overrides = [
-            f"model.path={self.out / 'model'}",
-            f"data.train_files={self.out / 'data' / 'sft.jsonl'}",
-            f"trainer.default_local_dir={folder}",
-            f"trainer.seed={self.settings.seed}",
-            *_steps(self.settings.sft_steps),
-        ]
-        module = ["torch.distributed.run", "--standalone", "--nproc_per_node=1", "-m", "verl.trainer.sft_trainer"]
-        self._train("sft", module, overrides, metric="train/loss")
-        shutil.copytree(_newest_huggingface(folder), folder / "model")
-        return {}
-
-    def _rl(self) -> dict[str, Any]:
-        folder = self.out / "rl"
-        self._drop_foreign_checkpoints(folder)
-        overrides = [
-            f"actor_rollout_ref.model.path={self.out / 'sft' / 'model'}",
-            f"data.train_files={self.out / 'data' / 'train.jsonl'}",
-            f"data.val_files={self.out / 'data' / 'test.jsonl'}",
-            f"data.seed={self.settings.seed}",
-            f"actor_rollout_ref.rollout.seed={self.settings.seed}",
-            f"trainer.default_local_dir={folder}",
-            f"++agentic.log.dir={folder / 'log'}",
-            *(["algorithm.adv_estimator=grpo_shuffled"] if self.settings.control else []),
-            *(["+agentic=cpu_vllm"] if self.settings.engine == "vllm" else []),
-            *_steps(self.settings.rl_steps),
-        ]
-        self._train("grpo", ["verl.trainer.main_ppo"], overrides, metric="episode/acc")
-        shutil.rmtree(self.out / "checkpoint", ignore_errors=True)
-        shutil.copytree(_newest_huggingface(folder), self.out / "checkpoint")
-        return {"recipe": self.settings.recipe, "control": self.settings.control}
-
-    def _train(self, recipe: str, module: list[str], overrides: list[str], *, metric: str) -> None:
-        config = self._course.file(recipe)
-        logs = self.out / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        metrics = logs / f"{recipe}_{len(list(logs.glob(f'{recipe}_*.jsonl')))}.jsonl"
-        steps = tasks.steps_of(self._course, recipe, overrides)
-        run_child(
-            [
-                *[sys.executable, "-m", *module, "--config-dir", str(config.parent), "--config-name", recipe],
-                *overrides,
-                "trainer.logger=[file]",
-            ],
-            log=logs / f"{recipe}.log",
-            environment={**CPU_ENVIRONMENT, "VERL_FILE_LOGGER_PATH": str(metrics)},
-            meter=self._meter,
-            on_poll=lambda: self._display.follow(metrics, steps, metric),
-        )
-
-    def _drop_foreign_checkpoints(self, folder: Path) -> None:
-        """Removes checkpoints of other inputs; keeps those of this phase, so that an interrupted run continues."""
+    def _drop_foreign_files(self, folder: Path) -> None:
+        """Removes files and logs of other inputs; keeps those of this phase, so that an interrupted run continues."""
         mark = folder / "fingerprint"
         if not mark.is_file() or mark.read_text() != self._fingerprint:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             mark.write_text(self._fingerprint)
-            self._drop_logs("grpo")
-
-    def _drop_logs(self, recipe: str) -> None:
-        for stale in (self.out / "logs").glob(f"{recipe}_*.jsonl"):
-            stale.unlink()
+            for stale in self._state.metric_files(folder.name):
+                stale.unlink()
 
 
 def _remove_run(folder: Path) -> None:
@@ -189,26 +180,10 @@ def _remove_run(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _steps(steps: int | None) -> list[str]:
-    return [] if steps is None else [f"trainer.total_training_steps={steps}"]
-
-
-def _newest_huggingface(folder: Path) -> Path:
-    found = [p.parent for p in folder.glob("**/huggingface/config.json") if list(p.parent.glob("*.safetensors"))]
-    if not found:
-        raise DataError(f"no Hugging Face model in the checkpoints, got {folder}; see the logs beside it")
-    return max(found, key=lambda path: int(path.relative_to(folder).parts[0].rsplit("_", 1)[-1]))
-
-
-def _sources(course: Course) -> list[str]:
+def _config_texts() -> list[str]:
     from verl_agentic import __file__ as package
 
-    files = [
-        *sorted(course.file("grpo").parent.glob("*.yaml")),
-        *sorted((Path(package).parent / "config" / "agentic").glob("*.yaml")),
-        *sorted(course.package.folder.glob("**/*.py")),
-    ]
-    return [file.read_text() for file in files]
+    return [file.read_text() for file in sorted((Path(package).parent / "config" / "agentic").glob("**/*.yaml"))]
 
 
 def _hash(*parts: Any) -> str:

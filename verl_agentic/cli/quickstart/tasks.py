@@ -1,4 +1,4 @@
-"""The phases that run in this process: model, data, evaluation."""
+"""The phases that run in this process: model, data, samples, evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import json
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.cli.quickstart.course import Course
 from verl_agentic.data.datasets.collect import run_episodes, scripted
 from verl_agentic.data.datasets.sft import write_sft
+from verl_agentic.data.evaluation.evaluation_run import attempts, summarise
+from verl_agentic.data.evaluation.journal import Journal, keep_settings
 from verl_agentic.data.evaluation.local_model import LocalModel, describe
 from verl_agentic.data.row_checks import task_of
 from verl_agentic.data.rows import read_rows, write_rows
-from verl_agentic.data.stored_samples import STORED_SAMPLE, stored_episode
+from verl_agentic.data.stored_samples import EPISODES, STORED_SAMPLE, stored_episode
 from verl_agentic.data.tiny_model import make_tiny_model, make_tiny_tokenizer
 from verl_agentic.env import EnvRow
 from verl_agentic.errors import DataError, EnvError
@@ -33,30 +35,24 @@ Advance = Callable[[int, int], None]
 """Called with the number of finished and of all items."""
 
 
-def make_model(course: Course, out: Path, seed: int) -> dict[str, Any]:
-    """Makes the random model."""
-    texts = _texts(course) if course.own_tokenizer else None
-    parameters = make_tiny_model(
-        out / "model", preset=course.preset, seed=seed, texts=texts, token_share=course.token_share
-    )
+def make_model(courses: Iterable[Course], folder: Path, seed: int) -> dict[str, Any]:
+    """Makes the random model of the first course; its tokenizer is trained on texts of all of them."""
+    first, *others = courses
+    texts = [text for course in (first, *others) for text in _texts(course)] if first.own_tokenizer else None
+    parameters = make_tiny_model(folder, preset=first.preset, seed=seed, texts=texts, token_share=first.token_share)
     return {"parameters": parameters}
 
 
-def make_data(course: Course, out: Path, seed: int, num_eval: int, advance: Advance) -> dict[str, Any]:
+def make_data(course: Course, folder: Path, model: Path, seed: int, num_eval: int, advance: Advance) -> dict[str, Any]:
     """Writes training and held-out rows, and demonstrations from the episode loop."""
     rows = make_rows(course, seed=seed, num_eval=num_eval)
     for split in ("train", "test"):
-        write_rows(rows[split], out / "data" / f"{split}.jsonl")
-    done = 0
-
-    def on_episode(_: Any) -> None:
-        nonlocal done
-        done += 1
-        advance(done, course.num_demos)
-
-    episodes = _demonstrate(course, rows["demos"], model=out / "model", seed=seed, on_episode=on_episode)
+        write_rows(rows[split], folder / f"{split}.jsonl")
+    episodes = _demonstrate(
+        course, rows["demos"], model=model, seed=seed, on_episode=_counter(advance, course.num_demos)
+    )
     return {
-        "num_demos": write_sft(episodes, out / "data" / "sft.jsonl"),
+        "num_demos": write_sft(episodes, folder / "sft.jsonl"),
         "success_demos": sum(e.reward.outcome for e in episodes) / len(episodes),
     }
 
@@ -80,13 +76,7 @@ def evaluate(
     local = local_model(course, model)
     modes = {"sampled": 1.0, "greedy": 0.0} if greedy else {"sampled": 1.0}
     result: dict[str, Any] = {"num_tasks": len(rows)}
-    done = 0
-
-    def on_episode(_: Any) -> None:
-        nonlocal done
-        done += 1
-        advance(done, len(rows) * len(modes))
-
+    on_episode = _counter(advance, len(rows) * len(modes))
     for mode, temperature in modes.items():
         episodes = local.run(rows, temperature=temperature, seed=seed, on_episode=on_episode)
         result[mode] = sum(e.reward.outcome for e in episodes) / len(episodes)
@@ -102,6 +92,31 @@ def evaluate(
     return result
 
 
+def sample(
+    course: Course,
+    rows: Sequence[EnvRow],
+    folder: Path,
+    model: Path,
+    *,
+    samples: int,
+    temperature: float,
+    seed: int,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Runs several episodes of each task, and stores them as `verl-agentic evaluate` does; finished ones are kept."""
+    settings = {"env": course.env, "temperature": temperature, "tokenizer": str(model)}
+    plan = attempts(rows, samples)
+    journal = Journal(folder / EPISODES)
+    keep_settings(folder / "evaluation.json", settings, has_begun=bool(journal.records))
+    try:
+        records = local_model(course, model).sample(
+            plan, journal=journal, temperature=temperature, seed=seed, on_record=_counter(advance, len(plan))
+        )
+    finally:
+        journal.close()
+    return summarise(records)
+
+
 def local_model(course: Course, model: Path) -> LocalModel:
     """Returns a model on the course's environment, with the limits of the recipe."""
     tokenizer, codec = load_codec(str(model), protocol=course.protocol)
@@ -109,11 +124,10 @@ def local_model(course: Course, model: Path) -> LocalModel:
     return LocalModel(model_path=model, tokenizer=tokenizer, codec=codec, make_env=make_env, limits=course.limits)
 
 
-def steps_of(course: Course, name: str, overrides: list[str]) -> int:
-    """Returns the number of training steps of a recipe."""
-    key = "trainer.total_training_steps="
-    given = [o.removeprefix(key) for o in overrides if o.startswith(key)]
-    return int(given[-1] if given else course.read(name)["trainer"]["total_training_steps"])
+def _counter(advance: Advance, total: int) -> Callable[[Any], None]:
+    """Returns a function that is called after each episode."""
+    done = itertools.count(1)
+    return lambda _: advance(next(done), total)
 
 
 def _rows(course: Course, split: str, count: int, seed: int) -> list[EnvRow]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
+from verl_agentic.agent_loops.attempt.circuit_breaker import CircuitBreaker
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.limits import EpisodeLimits
 from verl_agentic.agent_loops.policies.policy import EnginePolicy
 from verl_agentic.agent_loops.records.episode import Episode
 from verl_agentic.data.datasets.collect import run_episodes
+from verl_agentic.data.evaluation.evaluation_run import EvaluationAttempt, PolicyBackend, attempt_runner, evaluate
+from verl_agentic.data.evaluation.journal import Journal
 from verl_agentic.env import EnvFactory, EnvRow
 from verl_agentic.inference.inference_engine import InferenceEngine
 from verl_agentic.inference.request import SamplingParams
+
+_MAX_CONCURRENT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,44 @@ class LocalModel:
         """
         return asyncio.run(self._run(rows, temperature, seed, on_episode))
 
+    def sample(
+        self,
+        plan: Sequence[EvaluationAttempt],
+        *,
+        journal: Journal,
+        temperature: float,
+        seed: int = 0,
+        on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    ) -> list[dict[str, Any]]:
+        """Runs the attempts that the journal lacks, and returns the records of all; see `evaluation_run.evaluate`."""
+        return asyncio.run(self._sample(plan, journal, temperature, seed, on_record))
+
+    async def _sample(
+        self,
+        plan: Sequence[EvaluationAttempt],
+        journal: Journal,
+        temperature: float,
+        seed: int,
+        on_record: Callable[[Mapping[str, Any]], None],
+    ) -> list[dict[str, Any]]:
+        engine = InferenceEngine.from_pretrained(self.model_path)
+        try:
+            return await evaluate(
+                plan,
+                run_attempt=attempt_runner(
+                    self.make_env,
+                    lambda attempt: PolicyBackend(
+                        setup=self._setup(engine, temperature, seed * len(plan) + attempt.number), usage={}
+                    ),
+                ),
+                journal=journal,
+                max_concurrent=_MAX_CONCURRENT,
+                breaker=CircuitBreaker(min_episodes=16),
+                on_record=on_record,
+            )
+        finally:
+            await engine.close()
+
     async def _run(
         self, rows: Sequence[EnvRow], temperature: float, seed: int, on_episode: Callable[[Episode], None]
     ) -> list[Episode]:
@@ -55,24 +98,21 @@ class LocalModel:
             return await run_episodes(
                 rows,
                 make_env=self.make_env,
-                setup_for=lambda index, row: EpisodeSetup(
-                    policy=EnginePolicy(
-                        engine,
-                        SamplingParams(
-                            temperature=temperature,
-                            seed=seed * len(rows) + index,
-                            stop=tuple(self.codec.stop_texts),
-                            stop_token_ids=tuple(self.codec.stop_token_ids),
-                        ),
-                    ),
-                    codec=self.codec,
-                    tokenizer=self.tokenizer,
-                    limits=self.limits,
-                ),
+                setup_for=lambda index, row: self._setup(engine, temperature, seed * len(rows) + index),
                 on_episode=on_episode,
             )
         finally:
             await engine.close()
+
+    def _setup(self, engine: InferenceEngine, temperature: float, seed: int) -> EpisodeSetup:
+        sampling = SamplingParams(
+            temperature=temperature,
+            seed=seed,
+            stop=tuple(self.codec.stop_texts),
+            stop_token_ids=tuple(self.codec.stop_token_ids),
+        )
+        policy = EnginePolicy(engine, sampling)
+        return EpisodeSetup(policy=policy, codec=self.codec, tokenizer=self.tokenizer, limits=self.limits)
 
 
 def describe(episode: Episode, tokenizer: Any) -> dict[str, Any]:

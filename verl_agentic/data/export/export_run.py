@@ -48,7 +48,7 @@ class ExportOptions:
     """Maximum number of sessions of each prompt, the first ones."""
     by: str = OUTCOME
     """Value that `best` and pairs compare: a column or a part of the reward; `step` for pairs of steps."""
-    min_gap: float = 0.0
+    gap: float = 0.0
     """Pairs whose values differ by at most this are left out."""
     continuations: int = 4
     """Minimum number of sessions that continue from a step with a value."""
@@ -59,6 +59,29 @@ class ExportOptions:
     def compares_steps(self) -> bool:
         """Whether turns of one state are compared."""
         return self.shape == "steps" or (self.shape == "pairs" and self.by == STEP)
+
+    def check(self) -> None:
+        """Raises ConfigError if an option is wrong."""
+        if self.shape not in SHAPES:
+            raise ConfigError(f"as must be one of {sorted(SHAPES)}, got {self.shape!r}; name one")
+        for name in ("best", "per_prompt", "continuations"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ConfigError(f"{name} must be positive, got {number}")
+        if self.critic is not None and not 0 <= self.critic.weight <= 1:
+            raise ConfigError(f"the weight of a critic lies between 0 and 1, got {self.critic.weight}; scale it")
+        if self.by == STEP and (self.shape != "pairs" or self.best is not None):
+            raise ConfigError(f"by=step makes pairs of steps, got shape {self.shape}, best={self.best}; change it")
+        without_effect = {
+            "gap": self.gap != 0 and self.shape != "pairs",
+            "continuations": self.continuations != ExportOptions.continuations and not self.compares_steps,
+        }
+        if unused := [name for name, is_unused in without_effect.items() if is_unused]:
+            raise ConfigError(f"{unused[0]} has no effect, got shape {self.shape} by {self.by}; drop it")
+        if self.critic is not None and not self.compares_steps:
+            raise ConfigError(f"a critic judges steps, got shape {self.shape} by {self.by}; drop it")
+        if self.where is not None:
+            RowFilter(self.where, columns=COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +107,7 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         ConfigError: an option is wrong, or `out` is the file of an evaluation.
         DataError: the log cannot be read, a mask in it is wrong, or no record is left.
     """
-    _check(options)
+    options.check()
     if out.name == EPISODES:
         raise ConfigError(f"--out would replace the file of an evaluation, got {out}; choose another name")
     left_out: Counter[str] = Counter()
@@ -104,25 +127,6 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
     return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=+left_out)
-
-
-def _check(options: ExportOptions) -> None:
-    for name in ("best", "per_prompt", "continuations"):
-        number = getattr(options, name)
-        if number is not None and number < 1:
-            raise ConfigError(f"{name} must be positive, got {number}")
-    if options.critic is not None and not 0 <= options.critic.weight <= 1:
-        raise ConfigError(f"the weight of a critic lies between 0 and 1, got {options.critic.weight}; scale it")
-    if options.by == STEP and (options.shape != "pairs" or options.best is not None):
-        raise ConfigError(f"by=step makes pairs of steps, got shape {options.shape}, best={options.best}; change it")
-    without_effect = {
-        "gap": options.min_gap != 0 and options.shape != "pairs",
-        "continuations": options.continuations != ExportOptions.continuations and not options.compares_steps,
-    }
-    if unused := [name for name, is_unused in without_effect.items() if is_unused]:
-        raise ConfigError(f"{unused[0]} has no effect, got shape {options.shape} by {options.by}; drop it")
-    if options.critic is not None and not options.compares_steps:
-        raise ConfigError(f"a critic judges steps, got shape {options.shape} by {options.by}; drop it")
 
 
 def _chosen(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> list[LoggedSession]:
@@ -148,11 +152,11 @@ def _records(
 ) -> Iterator[dict[str, Any]]:
     if options.compares_steps:
         make = step_records if options.shape == "steps" else step_pair_records
-        gap = {} if options.shape == "steps" else {"min_gap": options.min_gap}
+        gap = {} if options.shape == "steps" else {"min_gap": options.gap}
         count = options.continuations
         return make(log, sessions, values=values, min_continuations=count, left_out=left_out, **gap)
     if options.shape == "pairs":
-        return pair_records(log, sessions, by=options.by, min_gap=options.min_gap, left_out=left_out)
+        return pair_records(log, sessions, by=options.by, min_gap=options.gap, left_out=left_out)
     return row_records(log, sessions, shape=options.shape, parts=parts, left_out=left_out)
 
 
@@ -167,7 +171,7 @@ def _needed(options: ExportOptions) -> str:
             else "two attempts at one prompt"
         )
         what = "value" if options.by == STEP else options.by
-        return f"a pair needs {of}, and their {what} must differ by more than {options.min_gap:g}"
+        return f"a pair needs {of}, and their {what} must differ by more than {options.gap:g}"
     return "change --where, --split, --best or --per-prompt"
 
 

@@ -1,0 +1,89 @@
+"""A fake of the work of a quickstart's phases, for tests of the chain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verl_agentic.cli.quickstart import stages, tasks
+from verl_agentic.cli.quickstart.course import Course
+from verl_agentic.data.export.export_run import Exported, ExportOptions
+from verl_agentic.env import EnvRow
+
+
+class World:
+    """Writes the files that the work would leave, in no time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.commands: list[list[str]] = []
+        """Commands of trainers."""
+        self.given: dict[str, dict[str, str]] = {}
+        """Stage -> what its work was given, the last time."""
+        self.during_rl: Callable[[Path], None] = lambda folder: None
+        for name in ("make_model", "make_data", "evaluate", "sample"):
+            monkeypatch.setattr(tasks, name, getattr(self, name))
+        monkeypatch.setattr(stages, "run_child", self.run_child)
+        monkeypatch.setattr(stages, "export_run", self.export_run)
+        monkeypatch.setattr(stages, "read_rows", lambda path: [path] * 600)
+
+    def make_model(self, courses: Iterable[Course], folder: Path, seed: int) -> dict[str, Any]:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").touch()
+        self.done.append("model")
+        return {"parameters": 7}
+
+    def make_data(
+        self, course: Course, folder: Path, model: Path, seed: int, num_eval: int, advance: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        self.done.append("data" if folder.name == "data" else f"data {folder.name}")
+        advance(1, 2)
+        return {}
+
+    def evaluate(
+        self, course: Course, out: Path, name: str, model: Path, *, greedy: bool, seed: int, advance: Any
+    ) -> dict[str, Any]:
+        self.done.append(f"eval {name}")
+        assert (model / "config.json").is_file()
+        score = {"base": 0.0, "sft": 0.25, "rl": 0.875}.get(name, 0.5)
+        episodes = [{"outcome": score, "stop_reason": "answered", "segments": [{"kind": "model", "text": name}]}]
+        (out / "eval").mkdir(exist_ok=True)
+        (out / "eval" / f"{name}_sampled.json").write_text(json.dumps(episodes))
+        greedily = {"greedy": score + 0.125, "tool_rate_greedy": 0.0} if greedy else {}
+        return {"num_tasks": 5, "sampled": score, "tool_rate_sampled": score / 2, **greedily}
+
+    def sample(
+        self, course: Course, rows: Sequence[EnvRow], folder: Path, model: Path, *, samples: int, **_: Any
+    ) -> dict[str, Any]:
+        self.done.append(folder.name)
+        self.given[folder.name] = {"model": str(model), "rows": str(len(rows)), "samples": str(samples)}
+        return {}
+
+    def export_run(self, run_dir: Path, out: Path, options: ExportOptions) -> Exported:
+        self.done.append(out.parent.name)
+        self.given[out.parent.name] = {"log": str(run_dir), "out": str(out), "as": options.shape}
+        return Exported(records=1, rows=1)
+
+    def run_child(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str], meter: Any, on_poll: Any
+    ) -> None:
+        given = dict(part.split("=", 1) for part in command if "=" in part)
+        folder, steps = Path(given["trainer.default_local_dir"]), int(given["trainer.total_training_steps"])
+        self.done.append(folder.name)
+        self.commands.append(list(command))
+        self.given[folder.name] = given
+        on_poll()
+        records = [{"step": i, "data": {"episode/acc": i / 10, "odd": None}} for i in range(1, steps + 1)]
+        Path(environment["VERL_FILE_LOGGER_PATH"]).write_text("".join(json.dumps(r) + "\n" for r in records))
+        on_poll()
+        if "verl.trainer.main_ppo" in command:
+            self.during_rl(folder)
+        for step in range(1, steps + 1, 8):
+            model = folder / f"global_step_{step}" / "actor" / "huggingface"
+            model.mkdir(parents=True, exist_ok=True)
+            (model / "config.json").write_text(str(step))
+            (model / "model.safetensors").touch()
