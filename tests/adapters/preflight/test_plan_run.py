@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 pytest.importorskip("verl")
 
 from verl_agentic.adapters.preflight.plan_run import plan
+from verl_agentic.cli.quickstart.course import load_course
 from verl_agentic.config.recipe_groups import load_recipe
 from verl_agentic.data.prepare import make_rows, to_records, write_parquet
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
@@ -71,10 +71,10 @@ def fixtures(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, data: Path) -> N
 
 def _course(recipe: str) -> dict[str, Any]:
     """Returns the environment and the options of a recipe, from its course if it has one."""
-    file = recipes_dir() / recipe / "course.yaml"
-    told = yaml.safe_load(file.read_text()) if file.is_file() else {}
-    return {"env": told.get("env") or ("python_math" if recipe == "quickstart" else recipe),
-            "options": told.get("options")}  # fmt: skip
+    if not (recipes_dir() / recipe / "course.yaml").is_file():
+        return {"env": recipe}
+    course = load_course(recipe)
+    return {"env": course.env, "options": dict(course.options)}
 
 
 def failed(run: PlannedRun) -> dict[str, str]:
@@ -123,6 +123,8 @@ def test_every_recipe_passes(recipe: str, tiny_model: Path, tmp_path: Path) -> N
     overrides += ["+actor_rollout_ref.model.override_config.max_position_embeddings=8192"]
     if recipe == "sandbox_fusion":
         overrides.append("reward.sandbox_fusion.url=http://127.0.0.1:1/run_code")
+    if recipe == "prime":  # its course trains this model first
+        overrides.append(f"++agentic.implicit_reward.model_path={tiny_model}")
     run = plan(recipes_dir() / recipe, "grpo", overrides)
     assert not failed(run)
     assert run.prompt is not None and run.prompt.text.rstrip().endswith("assistant")
