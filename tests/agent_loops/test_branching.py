@@ -312,6 +312,7 @@ async def test_an_environment_that_is_in_another_state_than_its_answers_tell_is_
 def test_a_branch_takes_over_all_that_a_play_knows() -> None:
     known = {
         *("setup", "row", "request_id", "guidance", "prompt", "_tools"),  # the same by themselves
+        "agent",  # a sub-agent's attempt has no branches
         # The tokens; there are no other rows at a branch point.
         *("trajectory", "side_rows", "sides", "parent", "rows"),
         "_turn_limits",  # set before every turn

@@ -16,7 +16,7 @@ def test_no_figure_is_cut_off_in_a_terminal_of_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     log = tmp_path / "metrics.jsonl"
     log.write_text(json.dumps({"step": 1200, "data": {"episode/acc": 0.5}}) + "\n")
-    with Display() as display, display.phase("rl"):
+    with Display() as display, display.phase("rl", "python -m verl.trainer.main_ppo"):
         display.follow(log, 6000, "episode/acc")
         display.console.print(display._progress.get_renderable())
     shown = capsys.readouterr().out

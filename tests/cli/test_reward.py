@@ -201,8 +201,8 @@ def test_a_quickstart_evaluation_can_be_audited(tmp_path: Path, capsys: pytest.C
     from verl_agentic.cli.quickstart.course import load_course
 
     course = replace(load_course("quickstart"), num_train=2, num_demos=2)
-    tasks.make_model(course, tmp_path, seed=1)
-    tasks.make_data(course, tmp_path, 1, 4, lambda done, total: None)
+    tasks.make_model([course], tmp_path / "model", seed=1)
+    tasks.make_data(course, tmp_path / "data", tmp_path / "model", 1, 4, lambda done, total: None)
     tasks.evaluate(course, tmp_path, "base", tmp_path / "model", greedy=True, seed=1, advance=lambda done, total: None)
     path = rubric(tmp_path, {"use": "math"}, {"use": "tool_validity", "weight": 0.1})
     # A random model never answers: all parts are dead, and nothing else is wrong.
