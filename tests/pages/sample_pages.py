@@ -34,7 +34,10 @@ def _quickstart(path: Path) -> None:
     figures |= {"steps": 40, "wall_s": 630.0, "peak_rss_gb": 6.04, "seed": 3, EVIL: EVIL}
     metrics = [{"step": s, "episode/acc": 0.4 + s / 90, "critic/score/mean": 0.3 + s / 100} for s in range(1, 41)]
     control = ComparedRun(figures=figures, metrics=[{**row, "episode/acc": 0.4} for row in metrics])
-    write_report(path, figures=figures, metrics=metrics, before=episodes, after=episodes[::-1], other=control)
+    stages = ["sft", "rl"]
+    write_report(
+        path, figures=figures, stages=stages, metrics=metrics, before=episodes, after=episodes[::-1], other=control
+    )
 
 
 def _lab(path: Path) -> None:
