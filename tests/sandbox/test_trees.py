@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -132,10 +133,11 @@ async def test_bytes_and_entries_are_bounded(sandbox: Sandbox) -> None:
 
 async def test_what_is_in_the_way_is_an_error_of_the_data(sandbox: Sandbox) -> None:
     await python(sandbox, "import os\nos.symlink('/tmp', 'link')\nos.mkdir('folder')\nopen('file', 'w').close()")
-    for path in ("link/x", "folder", "file/x"):
+    name = uuid.uuid4().hex  # of no file of the machine's
+    for path in (f"link/{name}", "folder", "file/x"):
         with pytest.raises(DataError, match="the tree could not be written"):
             await sandbox.put_tree({path: b"1"})
-    await python(sandbox, "import os\nassert not os.path.exists('/tmp/x')\nos.symlink('file', 'other')")
+    await python(sandbox, f"import os\nassert not os.path.exists('/tmp/{name}')\nos.symlink('file', 'other')")
     await sandbox.put_tree({"other": b"2"})  # replaces the link, not its target
     taken = await sandbox.take_tree(**MAX)
     assert taken.files["other"] == b"2" and taken.files["file"] == b""
