@@ -17,7 +17,6 @@ from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 from verl.utils.model import convert_weight_keys
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
-from verl.workers.engine.utils import detach_tree
 
 from verl_agentic.adapters.cpu.platform import is_chosen
 from verl_agentic.adapters.cpu.similar_lengths import groups_of_similar_length
@@ -86,7 +85,8 @@ class CpuEngineWithLMHead(_OnCpu, FSDPEngineWithLMHead):
             loss, metrics = loss_function(
                 model_output=output, data=micro_batch, dp_group=self.get_data_parallel_group()
             )
-        return loss, {"model_output": detach_tree(output), "loss": loss.detach().item(), "metrics": metrics}
+        detached = {name: value.detach() if torch.is_tensor(value) else value for name, value in output.items()}
+        return loss, {"model_output": detached, "loss": loss.detach().item(), "metrics": metrics}
 
     def _groups(self, micro_batch: Any) -> list[list[int]]:
         """Returns one group if there is no padding, if ranks must pass equally often, or if a loss reads logits."""
