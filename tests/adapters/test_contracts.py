@@ -624,7 +624,6 @@ _WRITTEN = (
         overrides={"forward_step": "micro_batch, loss_function, forward_only"},
         has="get_data_parallel_size, get_data_parallel_group",
     ),
-    Use(adapter="cpu/cpu_engine", symbol="verl.workers.engine.utils:detach_tree", call="obj"),
     Use(adapter="cpu/cpu_engine", symbol="verl.utils.tensordict_utils:"),
     Use(
         adapter="cpu/cpu_engine",
