@@ -48,7 +48,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Episode:
-    """What one episode asks for, turn by turn."""
+    """Work of one episode, turn by turn."""
 
     turn_tokens: Any
     observation_tokens: Any

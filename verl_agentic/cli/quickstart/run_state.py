@@ -1,4 +1,4 @@
-"""What the stages of a run share: its settings, its course, and what the stages before have made."""
+"""State that the stages of a run share: settings, course, and products of earlier stages."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Validation:
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed."""
+        """Returns whether every check passed."""
         return all(check.status == "ok" for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:

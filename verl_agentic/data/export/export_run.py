@@ -57,7 +57,7 @@ class ExportOptions:
 
     @property
     def compares_steps(self) -> bool:
-        """Whether turns of one state are compared."""
+        """Returns whether turns of one state are compared."""
         return self.shape == "steps" or (self.shape == "pairs" and self.by == STEP)
 
     def check(self) -> None:

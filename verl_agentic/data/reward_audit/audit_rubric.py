@@ -92,7 +92,7 @@ class RewardAudit:
 
     @property
     def is_fine(self) -> bool:
-        """Whether no threshold is passed."""
+        """Returns whether no threshold is passed."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
