@@ -420,11 +420,11 @@ class Attempt:
         if observation.dropped_calls:
             await self._drop_calls(observation.dropped_calls, new)
             return
-        is_tight = shorten is not None and self._row_room(_growth(edit))[0] < shorten.needed_tokens
+        is_tight = shorten is not None and self._row_room(edit.growth)[0] < shorten.needed_tokens
         if shorten is not None and is_tight and await self._shorten(shorten, new):
             return
         if limits.answer_reserve_tokens:
-            room, reason = self._room(_growth(edit))
+            room, reason = self._room(edit.growth)
             if len(self.actions) + 1 >= limits.max_turns:
                 reason = StopReason.MAX_TURNS
             if reason is StopReason.MAX_TURNS or room <= limits.answer_reserve_tokens:
@@ -447,7 +447,7 @@ class Attempt:
             told = left if limits.max_turn_tokens is None else min(left, limits.max_turn_tokens)
             notice = Message("user", limits.final_notice.replace("{tokens}", str(max(told, 0))))
             edit = await self._encode([*new, notice])
-            before, left = left, self._room(_growth(edit))[0]
+            before, left = left, self._room(edit.growth)[0]
             if left == before:
                 break
         self._append([*new, notice], edit)
@@ -459,12 +459,12 @@ class Attempt:
         """
         limits = self.setup.limits
         cap = min(limits.max_observation_tokens or limits.max_context_tokens, limits.max_context_tokens)
-        new = [_with_content(message, encodable(message.content)) for message in messages]
+        new = [replace(message, content=encodable(message.content)) for message in messages]
         if any(len(message.content) > CHARS_PER_TOKEN * cap for message in new):
             new = await self._clip(new)
             return new, await self._encode(new)
         edit = await self._encode(new)
-        if _growth(edit) > cap and (clipped := await self._clip(new)) != new:
+        if edit.growth > cap and (clipped := await self._clip(new)) != new:
             new, edit = clipped, await self._encode(clipped)
         return new, edit
 
@@ -477,7 +477,7 @@ class Attempt:
 
     def _append(self, new: Sequence[Message], edit: ContextTokens) -> None:
         self.messages.extend(new)
-        room, reason = self._room(_growth(edit))
+        room, reason = self._room(edit.growth)
         if room < 1:
             raise Stopped(reason)
         self.info["neutralised_markers"] += edit.neutralised
@@ -501,14 +501,14 @@ class Attempt:
                     tokenizer=self.setup.tokenizer,
                 )
             self.info["clipped_observations"] += is_cut
-            clipped.append(_with_content(message, text))
+            clipped.append(replace(message, content=text))
         return clipped
 
     async def _fit(self, new: Sequence[Message], *, reserve: int) -> list[Message]:
         """Returns the messages, cut to preserve the reserve."""
         fitting, spare = list(new), self._row_room()[0] - reserve
         for attempt in range(3):
-            lacking = reserve - self._row_room(_growth(await self._encode(fitting)))[0]
+            lacking = reserve - self._row_room((await self._encode(fitting)).growth)[0]
             if lacking <= 0 or attempt == 2:
                 break
             spare -= lacking if attempt else 0  # the template around the texts
@@ -577,7 +577,7 @@ class Attempt:
         """Lets the policy write a summary in a separate turn; returns the new conversation."""
         request = Message("user", compaction.SUMMARY_REQUEST)
         edit, unseen = await self._encode([*new, request]), ()
-        if self._row_room(_growth(edit))[0] < how.max_summary_tokens:
+        if self._row_room(edit.growth)[0] < how.max_summary_tokens:
             edit, unseen = await self._encode([request]), tuple(new)
         self.messages.extend(unseen)
         self._append([request] if unseen else [*new, request], edit)
@@ -590,14 +590,6 @@ class Attempt:
         self.messages.append(action.to_message())
         self.info["summaries"] += 1
         return compaction.with_summary(self.prompt, action.content, unseen=unseen)
-
-
-def _with_content(message: Message, content: str) -> Message:
-    return message if message.content == content else replace(message, content=content)
-
-
-def _growth(edit: ContextTokens) -> int:
-    return len(edit.token_ids) - edit.removed
 
 
 async def _guarded(awaitable: Awaitable[T], error: type[AgenticError], what: str) -> T:

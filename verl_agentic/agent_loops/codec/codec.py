@@ -34,6 +34,11 @@ class ContextTokens:
     neutralised: int = 0
     """Number of markers (special tokens, tags of the protocol) in the messages that were broken up."""
 
+    @property
+    def growth(self) -> int:
+        """Number of tokens by which the stream grows."""
+        return len(self.token_ids) - self.removed
+
 
 class Codec(Protocol):
     """One protocol of turns: chat-template tool calls, tags, ..."""
