@@ -9,8 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,27 @@ def test_a_pool_that_closes_while_a_process_starts_leaves_none() -> None:
     with pytest.raises(ScoringError, match="the scorer was closed"):
         future.result(timeout=60)
     assert not any(process.is_running() for process in started)
+
+
+def test_a_pool_that_closes_during_a_call_leaves_the_pipe_to_the_thread_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed_by: list[str] = []
+    close = Connection.close
+    monkeypatch.setattr(
+        Connection, "close", lambda pipe: (closed_by.append(threading.current_thread().name), close(pipe))
+    )
+    workers, pids = Workers(1), tmp_path / "pids"
+    subject = answered("7", extra={"pids": str(pids)})
+    future = workers.submit(f"{FILE}:ill", {"how": "hang"}, subject, timeout_s=60.0)
+    while not (pids.exists() and len(pids.read_text().split()) == 2):
+        time.sleep(0.001)
+    workers.close()
+    with pytest.raises(ScoringError, match="took its process down"):
+        future.result(timeout=60)
+    # The child's end after the start, ours once at the end: a second close could hit a file that was opened since.
+    assert len(closed_by) == 2 and all("verl_agentic.rewards" in name for name in closed_by)
+    assert all(is_gone(int(pid)) for pid in pids.read_text().split())
 
 
 def test_a_component_that_hangs_does_not_outlive_its_parent(tmp_path: Path) -> None:

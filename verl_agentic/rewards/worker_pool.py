@@ -70,16 +70,19 @@ class Workers:
 
     def _drop(self, worker: _Worker) -> None:
         worker.kill()
+        worker.pipe.close()
         self._local.worker = None
         with self._lock:
             self._all.discard(worker)
 
 
 class _Worker:
-    """One child process."""
+    """One child process. Any thread may kill it; only the one that calls it reads and closes its pipe."""
 
     def __init__(self) -> None:
-        self._pipe, childs_end = Pipe()
+        self._killing = threading.Lock()
+        self._is_killed = False
+        self.pipe, childs_end = Pipe()
         # The working directory on the path is written "" in a parent that runs a script from it.
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         try:
@@ -93,7 +96,7 @@ class _Worker:
         finally:
             childs_end.close()
         try:
-            _receive(self._pipe, _START_TIMEOUT_S)
+            _receive(self.pipe, _START_TIMEOUT_S)
         except (OSError, EOFError):
             self.kill()
             raise
@@ -101,23 +104,26 @@ class _Worker:
     @property
     def is_alive(self) -> bool:
         """True if the process can take a call."""
-        return self._process.poll() is None and not self._pipe.closed
+        return self._process.poll() is None and not self._is_killed
 
     def call(self, use: str, options: Mapping[str, Any], subject: Any, timeout_s: float) -> Any:
         """Returns the verdict, or raises if the process ended."""
         key = f"{use} {json.dumps(options, sort_keys=True, default=repr)}"
-        self._pipe.send((key, use, options, subject))
-        verdict, error = _receive(self._pipe, timeout_s)
+        self.pipe.send((key, use, options, subject))
+        verdict, error = _receive(self.pipe, timeout_s)
         if error is not None:
             raise ScoringError(f"component {use!r} failed, got {error}")
         return verdict
 
     def kill(self) -> None:
         """Ends the process and its children."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)
-        self._process.wait()
-        self._pipe.close()
+        with self._killing:
+            if self._is_killed:
+                return  # its id may be another process's by now
+            self._is_killed = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, 9)
+            self._process.wait()
 
 
 def _receive(pipe: Connection, timeout_s: float) -> Any:

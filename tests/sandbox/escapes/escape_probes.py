@@ -359,8 +359,11 @@ MEMORY = [
         """
         for _ in range(8):
             if os.fork() == 0:
-                held = bytearray(b"x" * (60 << 20))
-                time.sleep(1.5)
+                try:
+                    held = bytearray(b"x" * (60 << 20))
+                    time.sleep(1.5)
+                except MemoryError:
+                    os._exit(1)
                 os._exit(0)
         codes = [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(8)]
         return codes == [0] * 8
