@@ -36,10 +36,10 @@ def recipe_file(recipe: str, name: str) -> Path:
     """Returns the path of file `name` of recipe `recipe`.
 
     Raises:
-        ConfigError: there is no such file; the message lists the recipes there are.
+        ConfigError: there is no such file; the message lists the recipes that have one.
     """
     path = recipes_dir() / recipe / name
     if not path.is_file():
-        known = sorted({p.parent.name for p in recipes_dir().glob("*/*.yaml")})
-        raise ConfigError(f"no recipe file {name!r} in recipe {recipe!r}, got {path}; known recipes: {known}")
+        known = sorted(p.parent.name for p in recipes_dir().glob(f"*/{name}"))
+        raise ConfigError(f"no recipe file {name!r} in recipe {recipe!r}, got {path}; recipes with one: {known}")
     return path

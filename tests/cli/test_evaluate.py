@@ -189,6 +189,7 @@ def test_the_turn_that_a_q_function_values_most_is_played(
     for wrong in (["--best-of", "2"], [*options, "--temperature", "0"], [*options, "--sampling-seed", "1"]):
         told = evaluate(*wrong, "--out", str(tmp_path / "other"), code=2)["error"]
         assert "--best-of takes --q, --phi or --diversity" in told
+    assert "best_of was 2 and is None" in evaluate("--count", "3", "--concurrency", "1", code=2)["error"]
 
 
 def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_reference(
@@ -222,6 +223,10 @@ def test_an_outcome_model_chooses_the_episode_whose_tokens_it_prefers_to_its_ref
         assert "--phi takes --reference, --tokenizer" in evaluate(*wrong, code=2)["error"]
     empty = [*options, "--phi", str(tmp_path), "--reference", str(tiny_model)]
     assert "no model is in" in evaluate(*empty, code=2)["error"]
+    turns = ["--count", "1", "--best-of", "2", "--tokenizer", str(tiny_model), "--out", str(tmp_path / "turns")]
+    solver.is_right = lambda product: True
+    evaluate(*turns, *models)
+    assert "q was" in evaluate(*turns, *models[:3], str(tmp_path / "phi"), code=2)["error"]
 
 
 def test_the_environment_may_choose_one_of_several_answers(

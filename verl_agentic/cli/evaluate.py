@@ -316,7 +316,8 @@ def _rows(args: argparse.Namespace, package: EnvPackage) -> list[EnvRow]:
 def _settings(args: argparse.Namespace, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that must stay the same when an evaluation is resumed."""
     names = ("env", "model", "limit", "temperature", "top_p", "sampling_seed", "tokenizer", "protocol", "tool_format")
-    by = {"best_of": args.best_of, "q": args.q or str(args.phi)} if args.best_of > 1 else {}
+    q = args.q or f"{args.phi} over {args.reference}"
+    by = {"best_of": args.best_of, "q": q} if args.best_of > 1 else {}
     best_of = by | ({"diversity": args.diversity} if args.diversity else {})
     named = {name: getattr(args, name) for name in names}
     return {**named, "mode": _mode(args), "config": dict(config), "request": args.request, **best_of}

@@ -30,6 +30,8 @@ def load_codec(
 
     from verl_agentic.adapters.rollout.token_builder import token_builder
 
+    if tool_format not in (known := tool_parser.ToolParser._registry):
+        raise DataError(f"verl has no tool parser {tool_format!r}; give one of {sorted(known)}")
     tool_parser.logger.setLevel(logging.CRITICAL)  # the loop answers and counts calls that cannot be read
     with boundary(DataError, f"loading the tokenizer of {model_path!r} (a folder, or a name on the hub)"):
         tokenizer = hf_tokenizer(model_path)

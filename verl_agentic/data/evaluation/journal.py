@@ -78,9 +78,10 @@ def keep_settings(path: Path, settings: Mapping[str, Any], *, has_begun: bool) -
         before = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as cause:
         raise ConfigError(f"{path} is not JSON, got {cause}; use another --out") from cause
-    changed = {key: (before.get(key), value) for key, value in settings.items() if before.get(key) != value}
+    pairs = {key: (before.get(key), settings.get(key)) for key in {**before, **settings}}
+    changed = [f"{key} was {old!r} and is {new!r}" for key, (old, new) in pairs.items() if old != new]
     if changed:
-        shown = "; ".join(f"{key} was {old!r} and is {new!r}" for key, (old, new) in changed.items())
+        shown = "; ".join(changed)
         raise ConfigError(f"{path.parent} holds another evaluation, got {shown}; use another --out")
 
 
