@@ -97,3 +97,23 @@ def test_split_gives_disjoint_files_and_the_hardest_rows_to_rl(
     of_sft, of_rl = ([rates[one["extra_info"]["task_id"]] for one in read_records(path)] for path in (sft, rl))
     assert min(of_sft) >= max(of_rl) and "mean pass rate 0.32 of 42" in capsys.readouterr().out
     assert main([*command, "--sft", "1.5"]) == 2
+    assert sft.is_file() and rl.is_file()  # wrong options lose nothing
+
+
+def test_an_interrupted_split_leaves_no_old_half_beside_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_json_lines(rows(10), tmp_path / "all.jsonl")
+    command = ["data", "split", str(tmp_path / "all.jsonl"), "--jobs", "1"]
+    assert main(command) == 0
+    replace = Path.replace
+
+    def fill_the_disk(path: Path, target: Path) -> Path:
+        if target.name == "all_rl.jsonl":
+            raise OSError("no space left")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", fill_the_disk)
+    with pytest.raises(OSError, match="no space left"):
+        main([*command, "--seed", "1"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "all_sft.jsonl"]

@@ -40,8 +40,11 @@ def run(args: argparse.Namespace) -> int:
     if args.rates:
         rates = rates_of_rows(args.file, [record for _, record in read_json_lines(args.rates)])
     is_sft = choose_sft(args.file, share=args.sft, rates_N=rates, seed=args.seed, jobs=args.jobs)
-    for name, is_chosen in (("sft", is_sft), ("rl", ~is_sft)):
-        out = (args.out or args.file.parent) / f"{args.file.stem}_{name}{args.file.suffix}"
+    folder, stem, suffix = args.out or args.file.parent, args.file.stem, args.file.suffix
+    chosen = {folder / f"{stem}_sft{suffix}": is_sft, folder / f"{stem}_rl{suffix}": ~is_sft}
+    for out in chosen:
+        out.unlink(missing_ok=True)  # an old half beside a new one would share tasks with it
+    for out, is_chosen in chosen.items():
         count = write_kept(args.file, is_chosen, out)
         known = rates[is_chosen & ~np.isnan(rates)] if rates is not None else []
         mean = f", mean pass rate {np.mean(known):.2f} of {len(known)}" if len(known) else ""
