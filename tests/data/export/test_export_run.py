@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_rows_with_a_secret_or_a_breach_or_without_a_trained_token_stay(tmp_path
     ]
     told, (record,) = export(tmp_path, log, "sft")
     assert record["session"] == 0
-    assert dict(told.left_out) == {
+    assert json.loads(json.dumps(asdict(told)))["left_out"] == {  # as a course keeps it
         "different from what the policy did (audit)": 1,
         "with a secret": 2,
         "without a trained token": 1,

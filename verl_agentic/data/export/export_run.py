@@ -126,7 +126,7 @@ def export_run(run_dir: Path, out: Path, options: ExportOptions) -> Exported:
             )
         columns = {**SHAPES[options.shape], **dict.fromkeys(parts, pa.float64())}
         count = write_records(chain([first], records), out, columns=columns)
-    return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=+left_out)
+    return Exported(records=count, rows=sum(len(session.rows) for session in sessions), left_out=dict(+left_out))
 
 
 def _chosen(log: SessionLog, options: ExportOptions, left_out: Counter[str]) -> list[LoggedSession]:
