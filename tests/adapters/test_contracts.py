@@ -281,6 +281,7 @@ _WRITTEN = (
         symbol="verl.experimental.agent_loop.tool_parser:ToolParser.get_tool_parser",
         call="name, tokenizer",
     ),
+    Use(adapter="rollout/model_codec", symbol="verl.experimental.agent_loop.tool_parser:ToolParser._registry"),
     Use(adapter="rollout/model_codec", symbol="verl.utils.tokenizer:hf_tokenizer", call="name_or_path"),
     *(
         Use(

@@ -9,8 +9,10 @@ import pytest
 import torch
 from jagged import MASK, ROWS, log_probs_of, nested
 
-from verl_agentic.adapters.offline.dpo_trainer import pair_loss
+from verl_agentic.adapters.offline.dpo_trainer import DpoSettings, pair_loss
 from verl_agentic.errors import DataError
+
+HALF = DpoSettings(beta=0.5)
 
 
 def batch(**changes: Any) -> dict[str, Any]:
@@ -20,11 +22,26 @@ def batch(**changes: Any) -> dict[str, Any]:
 
 def test_the_loss_is_the_share_of_this_part_in_the_mean_over_all_pairs() -> None:
     _, log_probs = log_probs_of(*ROWS)
-    loss, metrics = pair_loss({"log_probs": log_probs}, batch(), beta=0.5)
+    loss, metrics = pair_loss({"log_probs": log_probs}, batch(), settings=HALF)
     # Margins: 0.5 ((-3 + 2) - (-0.5 + 1)) = -0.75, and 0.5 (0 - 0) = 0.
     expected = math.log1p(math.exp(0.75)) + math.log(2)
     assert loss.item() == pytest.approx(expected / 4 * 2, rel=1e-6)
-    assert metrics == {"train/margin": pytest.approx(-0.75 / 4), "train/accuracy": 0.0}
+    # Log-ratios: -1 and 0 of the chosen ones, 0.5 and 0 of the rejected ones.
+    assert metrics == {
+        "train/margin": pytest.approx(-0.75 / 4),
+        "train/accuracy": 0.0,
+        "train/chosen": pytest.approx(-1 / 4),
+        "train/rejected": pytest.approx(0.5 / 4),
+    }
+
+
+def test_the_chosen_sides_own_log_prob_counts_per_trained_token() -> None:
+    _, log_probs = log_probs_of(*ROWS)
+    plain, plain_metrics = pair_loss({"log_probs": log_probs}, batch(), settings=HALF)
+    pulled, metrics = pair_loss({"log_probs": log_probs}, batch(), settings=DpoSettings(beta=0.5, chosen_weight=0.2))
+    # The chosen rows have 2 tokens worth -3, and 1 worth -4.
+    assert (pulled - plain).item() == pytest.approx(0.2 * (3 / 2 + 4 / 1) / 4 * 2, rel=1e-6)
+    assert metrics == plain_metrics
 
 
 def part(first: int, last: int) -> float:
@@ -34,7 +51,7 @@ def part(first: int, last: int) -> float:
     mask = torch.nested.as_nested_tensor(list(MASK.unbind())[rows], layout=torch.jagged)
     reference = nested(*[[-2.0], [-1.0], [-4.0], [-1.0]][rows])
     changes = {"loss_mask": mask, "ref_log_prob": reference}
-    return pair_loss({"log_probs": log_probs}, batch(**changes), beta=0.5)[0].item()
+    return pair_loss({"log_probs": log_probs}, batch(**changes), settings=HALF)[0].item()
 
 
 def test_micro_batches_of_pairs_add_up_and_half_a_pair_is_refused() -> None:
@@ -45,11 +62,11 @@ def test_micro_batches_of_pairs_add_up_and_half_a_pair_is_refused() -> None:
 
 def test_masked_tokens_have_no_influence_on_loss_and_gradient() -> None:
     clean, log_probs = log_probs_of(*ROWS)
-    loss, _ = pair_loss({"log_probs": log_probs}, batch(), beta=0.5)
+    loss, _ = pair_loss({"log_probs": log_probs}, batch(), settings=HALF)
     loss.backward()
     noise = [[-1.0, math.nan, -2.0, 1e30], [math.inf, -0.5, -math.inf], [-4.0, math.nan], [1e30, -1.0, -1e30]]
     dirty, log_probs = log_probs_of(*noise)
-    same, _ = pair_loss({"log_probs": log_probs}, batch(), beta=0.5)
+    same, _ = pair_loss({"log_probs": log_probs}, batch(), settings=HALF)
     same.backward()
     assert clean.grad is not None and dirty.grad is not None
     assert same.item() == loss.item() and torch.equal(clean.grad, dirty.grad)

@@ -9,7 +9,7 @@ import pytest
 from jagged import MASK, ROWS, log_probs_of, nested
 from omegaconf import OmegaConf
 
-from verl_agentic.adapters.offline.outcome_trainer import OutcomeTrainer, row_loss
+from verl_agentic.adapters.offline.outcome_trainer import OutcomeSettings, OutcomeTrainer, row_loss
 from verl_agentic.errors import ConfigError
 
 # Returns with beta 0.5: 0.5 (-3 + 2) = -0.5, 0.5 (-0.5 + 1) = 0.25, 0.5 (-4 + 4) = 0, 0.5 (-1 + 3) = 1.
@@ -24,7 +24,7 @@ BATCH = {
 
 def test_the_loss_is_the_share_of_this_part_in_the_mean_over_all_rows() -> None:
     _, log_probs = log_probs_of(*ROWS)
-    loss, metrics = row_loss({"log_probs": log_probs}, BATCH, beta=0.5)
+    loss, metrics = row_loss({"log_probs": log_probs}, BATCH, settings=OutcomeSettings(beta=0.5))
     expected = [
         math.log1p(math.exp(-0.5)),
         math.log1p(math.exp(0.25)),
@@ -37,7 +37,7 @@ def test_the_loss_is_the_share_of_this_part_in_the_mean_over_all_rows() -> None:
 
 def test_only_sampled_tokens_learn_successes_up_and_failures_down() -> None:
     leaf, log_probs = log_probs_of(*ROWS)
-    row_loss({"log_probs": log_probs}, BATCH, beta=0.5)[0].backward()
+    row_loss({"log_probs": log_probs}, BATCH, settings=OutcomeSettings(beta=0.5))[0].backward()
     assert leaf.grad is not None and leaf.grad.nonzero().flatten().tolist() == [0, 2, 5, 7, 10]
     # sigmoid(1) is 0.73, a little less than the last outcome.
     assert leaf.grad[[0, 2, 5]].min() > 0 > leaf.grad[[7, 10]].max()

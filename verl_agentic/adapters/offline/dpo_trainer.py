@@ -35,6 +35,9 @@ class DpoSettings(ReferenceSettings):
 
     beta: float = setting(0.1, above=0)
     """Strength of the pull towards the reference."""
+    chosen_weight: float = setting(0.0, min=0)
+    """Weight of the negative log-prob of a chosen trajectory, divided by its trained tokens; 1 in
+    https://arxiv.org/abs/2404.19733 (eq. 1). Without it, DPO may lower the log-probs of both sides."""
 
 
 async def encode(pair: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[EncodedRow]:
@@ -44,9 +47,13 @@ async def encode(pair: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list
 
 
 def pair_loss(
-    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, beta: float
+    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, settings: DpoSettings
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Returns a micro-batch's share of the mean loss over pairs. Raises DataError if micro-batches split a pair."""
+    """Returns a micro-batch's share of the mean loss over pairs. Raises DataError if micro-batches split a pair.
+
+    `train/chosen` and `train/rejected` are the mean log-ratios of the two sides to the reference. Where `train/chosen`
+    falls below 0, the model writes even the chosen trajectories less often than before.
+    """
     log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
     reference_B = row_column(data[REFERENCE])
     preference = dpo_loss(
@@ -54,14 +61,21 @@ def pair_loss(
         log_probs_B[1::2],
         ref_chosen_P=reference_B[0::2],
         ref_rejected_P=reference_B[1::2],
-        beta=beta,
+        beta=settings.beta,
     )
+    loss_P = preference.loss_P
+    if settings.chosen_weight:
+        counts_P = torch.stack([mask.sum() for mask in data["loss_mask"].unbind()[0::2]])
+        loss_P = loss_P - settings.chosen_weight * log_probs_B[0::2] / counts_P
     num_pairs = data["global_batch_size"]
+    ratios_B = (log_probs_B - reference_B).detach()
     metrics = {
         "train/margin": float(preference.margin_P.sum()) / num_pairs,
         "train/accuracy": float((preference.margin_P > 0).sum()) / num_pairs,
+        "train/chosen": float(ratios_B[0::2].sum()) / num_pairs,
+        "train/rejected": float(ratios_B[1::2].sum()) / num_pairs,
     }
-    return preference.loss_P.sum() / num_pairs * data["dp_size"], metrics
+    return loss_P.sum() / num_pairs * data["dp_size"], metrics
 
 
 class DpoTrainer(ReferenceTrainer):

@@ -47,7 +47,7 @@ async def encode(row: Mapping[str, Any], *, codec: Any, tokenizer: Any) -> list[
 
 
 def row_loss(
-    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, beta: float
+    model_output: Mapping[str, Any], data: Any, dp_group: Any = None, *, settings: OutcomeSettings
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Returns a micro-batch's share of the mean loss over all rows of a batch.
 
@@ -57,7 +57,7 @@ def row_loss(
     """
     log_probs_B = row_log_probs(model_output["log_probs"], data["loss_mask"])
     outcome_B = row_column(data[_OUTCOME])
-    given = outcome_loss(log_probs_B, outcome_B, ref_log_prob_B=row_column(data[REFERENCE]), beta=beta)
+    given = outcome_loss(log_probs_B, outcome_B, ref_log_prob_B=row_column(data[REFERENCE]), beta=settings.beta)
     num_rows = data["global_batch_size"]
     is_right_B = given.return_B * (outcome_B - 0.5) > 0
     return given.loss_B.sum() / num_rows * data["dp_size"], {"train/accuracy": float(is_right_B.sum()) / num_rows}

@@ -154,8 +154,8 @@ class ReferenceTrainer(SFTTrainer):
     encode: Callable[..., Any]
     """See `ItemDataset`; a static method."""
     loss: Callable[..., Any]
-    """`(model_output, data, dp_group=None, *, beta) -> (loss, metrics)`, a static method: the share of a micro-batch in
-    the mean over a batch of items. The metrics are shares too, and called `train/*`."""
+    """`(model_output, data, dp_group=None, *, settings) -> (loss, metrics)`, static: the share of a micro-batch in the
+    mean over a batch of items. The metrics are shares too, and called `train/*`."""
 
     def _build_dataset(self) -> None:
         kind = self.settings_type
@@ -179,7 +179,7 @@ class ReferenceTrainer(SFTTrainer):
     def _build_engine(self) -> None:
         super()._build_engine()
         client = self.training_client
-        client.set_loss_fn(partial(self.loss, beta=self.settings.beta))
+        client.set_loss_fn(partial(self.loss, settings=self.settings))
         client.train_batch = in_items(client.train_batch, self.rows_per_item)
         client.infer_batch = in_items(client.infer_batch, self.rows_per_item)
 
