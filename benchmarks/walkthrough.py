@@ -74,7 +74,9 @@ class Walk:
         }
 
     def _evaluate(self, name: str, model: Path, *more: Any) -> dict[str, Any]:
-        folder, rows = self.out / "evaluations" / name, self.run_dir / "data" / "test.jsonl"
+        # An evaluation goes on where it ended, so a model that was trained again needs a folder of its own.
+        trained = (self.run_dir / name / "fingerprint").read_text()
+        folder, rows = self.out / "evaluations" / f"{name}-{trained}", self.run_dir / "data" / "test.jsonl"
         with _serving(model) as url:
             options = ["--rows", rows, "--samples", 2 if self.quick else 8, "--temperature", 1, "--tokenizer", model]
             limits = [option for limit in _LIMITS for option in ("--limit", limit)]
