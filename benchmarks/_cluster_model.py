@@ -66,8 +66,6 @@ class Costs:
     balancer_s: float = 0.0
     """Balancer, per turn."""
     reward_s: float = 0.0
-    call_s: float = 0.0
-    """Per turn: delay of a request in which no part is busy."""
     sandbox_start_s: float = 0.0
     put_s: float = 0.0
     """Controller of TransferQueue, per row and per prompt."""
@@ -266,7 +264,7 @@ class Run:
                 return
             self.totals.turns += 1
             context += tokens + int(episode.observation_tokens[turn])
-            yield sandboxes, float(episode.tool_s[turn]) + costs.call_s
+            yield sandboxes, float(episode.tool_s[turn])
         yield self._random.choice(stations["reward workers"]), costs.reward_s
         yield stations["TransferQueue controller"][0], costs.put_s
         self._finish(number, context)

@@ -43,7 +43,7 @@ _LOAD = Workload(
     tool_sigma=1.0,
 )
 _SERVE = "import sys; from verl_agentic.cli import main; sys.exit(main(sys.argv[1:]))"
-_BATCHES, _CONTEXTS, _NEW = (1, 4, 8, 16), (64, 768), (16, 64)
+_BATCHES, _CONTEXTS, _NEW = (1, 4, 12, 24), (64, 768), (16, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +68,11 @@ async def _measure(folder: Path, url: str, size: Size) -> dict[str, Any]:
     stage = _Stage(endpoint, tokenizer, codecs["chat"])
     try:
         await stage.play(_drawn(2, seed=7))  # warms up
-        speed, call_s = await _engine_speed(endpoint, repeats=size.repeats)
+        speed = await _engine_speed(endpoint, repeats=size.repeats)
         turn_s = median([await _turn_cpu_s(stage, size.small, seed=seed + 1) for seed in range(size.repeats)])
-        costs = Costs(turn_s=turn_s, call_s=call_s, engine=speed)
+        costs = Costs(turn_s=turn_s, engine=speed)
         ratios: list[float] = []
-        figures = {"turn_cpu_s": turn_s, "call_s": call_s}
+        figures = {"turn_cpu_s": turn_s}
         figures |= {name: value for name, value in vars(speed).items() if name.endswith("_s")}
         for seed in range(100, 100 + size.repeats):
             predicted, expected_mean = predict(costs, size.episodes, seed=seed)
@@ -191,10 +191,12 @@ async def _turn_cpu_s(stage: _Stage, episodes: int, *, seed: int) -> float:
     return spent
 
 
-async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> tuple[EngineSpeed, float]:
-    """Fits the speed of the server, and the delay of a request, to waves of at most 16 requests.
+async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> EngineSpeed:
+    """Fits the speed of the server to waves of at most 24 requests, by least squares of relative errors.
 
-    By least squares of relative errors.
+    The requests of a wave have different lengths, as those of episodes: the server pads some contexts to others, and
+    fills the gaps of finished ones. The prompts of a wave share one forward pass. Those of episodes come one by one, so
+    each request gets the constant part of a wave.
     """
     policy = CompletionsPolicy(endpoint, sampling=Sampling(), stop_texts=(), stop_token_ids=())
     draw = random.Random(0)
@@ -203,29 +205,38 @@ async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> tuple[EngineSpee
         for context in _CONTEXTS:
             for new in _NEW:
                 taken = []
+                lengths, news = (_spread(mean, batch) for mean in (context, new))
+                draw.shuffle(news)
                 for _ in range(repeats + 1):
-                    prompts = [[draw.randrange(256) for _ in range(context)] for _ in range(batch)]
+                    prompts = [[draw.randrange(256) for _ in range(length)] for length in lengths]
                     begin = time.perf_counter()
                     await asyncio.gather(
-                        *(policy.generate(ids, messages=(), max_tokens=new, request_id="") for ids in prompts)
+                        *(
+                            policy.generate(ids, messages=(), max_tokens=count, request_id="")
+                            for ids, count in zip(prompts, news, strict=True)
+                        )
                     )
                     taken.append(time.perf_counter() - begin)
-                times.append(min(taken[1:]))  # what else a machine does can only add
-                total = context + new
-                rows.append([1, batch, batch * context, new, new * batch, new * batch * total])
+                times.append(median(taken[1:]))
+                cached = sum(count * (length + count) for length, count in zip(lengths, news, strict=True))
+                rows.append([1, batch, sum(lengths), max(news), sum(news), cached])
     weights = 1 / np.array(times)
     found = _fit(np.array(rows) * weights[:, None])
     error = np.abs(np.array(rows) @ found * weights - 1).max()
     progress(f"the server: {[float(f'{one:.3g}') for one in found]} s, largest error {error:.2f}")
-    call_s, request_s, prefill_s, step_s, sequence_s, cached_s = map(float, found)
-    speed = EngineSpeed(
+    wave_s, request_s, prefill_s, step_s, sequence_s, cached_s = map(float, found)
+    return EngineSpeed(
         step_s=step_s,
         sequence_s=sequence_s,
         cached_token_s=cached_s,
         prefill_token_s=prefill_s,
-        request_s=request_s,
+        request_s=wave_s + request_s,
     )
-    return speed, call_s
+
+
+def _spread(mean: int, count: int) -> list[int]:
+    """Returns so many numbers with this mean, at equal distances."""
+    return [max(1, mean * (2 * place + 1) // count) for place in range(count)]
 
 
 def _fit(rows: np.ndarray) -> np.ndarray:
