@@ -194,9 +194,8 @@ async def _turn_cpu_s(stage: _Stage, episodes: int, *, seed: int) -> float:
 async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> EngineSpeed:
     """Fits the speed of the server to waves of at most 24 requests, by least squares of relative errors.
 
-    The requests of a wave have different lengths, as those of episodes: the server pads some contexts to others, and
-    fills the gaps of finished ones. The prompts of a wave share one forward pass. Those of episodes come one by one, so
-    each request gets the constant part of a wave.
+    The contexts of a wave have different lengths, as those of episodes: the server pads some to others. The prompts of
+    a wave share one forward pass. Those of episodes come one by one, so each request gets the constant part of a wave.
     """
     policy = CompletionsPolicy(endpoint, sampling=Sampling(), stop_texts=(), stop_token_ids=())
     draw = random.Random(0)
@@ -205,21 +204,17 @@ async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> EngineSpeed:
         for context in _CONTEXTS:
             for new in _NEW:
                 taken = []
-                lengths, news = (_spread(mean, batch) for mean in (context, new))
-                draw.shuffle(news)
                 for _ in range(repeats + 1):
+                    lengths = [context * (2 * place + 1) // batch for place in range(batch)]
                     prompts = [[draw.randrange(256) for _ in range(length)] for length in lengths]
                     begin = time.perf_counter()
                     await asyncio.gather(
-                        *(
-                            policy.generate(ids, messages=(), max_tokens=count, request_id="")
-                            for ids, count in zip(prompts, news, strict=True)
-                        )
+                        *(policy.generate(ids, messages=(), max_tokens=new, request_id="") for ids in prompts)
                     )
                     taken.append(time.perf_counter() - begin)
                 times.append(median(taken[1:]))
-                cached = sum(count * (length + count) for length, count in zip(lengths, news, strict=True))
-                rows.append([1, batch, sum(lengths), max(news), sum(news), cached])
+                total = context + new
+                rows.append([1, batch, batch * context, new, new * batch, new * batch * total])
     weights = 1 / np.array(times)
     found = _fit(np.array(rows) * weights[:, None])
     error = np.abs(np.array(rows) @ found * weights - 1).max()
@@ -232,11 +227,6 @@ async def _engine_speed(endpoint: Endpoint, *, repeats: int) -> EngineSpeed:
         prefill_token_s=prefill_s,
         request_s=wave_s + request_s,
     )
-
-
-def _spread(mean: int, count: int) -> list[int]:
-    """Returns so many numbers with this mean, at equal distances."""
-    return [max(1, mean * (2 * place + 1) // count) for place in range(count)]
 
 
 def _fit(rows: np.ndarray) -> np.ndarray:
