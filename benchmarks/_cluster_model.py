@@ -144,7 +144,7 @@ class Plan:
 
 @dataclass
 class Totals:
-    """What has happened so far."""
+    """Counts and seconds since the start of a run."""
 
     time_s: float = 0.0
     turns: int = 0
