@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -11,6 +13,10 @@ from omegaconf import OmegaConf
 from verl_agentic.adapters.features import Adapter, Features, is_installed
 from verl_agentic.adapters.sections import ROLLOUT, has
 from verl_agentic.errors import ConfigError, MissingDependencyError
+
+THREADS = "threads"
+"""The address of Ray that makes a run one process."""
+_ADDRESS = "ray_kwargs.ray_init.address"
 
 
 def is_cpu_chosen(_: Any = None) -> bool:
@@ -31,6 +37,21 @@ def check_platform(config: Any) -> None:
         raise ConfigError(
             f"VERL_PLATFORM=cpu needs trainer.device=cpu, got {device!r}; put agentic/cpu behind the recipe's defaults"
         )
+
+
+def choose_threads(config: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields the address of a run in one process, where one process can do what the run needs."""
+    select = functools.partial(OmegaConf.select, config)
+    ranks = (select("trainer.nnodes") or 1) * (select("trainer.n_gpus_per_node") or 1)
+    has_other_server = select("reward.reward_model.enable") or select("distillation.enabled")
+    is_one = ranks == 1 and has(config, f"{ROLLOUT}.name", "agentic") and not has_other_server
+    if is_cpu_chosen() and is_one and select("ray_kwargs.ray_init") is not None and select(_ADDRESS) is None:
+        yield _ADDRESS, THREADS, "trainer.n_gpus_per_node"
+
+
+def has_threads(config: Any) -> bool:
+    """Tells whether a run is one process."""
+    return has(config, _ADDRESS, THREADS)
 
 
 def is_vllm_on_cpu(config: Any) -> bool:
@@ -54,6 +75,7 @@ def check_vllm(config: Any) -> None:
 
 
 FEATURES = Features(
+    choices=(choose_threads,),
     checks=(check_platform, check_vllm),
     adapters=(
         Adapter(
@@ -74,6 +96,13 @@ FEATURES = Features(
             needs="verl.utils.device",
             gives="Ray workers that start in a moment",
             chosen_by="VERL_PLATFORM=cpu, on Linux; VERL_AGENTIC_WARM_WORKERS=0 turns it off",
+        ),
+        Adapter(
+            module="cpu.one_process",
+            needs="verl.single_controller.ray.base",
+            gives="actors as threads of one process",
+            chosen_by=f"VERL_PLATFORM=cpu and one rank; {_ADDRESS}=local turns it off",
+            demanded_by=has_threads,
         ),
         Adapter(
             module="cpu.distributed",
