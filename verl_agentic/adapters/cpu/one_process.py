@@ -17,8 +17,11 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import ray
 import ray.util.client
+import transfer_queue.client
+import transfer_queue.storage.simple_storage
 from ray._private import client_mode_hook
 from ray.exceptions import GetTimeoutError
 from verl.single_controller.ray import base
@@ -241,6 +244,9 @@ def start_threads(init: Any, *args: Any, **kwargs: Any) -> Any:
         return init(*args, **kwargs)
     os.environ.update((kwargs.get("runtime_env") or {}).get("env_vars") or {})
     counts = {"CPU": kwargs.get("num_cpus"), "GPU": kwargs.get("num_gpus")}
+    for module in (transfer_queue.client, transfer_queue.storage.simple_storage):
+        # All threads share torch's setting. The default of 8 is cut to the cores anyway, with a warning at every call.
+        module.TQ_NUM_THREADS = psutil.cpu_count(logical=False) or 1
     _cluster = ThreadCluster({name: float(count or 1) for name, count in counts.items()})
     # Threads that have not used Ray yet take the default; this one may have another.
     ray.util.client._default_context = _cluster  # type: ignore[assignment]
