@@ -40,7 +40,8 @@ from verl_agentic.adapters.patching import wrap
 
 _NODE_ID = "0" * 56
 _JOB_ID = "01000000"
-_JOIN_S = 2.0
+_JOIN_S = 5.0
+"""Maximum time in which the threads of all actors end."""
 
 
 class ThreadCluster:
@@ -121,9 +122,7 @@ class ThreadCluster:
         return [name for namespace, name in self._named if not namespace]
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [
-            {"NodeID": _NODE_ID, "Alive": True, "Resources": dict(self._resources), "NodeManagerAddress": ADDRESS}
-        ]
+        return [{"NodeID": _NODE_ID, "Alive": True, "Resources": dict(self._resources), "NodeManagerAddress": ADDRESS}]
 
     def cluster_resources(self) -> dict[str, float]:
         return dict(self._resources)
@@ -164,8 +163,9 @@ class ThreadCluster:
         """Ends all actors."""
         for actor in self._actors:
             actor.kill()
+        deadline = time.monotonic() + _JOIN_S
         for actor in self._actors:
-            actor.join(_JOIN_S)
+            actor.join(max(0.0, deadline - time.monotonic()))
 
     # What Ray's client mode calls for `ActorClass.remote` and `RemoteFunction.remote`.
 
@@ -234,6 +234,8 @@ class PlacementGroup:
 
 
 _cluster: ThreadCluster | None = None
+_no_cluster = ray.util.client._default_context
+"""What stands behind Ray's functions before and after."""
 
 
 @wrap(ray, "init")
@@ -248,9 +250,7 @@ def start_threads(init: Any, *args: Any, **kwargs: Any) -> Any:
         # All threads share torch's setting. The default of 8 is cut to the cores anyway, with a warning at every call.
         module.TQ_NUM_THREADS = psutil.cpu_count(logical=False) or 1
     _cluster = ThreadCluster({name: float(count or 1) for name, count in counts.items()})
-    # Threads that have not used Ray yet take the default; this one may have another.
-    ray.util.client._default_context = _cluster  # type: ignore[assignment]
-    ray.util.client.ray.set_context(_cluster)  # type: ignore[arg-type]
+    _put_behind_ray(_cluster)
     client_mode_hook._explicitly_enable_client_mode()
     return None
 
@@ -264,7 +264,14 @@ def stop_threads(shutdown: Any, *args: Any, **kwargs: Any) -> None:
     client_mode_hook._explicitly_disable_client_mode()
     _cluster.close()
     _cluster = None
+    _put_behind_ray(_no_cluster)
     return None
+
+
+def _put_behind_ray(context: Any) -> None:
+    # Threads that have not used Ray yet take the default; this one may have another.
+    ray.util.client._default_context = context
+    ray.util.client.ray.set_context(context)
 
 
 @wrap(base, "placement_group")

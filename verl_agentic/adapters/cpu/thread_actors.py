@@ -92,9 +92,8 @@ class ThreadActor(Shared):
             self._loop.call_soon_threadsafe(self._stop_loop)
 
     def join(self, timeout_s: float) -> None:
-        """Waits for the end of the threads, up to `timeout_s` each."""
-        for thread in self._threads:
-            thread.join(timeout_s)
+        """Waits for the end of the first thread."""
+        self._threads[0].join(timeout_s)
 
     @property
     def object(self) -> Any:
