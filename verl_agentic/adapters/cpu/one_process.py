@@ -1,6 +1,6 @@
 """Patches Ray and verl: a run on one CPU rank is one process, in which actors are threads.
 
-A run has nine actors. As processes, each of them has an interpreter with torch and verl, and a turn of an episode passes
+A run has nine actors. As processes, each has an interpreter with torch and verl, and a turn of an episode passes
 through three of them. That costs more time and memory than the training of a small model.
 
 Ray has a seam for another implementation of its functions: the client mode. `ray.init(address="threads")` puts

@@ -79,7 +79,7 @@ class ThreadActor(Shared):
         return call.reference
 
     def kill(self, error: BaseException | None = None) -> None:
-        """Makes all open and later calls fail, and ends the threads; what a thread runs right now is not interrupted."""
+        """Makes all open and later calls fail, and ends the threads after the call that they run."""
         with self._lock:
             if self._error is not None:
                 return
