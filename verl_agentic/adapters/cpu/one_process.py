@@ -1,7 +1,8 @@
-"""Patches Ray and verl: a run on one CPU rank is one process, in which actors are threads.
+"""Patches verl: `placement_group`, `sort_placement_group_by_node_ip` and `_check_resource_available`; and `ray.init`.
 
-A run has nine actors. As processes, each has an interpreter with torch and verl, and a turn of an episode passes
-through three of them. That costs more time and memory than the training of a small model.
+A run on one CPU rank is one process, in which Ray's actors are threads. A run has nine actors. As processes, each has
+an interpreter with torch and verl, and a turn of an episode passes through three of them. That costs more time and
+memory than the training of a small model.
 
 Ray has a seam for another implementation of its functions: the client mode. `ray.init(address="threads")` puts
 `ThreadCluster` there. `ray_kwargs.ray_init.address=local` makes a run start Ray's processes.
@@ -39,7 +40,6 @@ from verl_agentic.adapters.cpu.thread_objects import ObjectRef, pickle_value
 from verl_agentic.adapters.patching import wrap
 
 _NODE_ID = "0" * 56
-_JOB_ID = "01000000"
 _JOIN_S = 5.0
 """Maximum time in which the threads of all actors end."""
 
@@ -196,7 +196,7 @@ class RuntimeContext:
         return _NODE_ID
 
     def get_job_id(self) -> str:
-        return _JOB_ID
+        return THREADS
 
     def get_actor_id(self) -> str | None:
         return self._actor.id.hex() if self._actor else None

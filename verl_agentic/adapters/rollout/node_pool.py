@@ -22,6 +22,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from verl_agentic.adapters.cpu.cpu_features import THREADS
 from verl_agentic.errors import AgenticError, ConfigError, SandboxError
 from verl_agentic.sandbox.backends import make_backend, required
 from verl_agentic.sandbox.interface import Command, CommandResult, Limits, SandboxSession, SessionKind, TakenTree, Tree
@@ -274,7 +275,7 @@ class PoolActor:
 
     async def _start(self) -> None:
         async with self._start_lock:
-            if self._watch is None:
+            if self._watch is None and self._job_id != THREADS:  # else it ends with the process
                 self._watch = asyncio.create_task(self._end_with_job())
             if not self._has_started:
                 await self._pool.start()
