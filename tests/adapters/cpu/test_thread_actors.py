@@ -18,6 +18,9 @@ from verl.single_controller.ray import base
 
 from verl_agentic.adapters.cpu import one_process
 from verl_agentic.adapters.cpu.cpu_features import THREADS
+from verl_agentic.adapters.rollout.node_pool import NodePool
+from verl_agentic.sandbox.interface import Command, Limits
+from verl_agentic.sandbox.sandbox_pool import PoolConfig
 
 _variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -205,6 +208,12 @@ async def test_a_cancelled_wait_leaves_the_call_running() -> None:
     assert await call == 1
 
 
+async def test_the_pool_of_a_node_is_an_actor() -> None:
+    pool = NodePool("local", at_least="none", config=PoolConfig(size=1, warm=0))
+    result = await pool.run(Command(argv=("echo", "here")), limits=Limits())
+    assert result.stdout == "here\n"
+
+
 def test_actors_call_each_other() -> None:
     assert ray.get(SERVER.remote().ask.remote(KEEPER.remote("there"))) == "there"
 
@@ -251,6 +260,7 @@ def test_verl_finds_its_placement_groups_and_resources() -> None:
     (group,) = pool.get_placement_groups(device_name="cpu")
     assert group.bundle_count == 1
     base.ResourcePoolManager({"pool": [1]}, {0: "pool"}).create_resource_pool()
+    assert isinstance(ray.put(1), ray.ObjectRef)
     (node,) = ray.nodes()
     assert node["Alive"] and node["Resources"] == {"CPU": 4.0, "GPU": 1.0}
     assert ray.get_runtime_context().get_node_id() == node["NodeID"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -164,8 +165,8 @@ class ThreadCluster:
         for actor in self._actors:
             actor.kill()
         deadline = time.monotonic() + _JOIN_S
-        for actor in self._actors:
-            actor.join(max(0.0, deadline - time.monotonic()))
+        for thread in itertools.chain.from_iterable(actor.threads for actor in self._actors):
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     # What Ray's client mode calls for `ActorClass.remote` and `RemoteFunction.remote`.
 
@@ -234,8 +235,7 @@ class PlacementGroup:
 
 
 _cluster: ThreadCluster | None = None
-_no_cluster = ray.util.client._default_context
-"""What stands behind Ray's functions before and after."""
+_ORIGINALS = ray.util.client._default_context, ray.ObjectRef
 
 
 @wrap(ray, "init")
@@ -250,7 +250,7 @@ def start_threads(init: Any, *args: Any, **kwargs: Any) -> Any:
         # All threads share torch's setting. The default of 8 is cut to the cores anyway, with a warning at every call.
         module.TQ_NUM_THREADS = psutil.cpu_count(logical=False) or 1
     _cluster = ThreadCluster({name: float(count or 1) for name, count in counts.items()})
-    _put_behind_ray(_cluster)
+    _put_behind_ray(_cluster, ObjectRef)
     client_mode_hook._explicitly_enable_client_mode()
     return None
 
@@ -264,11 +264,12 @@ def stop_threads(shutdown: Any, *args: Any, **kwargs: Any) -> None:
     client_mode_hook._explicitly_disable_client_mode()
     _cluster.close()
     _cluster = None
-    _put_behind_ray(_no_cluster)
+    _put_behind_ray(*_ORIGINALS)
     return None
 
 
-def _put_behind_ray(context: Any) -> None:
+def _put_behind_ray(context: Any, reference: type) -> None:
+    ray.ObjectRef = reference  # verl asks for the type of results
     # Threads that have not used Ray yet take the default; this one may have another.
     ray.util.client._default_context = context
     ray.util.client.ray.set_context(context)

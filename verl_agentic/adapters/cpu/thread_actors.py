@@ -55,7 +55,7 @@ class ThreadActor(Shared):
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop() if self._is_async else None
         self._context = contextvars.Context()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
         self._start_thread(self._serve)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRef:
@@ -91,10 +91,6 @@ class ThreadActor(Shared):
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_loop)
 
-    def join(self, timeout_s: float) -> None:
-        """Waits for the end of the first thread."""
-        self._threads[0].join(timeout_s)
-
     @property
     def object(self) -> Any:
         """Returns the object of the actor's class, in its own threads only."""
@@ -104,7 +100,7 @@ class ThreadActor(Shared):
         # The name tells logs of errors which actor failed.
         name, context = f"ray::{self.cls.__name__}", self._context.copy()
         thread = threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
-        self._threads.append(thread)
+        self.threads.append(thread)
         thread.start()
 
     def _serve(self) -> None:
