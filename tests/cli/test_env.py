@@ -13,17 +13,6 @@ import pytest
 from verl_agentic.cli import main
 from verl_agentic.env_package import known_envs, load_env_package
 
-
-@pytest.fixture(autouse=True)
-def _tokenizer_is_made_once(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def copy(out: Path) -> None:
-        for path in tiny_model.iterdir():
-            if path.suffix != ".safetensors":
-                shutil.copy(path, out)
-
-    monkeypatch.setattr("verl_agentic.data.tiny_model.make_tiny_tokenizer", copy)
-
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SLOW = dict.fromkeys(("swe", "miniwob"), pytest.mark.slow)  # repositories in sandboxes, pages in a browser
 
@@ -103,6 +92,17 @@ def test_a_broken_environment_is_told_with_row_and_reason_and_exit_code_1(
     rows.write_text((tmp_path / "broken" / "example.jsonl").read_text().split("\n")[0] + "\n")
     assert main(["env", "validate", str(tmp_path / "broken"), "--rows", str(rows), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["rows"] == 1
+
+
+def test_validation_imports_neither_verl_nor_torch_nor_transformers() -> None:
+    script = (
+        "import sys; from verl_agentic.cli import main; code = main(sys.argv[1:]); print(*sys.modules); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", script, "env", "validate", "python_math", "--count", "1"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stdout
+    imported = set(process.stdout.splitlines()[-1].split())
+    assert "jinja2" in imported and not imported & {"verl", "torch", "transformers", "pandas", "pydantic"}
 
 
 def test_arguments_of_the_environment_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:

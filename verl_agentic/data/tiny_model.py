@@ -48,8 +48,8 @@ CHAT_TEMPLATE = """\
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
 """
-_START, _END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
-_TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+START, END, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
+TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 _MAX_VOCAB_SIZE = 1024
 _MAX_POSITIONS = 4096
 # The wavelengths of the rotary embedding end near the length of an episode, not at 60,000 tokens. Then heads for
@@ -174,8 +174,8 @@ def _make_tokenizer(corpus: Iterable[str], *, min_frequency: int = 0) -> Any:
     tokenizer = Qwen2Tokenizer().train_new_from_iterator(
         corpus, _MAX_VOCAB_SIZE, show_progress=False, min_frequency=min_frequency
     )
-    tokenizer.add_special_tokens({"eos_token": _END, "pad_token": _PAD, "additional_special_tokens": [_START]})
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in _TAGS])
+    tokenizer.add_special_tokens({"eos_token": END, "pad_token": PAD, "additional_special_tokens": [START]})
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.model_max_length = _MAX_POSITIONS
     return tokenizer
@@ -183,7 +183,7 @@ def _make_tokenizer(corpus: Iterable[str], *, min_frequency: int = 0) -> Any:
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
     """Yields the texts between special tokens and tags."""
-    split = re.compile("|".join(map(re.escape, (_START, _END, _PAD, *_TAGS))))
+    split = re.compile("|".join(map(re.escape, (START, END, PAD, *TAGS))))
     for text in texts:
         yield from filter(None, split.split(text))
 

@@ -81,7 +81,8 @@ class CallReader:
         self._scanner = Scanner(tags, reasoning=tool_format.reasoning)
         self._openings = tool_format.argument_openings
         # Where a call is JSON from its first character to its last, verl's own parser reads it as `json` does.
-        self._is_json = tool_format.json_after == "" and type(parser).__module__ == _VERL_PARSERS
+        reads_json = getattr(parser, "reads_json", type(parser).__module__ == _VERL_PARSERS)
+        self._is_json = tool_format.json_after == "" and reads_json
 
     async def read(self, text: str, *, turn: int, tools: Sequence[Schema], starts_in_reasoning: bool) -> ParsedTurn:
         """Returns the turn taken apart.

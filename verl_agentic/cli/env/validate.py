@@ -39,25 +39,20 @@ def run(args: argparse.Namespace) -> int:
     """Prints the findings; returns 0 if all checks pass, else 1."""
     import asyncio
     import json
-    import tempfile
 
     from rich.console import Console
 
-    from verl_agentic.adapters.rollout.model_codec import load_codec
     from verl_agentic.cli.options.key_values import parse_key_values
+    from verl_agentic.data.env_validation.script_codec import make_script_codec
     from verl_agentic.data.env_validation.validate_env import rows_to_validate, validate
     from verl_agentic.data.rows import read_rows
-    from verl_agentic.data.tiny_model import make_tiny_tokenizer
     from verl_agentic.env_package import load_env_package
 
     package = load_env_package(args.env)
     rows = rows_to_validate(package, count=args.count) if args.rows is None else read_rows(args.rows)
     config = parse_key_values(args.config, option="--config")
     package.configured(config)  # one error instead of one per episode
-    with tempfile.TemporaryDirectory() as folder:
-        make_tiny_tokenizer(Path(folder))
-        tokenizer, codec = load_codec(folder, protocol=args.protocol)
-    tokenizer.model_max_length = 10**9  # scripts need no length limit
+    tokenizer, codec = make_script_codec(args.protocol)
     console = Console(stderr=args.json)
     with log_only_from(logging.CRITICAL, logger="verl_agentic"), console.status("rows") as status:
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
+import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -301,8 +303,8 @@ def _token_problems(episode: Episode) -> list[str]:
             problems.append(str(broken))
         if not trajectory.response_mask or trajectory.response_mask[-1] != 1:
             problems.append("a row does not end on a token that the policy wrote")
-        pairs = zip(trajectory.response_mask, trajectory.log_probs, strict=True)
-        if any(log_prob and not mask for mask, log_prob in pairs):
+        # Not a generator: there are millions of tokens.
+        if any(itertools.compress(trajectory.log_probs, map(operator.not_, trajectory.response_mask))):
             problems.append("a token that the policy did not write has a log-prob")
     rewards = sum(sum(row) for row in episode.token_rewards())
     total = 0.0 if episode.is_void else episode.reward.total + sum(episode.turn_rewards.values())
