@@ -30,6 +30,7 @@ from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseExce
 
 import verl_agentic
 from verl_agentic.adapters.config_root import prepare
+from verl_agentic.adapters.preflight.quick_yaml import quick_yaml
 from verl_agentic.adapters.sections import refused_sections, with_root_keys
 from verl_agentic.diagnostics.preflight.planned_run import MISSING
 from verl_agentic.errors import ConfigError
@@ -237,7 +238,8 @@ def _search_path() -> ConfigSearchPath:
 
 def _load(search_path: ConfigSearchPath, name: str, overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
-    return Hydra.create_main_hydra2("main_ppo", search_path).compose_config(name, list(overrides), RunMode.RUN)
+    with quick_yaml():
+        return Hydra.create_main_hydra2("main_ppo", search_path).compose_config(name, list(overrides), RunMode.RUN)
 
 
 @functools.cache

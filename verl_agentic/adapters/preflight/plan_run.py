@@ -69,7 +69,7 @@ def plan(
             defaults=composed.defaults,
             fields=composing.section_fields(hints),
             hints=hints,
-            is_read=composing.read_names().__contains__,
+            is_read=lambda name: name in composing.read_names(),
             chosen=composed.chosen,
             allowed=tuple(allowed),
             packages=_engines(),
