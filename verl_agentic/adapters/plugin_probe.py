@@ -14,12 +14,18 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from verl_agentic.adapters.patching import missing_hooks, patches
+from verl_agentic.adapters.quick_imports import without_collections
 
 _MARK = "verl_agentic probe: "
 
 
 def look() -> dict[str, Any]:
     """Returns the plugin's state after everything that it waits for has been imported, as JSON."""
+    with without_collections():
+        return _look()
+
+
+def _look() -> dict[str, Any]:
     try:
         import verl
     except Exception as cause:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from verl_agentic.adapters.quick_imports import without_collections
 from verl_agentic.diagnostics.preflight.planned_run import PlannedRun
 
 
@@ -53,10 +54,12 @@ def plan(
         ConfigError: the configuration cannot be composed.
     """
     with _quiet():
-        # Only now: importing it loads verl and with it our plugin, whose resolver configurations use.
-        import verl.trainer.main_ppo  # noqa: F401  # the run has all of it: what is registered then is so here
+        with without_collections():
+            # Only now: importing it loads verl and with it our plugin, whose resolver configurations use.
+            import verl.trainer.main_ppo  # noqa: F401  # the run has all of it: what is registered then is so here
 
-        from verl_agentic.adapters.preflight import compose as composing
+            from verl_agentic.adapters.preflight import compose as composing
+            from verl_agentic.adapters.preflight import first_prompt  # noqa: F401  # imports the rest of verl
 
         composed = composing.compose(config_dir, config_name, overrides)
         notes = _Notes()

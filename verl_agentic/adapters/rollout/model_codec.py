@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from verl_agentic.adapters.quick_imports import without_collections
 from verl_agentic.agent_loops.codec.codec import Codec
 from verl_agentic.agent_loops.protocols.factory import CodecOptions, make_codec
 from verl_agentic.errors import DataError, boundary
@@ -25,10 +26,11 @@ def load_codec(
         DataError: the folder is not loadable, or verl has no such parser.
         ConfigError: no such protocol, or options that it does not have.
     """
-    from verl.experimental.agent_loop import tool_parser
-    from verl.utils.tokenizer import hf_tokenizer
+    with without_collections():
+        from verl.experimental.agent_loop import tool_parser
+        from verl.utils.tokenizer import hf_tokenizer
 
-    from verl_agentic.adapters.rollout.token_builder import token_builder
+        from verl_agentic.adapters.rollout.token_builder import token_builder
 
     if tool_format not in (known := tool_parser.ToolParser._registry):
         raise DataError(f"verl has no tool parser {tool_format!r}; give one of {sorted(known)}")

@@ -1,0 +1,40 @@
+"""Imports are not interrupted by garbage collections, and the state before comes back."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from verl_agentic.adapters.quick_imports import without_collections
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_no_collection_starts_in_the_block_and_its_objects_are_left_out_of_later_ones() -> None:
+    collections: list[str] = []
+    gc.callbacks.append(lambda phase, info: collections.append(phase))
+    try:
+        before = gc.get_freeze_count()
+        with without_collections():
+            objects = [[] for _ in range(50_000)]
+            assert not collections
+        assert gc.get_freeze_count() >= before + len(objects)
+        more = [[] for _ in range(50_000)]
+        assert more and collections
+    finally:
+        gc.callbacks.pop()
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_state_before_comes_back_after_an_error_too(is_enabled: bool) -> None:
+    (gc.enable if is_enabled else gc.disable)()
+    with pytest.raises(ImportError), without_collections():
+        raise ImportError
+    assert gc.isenabled() == is_enabled
