@@ -1,9 +1,9 @@
 # make quickstart   install into .venv and train a tiny model to use a tool (SEED=n, OUT=folder)
 # make results-credit  compare estimators, sampling and ablations (hours; goes on where it stopped; OUT=folder)
-# make test         install, build the wheel, run the tests against it from another folder (WORKERS=n side by side)
-# make test-fast    the same without the tests that start runs of verl or processes that import it
+# make test         install, build the wheel, run the fast tests against it from another folder (WORKERS=n side by side)
+# make test-all     the same with the slow tests, and ten times as many examples for each property
 # make test-verl    contract tests and a training with another verl (VERSION=a version on PyPI, a path or a URL)
-# make test-nightly all tests, benchmarks and studies too, with new random examples
+# make test-nightly test-all with benchmarks and studies, and new random examples
 # make test-recipes preflight and one training step of every published system, and every stage of every course
 # make bench        run the benchmarks; fails when a ratio is more than 15 % worse than the accepted one
 # make bench-accept run the benchmarks and accept their ratios
@@ -23,7 +23,7 @@ VLLM := .venv-vllm
 # Settings that keep several processes on few cores from starving each other.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: quickstart quickstart-control results-credit test test-fast test-nightly test-recipes test-verl wheel wheel-env vllm peers check docs bench bench-accept install clean results-long test-vllm
+.PHONY: quickstart quickstart-control results-credit test test-all test-nightly test-recipes test-verl wheel wheel-env vllm peers check docs bench bench-accept install clean results-long test-vllm
 
 quickstart: install
 	$(BIN)/verl-agentic quickstart --seed $(SEED) --out $(OUT)
@@ -84,14 +84,15 @@ endef
 wheel-env: wheel
 	$(call borrowing_env,build/env,build/wheel/*.whl)
 
-test: MARKS := not nightly and not recipes
-test-fast: MARKS := not slow and not nightly and not recipes
+test: MARKS := not slow and not nightly and not recipes
+test-all: MARKS := not nightly and not recipes
+test-all: export HYPOTHESIS_PROFILE := many
 test-nightly: MARKS := slow or not slow
-test-nightly: export HYPOTHESIS_PROFILE := default
+test-nightly: export HYPOTHESIS_PROFILE := new
 # With it in the environment, every process compiles every test again.
-test test-fast test-nightly test-recipes test-verl: export PYTHONDONTWRITEBYTECODE :=
+test test-all test-nightly test-recipes test-verl: export PYTHONDONTWRITEBYTECODE :=
 # A file's tests stay in one process; files keep their order, the long ones first.
-test test-fast test-nightly: wheel-env
+test test-all test-nightly: wheel-env
 	cd build/elsewhere && ../env/bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests ../../envs \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m '$(MARKS)' $(PYTEST_ARGS)
 

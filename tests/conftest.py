@@ -16,13 +16,39 @@ from typing import Any
 import hypothesis
 import omegaconf.base
 import pytest
+import yaml
 
-# A change is tested with the examples that the last one was; `HYPOTHESIS_PROFILE=default` looks for new and more ones.
-hypothesis.settings.register_profile("same_examples", derandomize=True, deadline=None, max_examples=40)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same_examples"))
+# `make test` draws few examples and `make test-all` many, always the same ones. `make test-nightly` draws new ones.
+_QUIET = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
+for _name, _num_examples in {"few": 10, "many": 100, "new": 100}.items():
+    hypothesis.settings.register_profile(
+        _name,
+        max_examples=_num_examples,
+        derandomize=_name != "new",
+        deadline=None,
+        suppress_health_check=_QUIET,
+    )
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
-# Most of the time in which verl's configuration is composed and resolved goes into the same few hundred texts.
+# verl's configuration is composed in hundreds of tests, from the same files and the same few hundred texts.
+yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 vars(omegaconf.base)["parse"] = functools.lru_cache(maxsize=4096)(vars(omegaconf.base)["parse"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the cases of a test with `sample(count)` as slow, all but `count` that are spread over the list."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in cases.values():
+        mark = same[0].get_closest_marker("sample")
+        count = min(mark.args[0], len(same)) if mark else 0
+        chosen = {place * len(same) // count for place in range(count)}
+        for place, item in enumerate(same):
+            if place not in chosen:
+                item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -13,6 +13,7 @@ import pytest
 from verl_agentic.adapters.config_root import PLUGIN
 from verl_agentic.adapters.sections import all_sections
 
+pytestmark = pytest.mark.slow
 _PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 

@@ -259,7 +259,7 @@ def keys_in(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
 
 @pytest.mark.parametrize(("path", "value", "context"), CASES)
 def test_a_misspelt_key_is_refused_in_every_section(path: str, value: Any, context: Any) -> None:
-    for (place, key), how in itertools.product(keys_in(value), ("double", "drop", "swap", "append")):
+    for (place, key), how in zip(keys_in(value), itertools.cycle(("double", "drop", "swap", "append"))):
         broken, wrong = copy.deepcopy(value), misspelt(key, how)
         section = at(broken, place)
         if wrong not in section:
@@ -281,11 +281,11 @@ def wrong_values(right: Any) -> list[Any]:
 
 @pytest.mark.parametrize(("path", "value", "context"), CASES)
 def test_a_value_of_a_wrong_type_is_refused_in_every_section(path: str, value: Any, context: Any) -> None:
-    for place, key in keys_in(value):
-        for wrong in wrong_values(at(value, place)[key]):
-            broken = copy.deepcopy(value)
-            at(broken, place)[key] = wrong
-            assert refused(with_section(path, broken, context)), (path, key, wrong)
+    for number, (place, key) in enumerate(keys_in(value)):
+        wrong = wrong_values(at(value, place)[key])
+        broken = copy.deepcopy(value)
+        at(broken, place)[key] = wrong[number % len(wrong)]
+        assert refused(with_section(path, broken, context)), (path, key, broken)
 
 
 @pytest.mark.parametrize(("path", "value", "context"), CASES)

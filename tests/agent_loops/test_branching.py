@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fakes import END, LIMITS, ROW, CharCodec, FakeEnv, decode, encode, episode_setup
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops import branching as module
@@ -495,7 +495,6 @@ async def test_nobody_waits_longer_than_an_episode_may_take() -> None:
     await asyncio.wait_for(asyncio.gather(*tasks), 5)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     how=st.lists(st.sampled_from(["play", "fail", "cancel", "error"]), min_size=1, max_size=9),
     initial=st.integers(1, 5),

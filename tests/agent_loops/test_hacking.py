@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.hacking import count
@@ -253,7 +253,6 @@ def test_a_call_that_no_tool_got_to_work_on_is_none(call: Call, error: str) -> N
     assert kinds(Call(name=call.name, arguments=call.arguments, is_error=True, error_kind=error)) == []
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="git log$(`'\"<>|&;\n\\#EOF{}[]~^.:/=", max_size=200))
 def test_no_text_breaks_the_reader(text: str) -> None:
     counts = hacking_counts(PROMPT, [turn(bash(f"git {text}"), python(text), edit("edit", path=text))], text)

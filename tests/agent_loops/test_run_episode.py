@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import END, LIMITS, ROW, FakeEnv, decode, encode, episode_setup
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.limits import EpisodeLimits
@@ -544,7 +544,6 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(turns=turns, max_turns=st.integers(1, 5), response=st.integers(1, 90), context=st.integers(26, 120))
 def test_invariants_hold_for_any_script_and_any_budget(
     turns: list[str], max_turns: int, response: int, context: int

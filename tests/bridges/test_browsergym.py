@@ -14,7 +14,10 @@ from verl_agentic.env import EnvRow, Transcript
 from verl_agentic.errors import ConfigError, DataError, MissingDependencyError
 from verl_agentic.types import Action, StopReason, ToolCall
 
-gymnasium = pytest.importorskip("gymnasium")
+
+@pytest.fixture(scope="module", autouse=True)
+def gymnasium() -> Any:
+    return pytest.importorskip("gymnasium")
 
 
 class FakeBrowser:
@@ -46,7 +49,7 @@ class FakeBrowser:
 
 
 @pytest.fixture
-def browser(monkeypatch: pytest.MonkeyPatch) -> FakeBrowser:
+def browser(monkeypatch: pytest.MonkeyPatch, gymnasium: Any) -> FakeBrowser:
     fake = FakeBrowser()
     for name in ("browsergym", "browsergym.webarena", "browsergym.utils", "browsergym.utils.obs"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from verl_agentic.bridges.gymnasium import CARD, make_rows
 from verl_agentic.bridges.gymnasium.env import ToyTextWorld
 
-gymnasium = pytest.importorskip("gymnasium")
+
+@pytest.fixture(scope="module", autouse=True)
+def gymnasium() -> Any:
+    return pytest.importorskip("gymnasium")
 
 
-def test_every_toy_problem_is_a_task() -> None:
+def test_every_toy_problem_is_a_task(gymnasium: Any) -> None:
     assert set(CARD.tasks) == {name for name, spec in gymnasium.registry.items() if "toy_text" in str(spec.entry_point)}
 
 

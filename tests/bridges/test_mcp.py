@@ -21,7 +21,6 @@ from verl_agentic.tools.mcp_tools import McpTools
 from verl_agentic.tools.tool import Tool, ToolResult
 from verl_agentic.types import Action, Message, ToolCall
 
-pytest.importorskip("mcp")
 SERVER = Path(__file__).parents[1] / "fixtures" / "mcp_server.py"
 STDIO: dict[str, Any] = {
     "command": sys.executable,
@@ -32,6 +31,11 @@ STDIO: dict[str, Any] = {
 
 
 _before: set[int] = set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _mcp() -> None:
+    pytest.importorskip("mcp")
 
 
 @pytest.fixture(autouse=True)

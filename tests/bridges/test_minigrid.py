@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,17 @@ from verl_agentic.bridges.minigrid.refused import REFUSED
 from verl_agentic.bridges.minigrid.view import describe
 from verl_agentic.cli.quickstart.course import load_course
 
-gymnasium = pytest.importorskip("gymnasium")
-pytest.importorskip("minigrid")
 pytestmark = pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
 EMPTY, WALL, RED_BALL, DOOR = (1, 0, 0), (2, 5, 0), (6, 0, 0), (4, 2, 2)
 
 
-def test_every_level_is_a_task_or_refused_with_a_reason() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def gymnasium() -> Any:
+    pytest.importorskip("minigrid")
+    return pytest.importorskip("gymnasium")
+
+
+def test_every_level_is_a_task_or_refused_with_a_reason(gymnasium: Any) -> None:
     levels = {name for name in gymnasium.registry if name.startswith(("BabyAI-", "MiniGrid-"))}
     refused = {name for name in levels if any(re.fullmatch(pattern, name) for pattern in REFUSED)}
     assert set(CARD.tasks) | refused == levels and not set(CARD.tasks) & refused

@@ -12,10 +12,13 @@ from verl_agentic.bridges.reasoning_gym import CARD, make_env, make_rows
 from verl_agentic.bridges.reasoning_gym.grading import grade
 from verl_agentic.bridges.reasoning_gym.problems import REFUSED, load_problem
 
-factory = pytest.importorskip("reasoning_gym.factory")
+
+@pytest.fixture(scope="module", autouse=True)
+def factory() -> Any:
+    return pytest.importorskip("reasoning_gym.factory")
 
 
-def test_every_generator_is_a_task_or_refused_with_a_reason() -> None:
+def test_every_generator_is_a_task_or_refused_with_a_reason(factory: Any) -> None:
     assert set(CARD.tasks) | set(REFUSED) == set(factory.DATASETS) and not set(CARD.tasks) & set(REFUSED)
 
 

@@ -16,10 +16,13 @@ from verl_agentic.bridges.textarena.refused import REFUSED
 from verl_agentic.bridges.textarena.world import TextArenaWorld
 from verl_agentic.deadlines import in_thread
 
-registration = pytest.importorskip("textarena.envs.registration")
+
+@pytest.fixture(scope="module", autouse=True)
+def registration() -> Any:
+    return pytest.importorskip("textarena.envs.registration")
 
 
-def test_every_game_is_a_task_or_refused_with_a_reason() -> None:
+def test_every_game_is_a_task_or_refused_with_a_reason(registration: Any) -> None:
     games = {name for name in registration.ENV_REGISTRY if not name.endswith(("-raw", "-train"))}
     refused = {name for name in games if any(re.fullmatch(pattern, name) for pattern in REFUSED)}
     assert set(CARD.tasks) | refused == games and not set(CARD.tasks) & refused

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
@@ -126,7 +126,6 @@ def spoilt(answer: str, protocol: str, filler: str, broken: str) -> Iterator[str
     yield answer.replace(opening, f"{opening}<think>")
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     game=st.sampled_from(PLAYED),
     filler=st.text("ab 7.\n", max_size=12),

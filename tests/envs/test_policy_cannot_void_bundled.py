@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.adapters.rollout.model_codec import load_codec
@@ -73,7 +73,6 @@ def rows_of(env_id: str) -> list[EnvRow]:
     return make_rows(split="train", count=8, seed=0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     env_id=st.sampled_from(OWN),
     values=st.lists(st.sampled_from(VALUES), min_size=1, max_size=4),

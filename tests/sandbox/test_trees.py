@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from boxes import LIMITS, python
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.errors import ConfigError, DataError
@@ -31,7 +31,7 @@ def _without_clashes(tree: dict[str, Any]) -> dict[str, Any]:
     return {path: entry for path, entry in tree.items() if not any(other.startswith(f"{path}/") for other in tree)}
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(tree=_TREES)
 async def test_a_tree_comes_back_as_it_went_in(sandbox: Sandbox, tree: dict[str, tuple[bytes, int]]) -> None:
     tree = _without_clashes(tree)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -353,7 +353,6 @@ def signatures(draw: st.DrawFn) -> Signature:
     return Signature(function=space["made"], kinds=kinds, required=names[:num_required])
 
 
-@settings(max_examples=150)
 @given(signature=signatures(), data=st.data())
 def test_every_function_with_hints_is_a_tool_that_gets_what_its_schema_says(signature: Signature, data: Any) -> None:
     made = tool(signature.function)
@@ -374,7 +373,6 @@ def test_every_function_with_hints_is_a_tool_that_gets_what_its_schema_says(sign
         assert value == expected and type(value) in (type(expected), float)
 
 
-@settings(max_examples=150)
 @given(signature=signatures(), data=st.data())
 def test_one_wrong_argument_is_an_error_that_names_it_and_the_function_is_not_called(
     signature: Signature, data: Any
@@ -402,7 +400,6 @@ def test_one_wrong_argument_is_an_error_that_names_it_and_the_function_is_not_ca
     assert ArgumentSchema(made.schema["function"]["parameters"]).mismatches(arguments) != []
 
 
-@settings(max_examples=150)
 @given(signature=signatures(), data=st.data())
 def test_no_arguments_raise(signature: Signature, data: Any) -> None:
     names = st.sampled_from([*signature.kinds, "other"])

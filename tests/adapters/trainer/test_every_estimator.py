@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stories import Story, advantages_of, batch_of, changed
 from verl.trainer.ppo.core_algos import AdvantageEstimator
@@ -52,11 +52,7 @@ OF_SESSIONS = {
 """A session's advantage is one number that depends on what sessions earned alone."""
 
 every = pytest.mark.parametrize(("name", "with_trainer"), CASES)
-few = settings(
-    max_examples=4,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+few = settings(max_examples=4)
 OUTCOMES = st.sampled_from([0.0, 0.1, 0.3, 0.9, 1.0, 2.3, -0.7])
 
 

@@ -66,6 +66,7 @@ def test_starpo_s_adds_a_critic_and_keeps_the_groups_that_differ_most() -> None:
     assert [(gate.name, dict(gate.options)) for gate in gates] == [("void_groups", {}), ("top_p_signal", {"p": 0.9})]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_preflight_lets_them_start(
     name: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

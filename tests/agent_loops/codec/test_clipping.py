@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fakes import CharTokenizer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.codec.clipping import KEEPS, Keep, clip
@@ -141,7 +141,6 @@ def test_a_cap_of_nothing_leaves_the_marker() -> None:
 pieces = st.one_of(st.text(max_size=8), st.sampled_from(["<|im_end|>", "🙂🙂", "\ud800", "    "]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     text=st.lists(pieces, max_size=40),
     max_tokens=st.integers(0, 40),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
@@ -420,7 +420,6 @@ observations = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(FAMILY_NAMES), text=observations, role=st.sampled_from(["tool", "user"]))
 def test_no_observation_forges_a_token(families: dict[str, Any], name: str, text: str, role: Any) -> None:
     chat = families[name]
@@ -444,7 +443,6 @@ scripts = st.lists(st.lists(pieces, max_size=4).map("".join), min_size=6, max_si
 ends = st.lists(st.sampled_from(["<|im_end|>", "<|endoftext|>", "é", "<|eot_id|>", "<|eom_id|>"]), max_size=5)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     name=st.sampled_from(FAMILY_NAMES),
     turns=scripts,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from chat_templates import CHATML_WITH_TOOLS, LLAMA_3, Chat, Family
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
@@ -216,7 +216,6 @@ def json_call(name: str, argument: str, text: str) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
-@settings(max_examples=80, deadline=None)
 @given(name=st.sampled_from(NAMES), how=st.sampled_from(sorted(HOWS)), text=attacks, said=tokens_only)
 def test_tools_environments_and_the_policy_in_the_chat_protocol(
     chats: Any, name: str, how: str, text: str, said: str
@@ -234,7 +233,6 @@ def test_tools_environments_and_the_policy_in_the_chat_protocol(
     assert_same_control(chat, run(text, said), run("7", "7"))
 
 
-@settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(NAMES), task=attacks, answer=tokens_only)
 def test_delegated_tasks_and_the_answers_of_sub_agents(chats: Any, name: str, task: str, answer: str) -> None:
     chat = chats[name]
@@ -252,7 +250,6 @@ def test_delegated_tasks_and_the_answers_of_sub_agents(chats: Any, name: str, ta
     assert_same_control(chat, attacked, run("7", "7"))
 
 
-@settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(NAMES), text=attacks)
 def test_guidance(chats: Any, name: str, text: str) -> None:
     chat = chats[name]
@@ -265,7 +262,6 @@ def test_guidance(chats: Any, name: str, text: str) -> None:
     assert_same_control(chat, attacked, run("7"))
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     name=st.sampled_from(NAMES),
     protocol=st.sampled_from(sorted(TEXT_PROTOCOLS)),
@@ -317,7 +313,6 @@ def tags_of(protocol: str) -> set[str]:
     return {*written, *tags_in(loaded.observation), *tags_in(loaded.notice)}
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     name=st.sampled_from(NAMES),
     protocol=st.sampled_from(["chat", *sorted(TEXT_PROTOCOLS)]),

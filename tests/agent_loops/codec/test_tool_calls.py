@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser, ToolParser
 
@@ -300,7 +300,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,5}", fullmatch=True), json_values, max_size=3))
 def test_gemmas_notation_is_read_as_it_is_written(value: dict[str, Any]) -> None:
     assume('<|"|>' not in json.dumps(value).replace("\\", ""))  # its own quotation mark it cannot quote
@@ -322,7 +321,6 @@ fragments = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(sorted(FORMATS)), text=fragments, repair=st.booleans(), thinks=st.booleans())
 def test_no_text_makes_a_reader_fail_and_every_call_can_be_carried_out_or_says_why_not(
     name: str, text: str, repair: bool, thinks: bool
@@ -341,7 +339,6 @@ class SameHermesParser(HermesToolParser):
     """Parser of another module than verl's, so that it is asked for every call."""
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.one_of(
         st.fixed_dictionaries(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
@@ -439,7 +439,6 @@ def test_the_first_function_of_a_turn_counts_and_its_values_have_the_types_of_th
     assert [call.error_kind or call.arguments for call in calls] == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(value=st.text("ab <=/>\n\té`", max_size=30), number=st.integers(-9, 9))
 def test_functions_that_are_written_are_read_with_the_same_values(
     chat: Any, codecs: Mapping[str, TextCodec], value: str, number: int
@@ -520,7 +519,6 @@ def test_lists_of_calls_are_repaired_on_request_only(chat: Any, codecs: Mapping[
     assert summary(action) == (None, ["Rome"]) and action.counts == {"repaired_calls": 1.0}
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     values=st.lists(st.text('ab <=/>\n\té`{}"\\', max_size=30), min_size=1, max_size=4),
     said=st.sampled_from(["", "So."]),
@@ -568,7 +566,6 @@ def test_the_prompt_lists_functions_with_their_parameters(
     assert "Function edit: Edits a file.\n- path (string, required): The file.\n- line (integer, optional):" in text
 
 
-@settings(max_examples=150, deadline=None)
 @given(name=st.sampled_from(TEXT_PROTOCOLS), text=fragments)
 def test_every_turn_has_an_answer_or_a_call_and_every_call_can_be_carried_out_or_says_why_not(
     chat: Any, codecs: Mapping[str, TextCodec], name: str, text: str
@@ -770,7 +767,6 @@ def test_a_result_cannot_end_its_block_or_act_for_the_policy(
     assert "evil" in text
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     name=st.sampled_from(TEXT_PROTOCOLS),
     text=st.lists(
@@ -805,7 +801,6 @@ pieces = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     name=st.sampled_from(sorted(TOOLS)),
     raw=st.booleans(),

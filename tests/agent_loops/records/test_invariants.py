@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from fakes import END, CharCodec, CharTokenizer
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from verl_agentic.agent_loops.attempt.attempt import EpisodeSetup
@@ -212,7 +212,6 @@ def limits(draw: Any) -> EpisodeLimits:
     )
 
 
-@settings(max_examples=250, deadline=None)
 @given(
     name=st.sampled_from(CODECS),
     script=st.lists(turns, min_size=1, max_size=7),

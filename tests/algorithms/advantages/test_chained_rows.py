@@ -70,7 +70,6 @@ def cut(rows: Rows, *, pieces: int, seed: int) -> tuple[Rows, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
 @given(rows=some_rows(several_rows=False), pieces=st.integers(2, 4), seed=st.integers(0, 99))
 def test_an_episode_in_several_rows_is_the_episode_in_one(name: str, rows: Rows, pieces: int, seed: int) -> None:
     estimator, options = load_advantage(name), OPTIONS.get(name, {})
@@ -84,7 +83,7 @@ def test_an_episode_in_several_rows_is_the_episode_in_one(name: str, rows: Rows,
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(rows=some_rows())
 def test_what_was_not_sampled_has_no_influence_and_gets_nothing(name: str, rows: Rows) -> None:
     estimator, options = load_advantage(name), OPTIONS.get(name, {})
@@ -97,7 +96,7 @@ def test_what_was_not_sampled_has_no_influence_and_gets_nothing(name: str, rows:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(rows=some_rows(), seed=st.integers(0, 99))
 def test_the_order_of_rows_in_the_batch_plays_no_role(name: str, rows: Rows, seed: int) -> None:
     estimator, options = load_advantage(name), OPTIONS.get(name, {})

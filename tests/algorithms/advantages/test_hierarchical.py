@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from batches import any_rows, make_batch
-from hypothesis import given, settings
+from hypothesis import given
 
 from verl_agentic.algorithms.advantages.hierarchical import hierarchical
 from verl_agentic.algorithms.credit.batch import CreditBatch
@@ -82,7 +82,6 @@ def test_the_turns_of_a_session_go_on_from_row_to_row() -> None:
     torch.testing.assert_close(torch.cat([b_1, b_2[:1]]), whole[1])
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=any_rows(needs=["turn_ids_BT"], several_rows=False, dense=True))
 def test_a_turn_that_all_sessions_of_a_group_have_sums_to_0(rows) -> None:
     batch = rows.batch()

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 import torch
 from batches import COLUMNS, OPTIONS, Rows, any_rows, on_last_token
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_agentic.algorithms.advantage import advantage_names, load_advantage
@@ -31,7 +31,7 @@ CENTRED = ("dr_grpo", "group_baseline", "safe_grpo", "safe_rloo")
 """A group's advantages sum up to 0, and what all of its sessions earn alike does not matter."""
 
 every = pytest.mark.parametrize("name", advantage_names())
-few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=12)
 
 
 def estimated(name: str, rows: Rows, **options) -> torch.Tensor:

@@ -4,7 +4,7 @@ import math
 
 import torch
 from batches import any_rows, make_batch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.algorithms.advantages.token_baseline import score_norms, token_baseline
@@ -45,7 +45,6 @@ def test_every_token_has_its_own_baseline() -> None:
     torch.testing.assert_close(given, torch.tensor([[0.5, 1 - 1 / 6], [-0.5, -1 / 6]]))
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=any_rows(needs=["old_log_probs_BT"]), reward=st.sampled_from([1.0, -3.0, 0.0]))
 def test_where_all_earn_the_same_nothing_is_learnt(rows, reward: float) -> None:
     """Whatever the lengths, the rows of a session, and voids (of all rows, as in an episode, or of none)."""

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from batches import any_rows, make_batch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.algorithms.credit.batch import CreditBatch
@@ -71,7 +71,6 @@ def plain_gae(
     return advantages
 
 
-@settings(max_examples=50, deadline=None)
 @given(rows=any_rows(needs=["values_BT"], several_rows=False, dense=True), gamma=st.sampled_from([0.5, 0.9, 1.0]),
        lam=st.sampled_from([0.0, 0.7, 1.0]))  # fmt: skip
 def test_gae_is_the_recursion_written_as_a_loop(rows, gamma: float, lam: float) -> None:

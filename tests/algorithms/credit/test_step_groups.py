@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from batches import any_rows, make_batch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from turn_batches import key, turn_batch
 
@@ -102,7 +102,6 @@ def test_steps_know_their_neighbours_over_the_rows_of_a_session() -> None:
 
 @each
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_the_order_of_rows_does_not_matter(
     estimator: AdvantageType, options: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -115,7 +114,6 @@ def test_the_order_of_rows_does_not_matter(
 
 @each
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_what_stands_at_masked_tokens_does_not_matter(
     estimator: AdvantageType, options: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -127,7 +125,6 @@ def test_what_stands_at_masked_tokens_does_not_matter(
 
 @pytest.mark.parametrize(("estimator", "options"), [(turn_group, {}), (salt, {}), (gigpo, {"gamma": 1.0}), (arpo, {})])
 @given(data=st.data(), shift=st.integers(-8, 8))
-@settings(max_examples=40, deadline=None)
 def test_what_all_outcomes_have_in_common_does_not_matter(
     estimator: AdvantageType, options: dict[str, Any], data: st.DataObject, shift: int
 ) -> None:
@@ -141,7 +138,6 @@ def test_what_all_outcomes_have_in_common_does_not_matter(
 
 
 @given(rows=any_rows(needs=("turn_ids_BT",), several_rows=False, void=False, dense=True))
-@settings(max_examples=60, deadline=None)
 def test_first_turns_of_a_group_sum_to_zero(rows: Any) -> None:
     batch = rows.batch()
     advantages = turn_group(batch).advantages_BT

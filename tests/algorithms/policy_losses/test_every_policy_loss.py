@@ -100,7 +100,7 @@ def parts(num_rows: int) -> Iterator[Tensor]:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**31), garbage=st.sampled_from([float("nan"), float("inf"), -float("inf"), 1e30, 5.0]))
 def test_masked_tokens_have_no_influence(name: str, options: dict[str, Any], seed: int, garbage: float) -> None:
     clean = random_batch(seed)
@@ -133,7 +133,7 @@ def test_advantages_have_an_effect_unless_the_loss_declares_that_they_have_none(
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**31))
 def test_micro_batches_add_up_to_the_batch(name: str, options: dict[str, Any], seed: int) -> None:
     """A row's loss depends on its group at most: with the counts of the whole batch, sums over parts are the whole."""
@@ -152,7 +152,7 @@ def test_micro_batches_add_up_to_the_batch(name: str, options: dict[str, Any], s
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 2**31), order=st.permutations(range(GROUP_SIZE * NUM_GROUPS)))
 def test_the_order_of_rows_does_not_matter(name: str, options: dict[str, Any], seed: int, order: list[int]) -> None:
     batch, rows = random_batch(seed), torch.tensor(order)

@@ -191,7 +191,7 @@ def test_a_package_offers_what_its_module_does(tmp_path: Path) -> None:
     assert load_env_package("text_game").describe is not None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(wants=st.lists(st.tuples(st.sampled_from("AB"), st.sampled_from("ABC")), max_size=5))
 def test_every_episode_is_a_row_or_left_out(wants: list[tuple[str, str]], tmp_path_factory: Any) -> None:
     async def check() -> None:

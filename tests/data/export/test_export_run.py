@@ -10,7 +10,7 @@ from typing import Any
 
 import datasets
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import PROMPT, log_row
 
@@ -47,7 +47,6 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=25)
 @given(rows=ROWS, shape=st.sampled_from(ROW_SHAPES))
 def test_ids_and_masks_are_those_of_the_log_and_void_rows_never_leave(
     rows: Sequence[Any], shape: str, tmp_path_factory: pytest.TempPathFactory

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import PROMPT, Turn, log_row
 from samples import sample, turn
@@ -126,7 +126,6 @@ def test_a_greedy_or_a_scripted_session_changes_no_value(tmp_path: Path) -> None
     assert export(tmp_path / "a", [*log, *others], "steps") == export(tmp_path / "b", log, "steps")
 
 
-@settings(max_examples=25)
 @given(
     sessions=st.lists(
         st.tuples(

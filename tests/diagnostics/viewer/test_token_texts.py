@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -19,7 +19,6 @@ def tokenizer(tiny_model: Path) -> Any:
 
 
 def test_any_text_comes_back_whole(tokenizer: Any) -> None:
-    @settings(max_examples=200, deadline=None)
     @given(st.text(max_size=40), st.text(max_size=10))
     def check(text: str, before: str) -> None:
         ids, context = (tokenizer.encode(t, add_special_tokens=False).ids for t in (text, before))
@@ -31,7 +30,6 @@ def test_any_text_comes_back_whole(tokenizer: Any) -> None:
 
 
 def test_bytes_of_no_character_lose_nothing_of_their_neighbours(tokenizer: Any) -> None:
-    @settings(max_examples=200, deadline=None)
     @given(st.lists(st.integers(0, tokenizer.get_vocab_size() - 1), max_size=30))
     def check(ids: list[int]) -> None:
         texts = token_texts(tokenizer, ids)

@@ -7,7 +7,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import graded, group_values, sample, turn, value
 
@@ -59,7 +59,6 @@ def test_spellings_of_one_answer_are_one_answer(spellings: list[str]) -> None:
 
 
 @given(st.fractions(-1000, 1000, max_denominator=50), st.fractions(-1000, 1000, max_denominator=50))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_two_fractions_are_one_answer_only_where_they_are_equal(one: Fraction, other: Fraction) -> None:
     group = answers(f"{one}", rf"\boxed{{\frac{{{3 * other.numerator}}}{{{3 * other.denominator}}}}}")
     assert group_values(consistency, group) == [1, float(one == other)]

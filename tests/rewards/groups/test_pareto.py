@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.errors import DataError
@@ -18,7 +18,6 @@ def test_the_front_is_that_of_the_vector() -> None:
     assert pareto_front(points) == ["a", "c"]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PARTS, min_size=1, max_size=8))
 def test_whatever_is_not_on_the_front_is_beaten_by_something_on_it(parts: list[list[int]]) -> None:
     points = {str(index): part for index, part in enumerate(parts)}

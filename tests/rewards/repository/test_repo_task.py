@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_agentic.errors import DataError
@@ -22,7 +22,6 @@ def _task(**values: object) -> RepoTask:
     return RepoTask(**{**needed, **values})  # type: ignore[arg-type]
 
 
-@settings(max_examples=50)
 @given(statement=_TEXT, names=st.lists(_TEXT, max_size=3), reference=st.dictionaries(_TEXT, _TEXT, max_size=3))
 def test_a_task_survives_json(statement: str, names: list[str], reference: dict[str, str]) -> None:
     task = _task(problem_statement=statement, fail_to_pass=tuple(names), reference=reference)

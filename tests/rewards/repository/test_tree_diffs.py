@@ -20,7 +20,6 @@ _TEXTS = st.builds(lambda lines, end: ("\n".join(lines) + end).encode(), _LINES,
 _TREES = st.dictionaries(st.sampled_from(["x.py", "d/y z.txt"]), _TEXTS.filter(bool), max_size=2)
 
 
-@settings(max_examples=200)
 @given(old=_TREES, new=_TREES)
 def test_a_diff_turns_one_tree_into_the_other_and_its_reverse_back(
     old: dict[str, bytes], new: dict[str, bytes]
@@ -30,7 +29,7 @@ def test_a_diff_turns_one_tree_into_the_other_and_its_reverse_back(
     assert apply_diff(new, reverse_diff(patch)) == old
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(old=_TREES, new=_TREES)
 def test_git_applies_a_diff_in_the_same_way(
     old: dict[str, bytes], new: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory

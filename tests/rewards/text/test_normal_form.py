@@ -6,7 +6,7 @@ import unicodedata
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import sample
 
@@ -110,7 +110,6 @@ def test_an_empty_answer_is_never_right_and_the_golden_one_always(name: str, gol
     assert em(name, golden, golden) == 1.0
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VISIBLE)
 def test_every_visible_text_matches_itself_and_not_nothing(text: str) -> None:
     assert normalise(text)
@@ -118,19 +117,16 @@ def test_every_visible_text_matches_itself_and_not_nothing(text: str) -> None:
     assert exact_match("", [text, "\u200b"]) == f1("", [text, "\u200b"]) == 0.0
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=20))
 def test_composed_and_decomposed_letters_are_the_same(text: str) -> None:
     assert normalise(unicodedata.normalize("NFC", text)) == normalise(unicodedata.normalize("NFD", text))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(alphabet="ab 19-'.,", max_size=12), st.sampled_from("\u2010\u2011\u2012\u2013\u2014\u2212"))
 def test_dashes_and_apostrophes_are_the_same_whatever_their_form(text: str, dash: str) -> None:
     assert normalise(text.replace("-", dash).replace("'", "\u2019")) == normalise(text)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(NUMBERS, NUMBERS)
 def test_numbers_match_only_where_they_are_equal(one: Decimal, other: Decimal) -> None:
     if one != other:
