@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
 _FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 

@@ -53,6 +53,7 @@ async def play(row: EnvRow, script: Sequence[Message] | None = None) -> tuple[Re
     return reward, messages, offered
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("category", CATEGORIES)
 async def test_the_solution_of_every_task_fits_its_schemas_and_scores_1(category: str) -> None:
     tasks = data.tasks(category)

@@ -136,6 +136,7 @@ async def test_a_late_call_is_an_error_for_the_policy_and_a_dead_server_voids_th
     assert _children() == 0
 
 
+@pytest.mark.slow
 async def test_an_episode_has_a_server_of_its_own_unless_episodes_share_it() -> None:
     shared = [McpTools({"fixture": STDIO}, num_shared=1) for _ in range(2)]
     (own, tools), first, second = await asyncio.gather(_opened(tools=["count"]), *(mcp.open() for mcp in shared))
@@ -148,6 +149,7 @@ async def test_an_episode_has_a_server_of_its_own_unless_episodes_share_it() -> 
     assert (await _call(await shared[0].open(), "count")).content == "1"  # the next episode gets another server
 
 
+@pytest.mark.slow
 async def test_a_shared_server_that_hangs_ends_for_all_its_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = await McpTools({"fixture": STDIO}, num_shared=1).open()
     monkeypatch.setattr(mcp_connection, "_ALIVE_S", 60)

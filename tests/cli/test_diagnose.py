@@ -91,6 +91,7 @@ def test_what_a_run_wrote_cannot_steer_the_terminal(tmp_path: Path, capsys: pyte
     assert "\\u001b[2J[red]gone[/red]\\u202e" in shown
 
 
+@pytest.mark.slow
 def test_the_fixtures_are_made_by_a_command(broken_runs: Any, tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(_MAKE), str(tmp_path)], check=True, capture_output=True, timeout=120)
 

@@ -140,6 +140,7 @@ def test_a_loss_that_compares_siblings_gets_a_whole_group_at_a_time(tmp_path: Pa
     assert _translated(tmp_path, _GPU, f"{mode}=pacs").get(key) == 4 * row
 
 
+@pytest.mark.slow
 def test_engines_of_megatron_become_fsdp_with_what_both_have(tmp_path: Path) -> None:
     fsdp_only = ("    strategy: fsdp\n", "    ulysses_sequence_parallel_size: 4\n", "    fsdp_config: {")
     lines = [line for line in _GPU.splitlines(keepends=True) if not line.startswith(fsdp_only)]
@@ -152,6 +153,7 @@ def test_engines_of_megatron_become_fsdp_with_what_both_have(tmp_path: Path) -> 
     assert any(change.key == "actor_rollout_ref.actor.strategy" for change in made.changes)
 
 
+@pytest.mark.slow
 def test_a_critic_that_is_not_trained_is_not_told_of(tmp_path: Path) -> None:
     assert not [change for change in _translated(tmp_path).changes if change.key.startswith("critic.")]
     text = _GPU.replace("adv_estimator: turn_grpo", "adv_estimator: gae")
@@ -159,6 +161,7 @@ def test_a_critic_that_is_not_trained_is_not_told_of(tmp_path: Path) -> None:
     assert {"critic.strategy", "critic.fsdp.dtype"} <= changed
 
 
+@pytest.mark.slow
 def test_a_reward_model_of_verl_s_is_not_translated(tmp_path: Path) -> None:
     made = _translated(tmp_path, _GPU, "reward.reward_model.enable=true")
     assert "reward.reward_model.enable=true" in made.untranslated[0]
@@ -166,6 +169,7 @@ def test_a_reward_model_of_verl_s_is_not_translated(tmp_path: Path) -> None:
         _plan(tmp_path, "reward.reward_model.enable=true")
 
 
+@pytest.mark.slow
 def test_another_tokenizer_gets_more_room_and_the_own_one_what_was_asked(tmp_path: Path) -> None:
     made = _translated(tmp_path, _GPU, "data.max_prompt_length=64", "data.max_response_length=128")
     assert (made.get("data.max_prompt_length"), made.get("data.max_response_length")) == (64, 128)
@@ -208,6 +212,7 @@ def test_a_model_folder_is_used_as_it_is(tmp_path: Path) -> None:
         make_model(tmp_path / "tiny", choice="large", path=None)
 
 
+@pytest.mark.slow
 def test_a_reward_model_is_the_tiny_one_too(tmp_path: Path) -> None:
     plan = _plan(
         tmp_path,
@@ -219,6 +224,7 @@ def test_a_reward_model_is_the_tiny_one_too(tmp_path: Path) -> None:
     assert _plan(tmp_path).translation.get("algorithm.implicit_reward") is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("key", ["data.train_files", "actor_rollout_ref.model.path"])
 def test_a_value_that_leads_nowhere_is_an_error_and_not_replaced(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"{key} cannot be resolved, got {key}.*NO_SUCH_VARIABLE"):
@@ -230,6 +236,7 @@ def test_rows_that_are_not_there_are_an_error_and_not_replaced(tmp_path: Path) -
         _plan(tmp_path, "data.train_files=/none/rows.parquet")
 
 
+@pytest.mark.slow
 def test_rows_without_a_known_solution_are_sampled_and_a_script_is_refused(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     write_rows([EnvRow(prompt=(Message("user", "Sort a list."),), ground_truth="[]")], rows)
@@ -240,6 +247,7 @@ def test_rows_without_a_known_solution_are_sampled_and_a_script_is_refused(tmp_p
         _plan(tmp_path, f"data.train_files={rows}", recipe="code_tests", policy="scripted")
 
 
+@pytest.mark.slow
 def test_a_policy_that_answers_its_own_searches_is_sampled(tmp_path: Path) -> None:
     own = ("agentic.protocol=search_r1", "agentic.protocol_options={self_written: true}")
     plan = _plan(tmp_path, *own, recipe="search_qa")

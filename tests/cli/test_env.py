@@ -14,10 +14,11 @@ from verl_agentic.cli import main
 from verl_agentic.env_package import known_envs, load_env_package
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_SLOW = dict.fromkeys(("swe", "miniwob"), pytest.mark.slow)  # repositories in sandboxes, pages in a browser
 
 
-@pytest.mark.parametrize("env_id", [pytest.param(one, marks=_SLOW.get(one, ())) for one in known_envs()])
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(env, marks=() if env == "python_math" else pytest.mark.slow) for env in known_envs()]
+)
 def test_every_bundled_environment_validates(env_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     package = load_env_package(env_id)
     if package.gold is None or (package.card is not None and package.card.kind == "servers"):

@@ -395,6 +395,7 @@ async def test_an_agent_behind_an_address_gets_the_task_and_the_session(stage: A
     assert episode.is_void, "nobody listens"
 
 
+@pytest.mark.slow
 async def test_256_agents_share_one_gateway(stage: Any, client: Any, counting: Any) -> None:
     urls = set()
 
@@ -484,6 +485,7 @@ class SlowSession:
         return result
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("api", ["chat", "responses", "anthropic"])
 async def test_clients_survive_comments_and_report_an_error_after_them(
     monkeypatch: pytest.MonkeyPatch, api: str

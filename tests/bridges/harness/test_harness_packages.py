@@ -34,6 +34,7 @@ def multiply(left: int, right: int) -> str:
     return str(left * right)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 async def test_openai_agents_sdk(stage: Any, api: str, streams: bool) -> None:
@@ -65,6 +66,7 @@ async def test_openai_agents_sdk(stage: Any, api: str, streams: bool) -> None:
     assert [m.name for m in episode.messages if m.role == "tool"] == ["multiply"]
 
 
+@pytest.mark.slow
 async def test_langgraph(stage: Any) -> None:
     prebuilt, chat = pytest.importorskip("langgraph.prebuilt"), pytest.importorskip("langchain_openai")
 
@@ -124,6 +126,7 @@ async def test_smolagents_that_write_code_stop_at_their_stop_text(stage: Any, li
     assert 0 < sampled < sum(len(ids) for _, ids, _ in policy.samples)
 
 
+@pytest.mark.slow
 async def test_mini_swe_agent(stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     monkeypatch.setenv("MSWEA_GLOBAL_CONFIG_DIR", str(tmp_path))
@@ -181,6 +184,7 @@ async def test_mini_swe_agent_ends_at_once_when_a_budget_ends_its_episode(
     assert seen == ["NotFoundError"], "an error that mini-swe-agent does not retry"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 async def test_anthropic_sdk(stage: Any, streams: bool) -> None:
     anthropic = pytest.importorskip("anthropic")
